@@ -1,0 +1,91 @@
+// A configuration: values from TOML files (each may `include` others), then `--set key=value`, later ones winning.
+// Structs take their fields from it; what nobody took is an error that names the nearest known key.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+
+namespace mh {
+
+class Config {
+ public:
+  Config() = default;
+
+  // Reads a TOML file. `include = ["../base.toml"]` at its top is read first, relative to the file's own folder.
+  // Throws Error(input) for a missing file, Error(usage) for bad syntax, with file, line and column.
+  void load_file(const std::string& path);
+  // Parses TOML text; `name` stands in messages. Does not follow includes.
+  void load_text(const std::string& text, const std::string& name);
+  // "train.lr=3e-4"; the value is TOML, or plain text where that does not parse as TOML.
+  void set(const std::string& assignment);
+
+  // Fills the struct's fields below `section` ("" for none) with the values that are here. The fields' keys become
+  // known. Throws Error(usage) with the value's origin for a wrong type or a value out of range.
+  template <class Options>
+  void read(const std::string& section, Options& options) {
+    Reader reader(*this);
+    reader.section(section, options);
+  }
+  // Whether some key starts with `section.`; used for optional sections (overrides by kind or layer).
+  bool has_section(const std::string& section) const;
+  // Every key that starts with `section.`, that prefix removed.
+  std::vector<std::string> keys_below(const std::string& section) const;
+
+  // Throws Error(usage) naming the first value that no read() has asked for, with the nearest known key.
+  void check_all_known() const;
+
+ private:
+  struct Value {
+    std::string text;    // TOML syntax
+    std::string origin;  // "file.toml:12" or "--set"
+  };
+  class Reader : public Fields {
+   public:
+    explicit Reader(Config& config) : config_(config) {}
+
+   protected:
+    bool visit(const Field& field, std::string& text) override;
+    std::string origin(const std::string& key) const override;
+
+   private:
+    Config& config_;
+  };
+  void insert(const std::string& key, Value value);
+
+  std::map<std::string, Value> values_;
+  std::set<std::string> known_;
+};
+
+// Writes structs as TOML text with sections, one `key = value` a line, in the order given by describe().
+class TomlWriter : public Fields {
+ public:
+  std::string text() const;
+
+ protected:
+  bool visit(const Field& field, std::string& text) override;
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> tables_;
+};
+
+// Lists keys with types, defaults and help, for `--list` and the manual.
+class FieldLister : public Fields {
+ public:
+  struct Row {
+    std::string key, type, value, help;
+    std::vector<std::string> choices;
+  };
+  const std::vector<Row>& rows() const { return rows_; }
+
+ protected:
+  bool visit(const Field& field, std::string& text) override;
+
+ private:
+  std::vector<Row> rows_;
+};
+
+}  // namespace mh

@@ -1,0 +1,93 @@
+// Options are plain structs beside the code they drive. A struct lists its fields once, in describe(); the command line,
+// the configuration file, `--set`, the resolved configuration and the help all come from that one list:
+//
+//   struct OptimizerOptions {
+//     double lr = 5e-4;
+//     void describe(Fields& f) { f.field("lr", lr, "peak learning rate, per update", at_least(0)); }
+//   };
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+
+namespace mh {
+
+// Bounds of a number, both ends included; the message of a violation names them.
+struct Range {
+  double low;
+  double high;
+};
+Range any_number();
+Range at_least(double low);
+Range between(double low, double high);
+Range positive();  // > 0
+
+// One visit of a struct's fields. `f.field(...)` is called once for each field, in the order to be shown.
+class Fields {
+ public:
+  virtual ~Fields() = default;
+
+  void field(const std::string& key, bool& value, const std::string& help);
+  void field(const std::string& key, int64_t& value, const std::string& help, Range range = any_number());
+  void field(const std::string& key, double& value, const std::string& help, Range range = any_number());
+  // choices empty: any text.
+  void field(const std::string& key, std::string& value, const std::string& help,
+             const std::vector<std::string>& choices = {});
+  void field(const std::string& key, Length& value, const std::string& help);
+  void field(const std::string& key, std::vector<int64_t>& value, const std::string& help, Range range = any_number());
+  void field(const std::string& key, std::vector<double>& value, const std::string& help, Range range = any_number());
+  void field(const std::string& key, std::vector<std::string>& value, const std::string& help);
+
+  // An enum given by a table of (value, name).
+  template <class E>
+  void choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
+              const std::string& help) {
+    std::vector<std::string> all;
+    std::string now;
+    for (const auto& [v, name] : names) {
+      all.push_back(name);
+      if (v == value) now = name;
+    }
+    field(key, now, help, all);
+    for (const auto& [v, name] : names)
+      if (name == now) value = v;
+  }
+
+  // Fields of a struct under a name of their own: "train" + "lr" is `train.lr`. An empty name nests without a prefix.
+  template <class Options>
+  void section(const std::string& name, Options& options) {
+    push(name);
+    options.describe(*this);
+    pop();
+  }
+
+ protected:
+  // What a field looks like to a visitor, whatever its type. `text` is the present value in TOML syntax.
+  struct Field {
+    std::string key;   // full, with the sections
+    std::string help;
+    std::string type;  // "true/false", "integer", "number", "text", "length", "integers", "numbers", "texts"
+    std::string text;
+    std::vector<std::string> choices;
+    Range range;
+  };
+  // Returns true and fills `text` (TOML syntax) where the visitor has a value for the field.
+  virtual bool visit(const Field& field, std::string& text) = 0;
+  // Where the visitor's value came from ("file.toml:12", "--set train.lr"), for messages.
+  virtual std::string origin(const std::string& key) const;
+
+ private:
+  void push(const std::string& name);
+  void pop();
+  std::string full(const std::string& key) const;
+  template <class T>
+  void handle(const std::string& key, T& value, const std::string& help, const char* type,
+              const std::vector<std::string>& choices, Range range);
+  std::vector<std::string> sections_;
+};
+
+}  // namespace mh

@@ -1,0 +1,95 @@
+// Bytes in and out: files, pipes and standard streams behind two small interfaces.
+// "-" is standard input or output everywhere. Resources close explicitly and report; destructors only clean up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+// Where bytes go. Errors (no space, closed pipe) throw: Error(failed) with the file's name and the system's words,
+// or BrokenPipe. Writing is buffered (1 MiB).
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  virtual void write(const void* data, size_t size) = 0;
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  // Flushes, syncs, and puts a file under its name. Without close() a file is never seen and what was there stays.
+  virtual void close() = 0;
+  virtual uint64_t written() const = 0;
+  virtual const std::string& name() const = 0;
+};
+
+// A file (written under a temporary name beside it and renamed by close(): atomic; permissions as the umask says), or
+// standard output for "-". Throws Error(failed) where the folder does not exist or is read-only, Error(usage) for a folder.
+// A device such as /dev/full or /dev/null, or a FIFO, is written in place.
+std::unique_ptr<ByteSink> open_sink(const std::string& path);
+// A sink over any file descriptor that is already open; close() does not close it.
+std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);
+
+// Where bytes come from, in order.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Reads up to `size` bytes, at least one unless at the end; returns how many. Throws Error(input).
+  virtual size_t read(void* data, size_t size) = 0;
+  virtual const std::string& name() const = 0;
+  // Reads exactly `size` bytes or returns false (what was there before the end is lost).
+  bool read_exactly(void* data, size_t size);
+};
+// A file or, for "-", standard input. Throws Error(input) for a missing file, a folder, no permission.
+std::unique_ptr<ByteSource> open_source(const std::string& path);
+
+// A whole regular file, mapped read-only. Throws as open_source does; an empty file has size 0.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::string& name() const { return name_; }
+  // True where `path` is a regular file (not "-", a pipe or a device), so that it can be mapped.
+  static bool possible(const std::string& path);
+
+ private:
+  std::string name_;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+std::string read_text_file(const std::string& path);  // whole; "-" is standard input
+void write_file_atomically(const std::string& path, std::string_view bytes);
+
+// Throws Error(usage) where `output` names the same file as one of the inputs (by device and inode, also standard
+// output redirected onto an input).
+void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs);
+
+// Lines of text: '\n' ends a line, the last one may lack it. Constant memory: a line longer than `max_line` bytes comes in
+// pieces (see `ends_line`), so a line of any length passes.
+class LineReader {
+ public:
+  explicit LineReader(ByteSource& source, size_t max_line = 1 << 20);
+  struct Piece {
+    std::string_view text;   // without the '\n'; valid until the next call
+    bool starts_line;
+    bool ends_line;
+    uint64_t line;           // from 1
+    uint64_t offset;         // of the first byte, from the start of the input
+  };
+  bool next(Piece& piece);
+
+ private:
+  ByteSource& source_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0, max_line_;
+  uint64_t line_ = 1, offset_ = 0;
+  bool starts_ = true, eof_ = false;
+};
+
+}  // namespace mh

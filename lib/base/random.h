@@ -1,0 +1,58 @@
+// Counter-based random numbers: a value is a pure function of (seed, stream name, update, site, position), so dropout has
+// the same bits on every path, with any number of threads, and after a resume, and no generator state is ever saved.
+//
+// Source: Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+// Ten rounds of Philox on a 128-bit counter with a 64-bit key.
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// 64-bit FNV-1a; stable across machines and versions, used for stream names.
+uint64_t stable_hash(std::string_view text);
+
+// A named stream of random numbers: streams of different names or seeds are independent.
+class RandomStream {
+ public:
+  RandomStream(uint64_t seed, std::string_view name);
+
+  // The four 32-bit words at (update, site, block); block b holds the words of positions 4b … 4b+3.
+  std::array<uint32_t, 4> words(uint32_t update, uint32_t site, uint64_t block) const {
+    return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), site, update}, key_);
+  }
+  // Uniform in [0, 1) with 24 bits.
+  float uniform(uint32_t update, uint32_t site, uint64_t position) const;
+  std::array<uint32_t, 2> key() const { return key_; }
+
+ private:
+  std::array<uint32_t, 2> key_;
+};
+
+// A sequence drawn from one (update, site) of a stream, for shuffles, initial values and sampling.
+class RandomSequence {
+ public:
+  RandomSequence(const RandomStream& stream, uint32_t update = 0, uint32_t site = 0);
+  uint32_t next_u32();
+  uint64_t next_u64();
+  double uniform();                 // [0, 1), 53 bits
+  double normal();                  // mean 0, standard deviation 1 (Box–Muller)
+  uint64_t below(uint64_t bound);   // unbiased, 0 … bound-1; bound > 0
+  void shuffle(std::vector<int64_t>& values);  // Fisher–Yates
+
+ private:
+  RandomStream stream_;
+  uint32_t update_, site_;
+  uint64_t block_ = 0;
+  int used_ = 4;
+  std::array<uint32_t, 4> words_{};
+  bool has_spare_ = false;
+  double spare_ = 0;
+};
+
+}  // namespace mh

@@ -1,0 +1,56 @@
+// Implementations register themselves by name from a static object; adding a method is adding a file.
+// (The objects live in a shared library, where the linker keeps them.)
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh {
+
+// Interface: what the factories make. Args: what they are made from.
+template <class Interface, class... Args>
+class Registry {
+ public:
+  using Factory = std::function<std::unique_ptr<Interface>(Args...)>;
+  struct Entry {
+    std::string help;  // one line for lists and man pages
+    Factory make;
+  };
+
+  explicit Registry(std::string what) : what_(std::move(what)) {}
+
+  void add(const std::string& name, std::string help, Factory make) {
+    entries_[name] = Entry{std::move(help), std::move(make)};
+  }
+
+  // Throws Error(usage) with the nearest name for an unknown one; `key` is the option that named it.
+  const Entry& find(const std::string& name, const std::string& key) const {
+    auto it = entries_.find(name);
+    if (it == entries_.end())
+      throw Error(Exit::usage, Problem{key, str("one of: ", join(names(), ", ")), str("unknown ", what_, " '", name, "'"),
+                                       did_you_mean(name, names())});
+    return it->second;
+  }
+  std::unique_ptr<Interface> make(const std::string& name, const std::string& key, Args... args) const {
+    return find(name, key).make(std::forward<Args>(args)...);
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, entry] : entries_) all.push_back(name);
+    return all;
+  }
+
+ private:
+  std::string what_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace mh

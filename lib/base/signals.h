@@ -1,0 +1,11 @@
+// SIGINT, SIGTERM, SIGHUP and SIGUSR1 (Slurm's warning) ask a long run to save and stop; nothing is done in the handler
+// but to note the signal. A second SIGINT ends the process at once.
+#pragma once
+
+namespace mh {
+
+void catch_stop_signals();
+// The signal that asked for a stop, or 0.
+int stop_signal();
+
+}  // namespace mh

@@ -1,0 +1,39 @@
+// What every tool's main shares: --help, --version, --quiet, -v, error messages and exit statuses.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+namespace mh {
+
+struct ToolInfo {
+  std::string name;      // "mh-prep"
+  std::string purpose;   // one line
+  std::string examples;  // one pipeline a line, shown at the end of --help
+};
+
+// A CLI11 app with the shared options (--help, --version, -q/--quiet, -v/--verbose) and the examples as its footer.
+// Subcommands made from it inherit the shared options. Unknown options name the nearest one.
+class Tool {
+ public:
+  explicit Tool(ToolInfo info);
+  CLI::App& app() { return app_; }
+  // Parses and runs `body`; returns the exit status. Error -> its status; BrokenPipe of a text printer -> 0, silently;
+  // bad_alloc -> 4; anything else -> 1. --help and --version print on stdout and end with 0.
+  int run(int argc, char** argv, const std::function<void()>& body);
+  // The status to end with when no error was thrown (128 + n after a signal).
+  void set_status(int status) { status_ = status; }
+
+ private:
+  ToolInfo info_;
+  CLI::App app_;
+  bool quiet_ = false;
+  bool verbose_ = false;
+  int status_ = 0;
+};
+
+// The project's version, "0.1.0".
+const char* version();
+
+}  // namespace mh

@@ -1,0 +1,65 @@
+// What a language model is to training, evaluation and generation, whatever its backbone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/step.h"
+#include "model/parameter.h"
+
+namespace mh::attention {
+class Observer;
+}
+
+namespace mh::model {
+
+// What incremental decoding keeps between steps: keys and values of each layer, and how many positions they hold.
+// Made by the model that fills it.
+class DecodingState {
+ public:
+  virtual ~DecodingState() = default;
+  virtual int64_t length() const = 0;  // positions already seen
+  // Row i of the batch continues what was row `rows[i]` (int64, (B')): beam search, dropping finished rows.
+  virtual void reorder(const at::Tensor& rows) = 0;
+};
+
+// Loss of a batch. Nats, summed over the scored positions; gradients have been added where the call says so.
+struct LossSum {
+  at::Tensor sum;      // scalar, fp64 on the CPU: nats, without label smoothing
+  at::Tensor smoothed; // scalar: what is minimised (equal to sum without label smoothing)
+  int64_t tokens = 0;  // scored positions
+};
+
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+
+  virtual ParameterList& parameters() = 0;
+  virtual int64_t vocabulary() const = 0;        // entries of the vocabulary (targets are below it)
+  virtual int64_t max_length() const = 0;        // longest input, or 0 where there is no bound (sinusoidal positions)
+
+  // tokens (B, T) int64 -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it
+  // has seen, and it is brought up to date. `observer` may be null; with it the composed path is taken.
+  virtual at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state = nullptr,
+                            attention::Observer* observer = nullptr) = 0;
+
+  // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32. For generation and analysis; training never calls it.
+  virtual at::Tensor logits(const at::Tensor& hidden) = 0;
+
+  // Cross-entropy of targets (B, T) int64 (negative: not scored), taken in slices so that only a slice of the logits is
+  // ever held. The returned `smoothed` is differentiable with respect to `hidden` and the output parameters.
+  virtual LossSum loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing) = 0;
+
+  // log p(target) for each position (B, T) fp32, nats; 0 where the target is negative. No gradient.
+  virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) = 0;
+
+  virtual std::unique_ptr<DecodingState> new_state(int64_t batch) = 0;
+
+  // One line per layer kind: which attention path is taken and why (for the log).
+  virtual std::vector<std::string> describe_paths() const = 0;
+};
+
+}  // namespace mh::model

@@ -1,0 +1,93 @@
+// A model's parameters: named tensors with what the rest of the system must know of each, so that the optimiser, swap,
+// prune, resume and import never learn what a layer is.
+//
+// Names (`decoder.layers.3.self.query.weight`) are an interface: stable, written to checkpoints, checked on load.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh::model {
+
+// How a parameter gets its first values. Each draws from a random stream of its own name, so that adding a parameter
+// changes no other one.
+struct Init {
+  enum class Kind { constant, normal, truncated_normal, uniform, xavier_uniform };
+  Kind kind = Kind::constant;
+  double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation (cut at 2 of
+                 // them); uniform: half width; xavier_uniform: gain
+  static Init constant(double value) { return {Kind::constant, value}; }
+  static Init normal(double deviation) { return {Kind::normal, deviation}; }
+  static Init truncated_normal(double deviation) { return {Kind::truncated_normal, deviation}; }
+  static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
+  // fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
+  static Init xavier_uniform(double gain = 1) { return {Kind::xavier_uniform, gain}; }
+};
+
+struct Traits {
+  Init init;
+  bool decay = true;                 // weight decay may act on it (biases and norms: false)
+  bool product = false;              // enters a matrix product, so bf16 training keeps a bf16 copy of it
+  std::optional<int64_t> head_axis;  // the axis indexed by head: h equal consecutive blocks, block i belongs to head i
+  int64_t heads = 0;                 // how many blocks, where head_axis is set
+};
+
+class Parameter {
+ public:
+  Parameter(std::string name, at::Tensor value, Traits traits);
+  const std::string& name() const { return name_; }
+  const Traits& traits() const { return traits_; }
+  // fp32 leaf that requires a gradient: what the optimiser changes and what a checkpoint holds.
+  at::Tensor& master() { return master_; }
+  const at::Tensor& master() const { return master_; }
+  // What the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) when bf16 training is on and
+  // traits().product is set.
+  const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
+
+  // Turns the bf16 copy on (precision bf16) or off; see ParameterList.
+  void use_copy(bool on);
+  void refresh_copy();             // copy <- master, after the optimiser changed it
+  void collect_gradient();         // master.grad += copy.grad (in fp32), copy.grad cleared
+
+ private:
+  std::string name_;
+  at::Tensor master_;
+  at::Tensor copy_;
+  Traits traits_;
+};
+
+// Owns a model's parameters; modules hold references, which stay valid (deque) as long as the list lives.
+class ParameterList {
+ public:
+  // device "meta" makes tensors without storage: for counting (`--dry-run`).
+  explicit ParameterList(at::Device device) : device_(device) {}
+  ParameterList(const ParameterList&) = delete;
+  ParameterList& operator=(const ParameterList&) = delete;
+
+  // Adds an uninitialised parameter. The name must be new.
+  Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
+  // Draws every parameter's first values from streams of `seed`. The same bits on every device.
+  void initialise(uint64_t seed);
+
+  int64_t count() const;  // numbers in all parameters
+  std::deque<Parameter>& all() { return parameters_; }
+  const std::deque<Parameter>& all() const { return parameters_; }
+  Parameter* find(const std::string& name);
+  at::Device device() const { return device_; }
+
+  void set_bf16(bool on);
+  void refresh_copies();
+  void collect_gradients();
+  void zero_gradients();
+
+ private:
+  at::Device device_;
+  std::deque<Parameter> parameters_;
+};
+
+}  // namespace mh::model
