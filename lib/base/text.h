@@ -12,7 +12,7 @@ namespace mh {
 // (distance at most a third of the word's length, at least 1).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// "; did you mean 'lr'?" or "" when nothing is near.
+// "did you mean 'lr'?" or "" when nothing is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
