@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/step.h"
+#include "model/ops.h"
 #include "model/parameter.h"
 
 namespace mh::attention {
@@ -26,12 +27,6 @@ class DecodingState {
   virtual void reorder(const at::Tensor& rows) = 0;
 };
 
-// Loss of a batch. Nats, summed over the scored positions; gradients have been added where the call says so.
-struct LossSum {
-  at::Tensor sum;      // scalar, fp64 on the CPU: nats, without label smoothing
-  at::Tensor smoothed; // scalar: what is minimised (equal to sum without label smoothing)
-  int64_t tokens = 0;  // scored positions
-};
 
 class LanguageModel {
  public:
@@ -51,7 +46,7 @@ class LanguageModel {
 
   // Cross-entropy of targets (B, T) int64 (negative: not scored), taken in slices so that only a slice of the logits is
   // ever held. The returned `smoothed` is differentiable with respect to `hidden` and the output parameters.
-  virtual LossSum loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing) = 0;
+  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing) = 0;
 
   // log p(target) for each position (B, T) fp32, nats; 0 where the target is negative. No gradient.
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) = 0;

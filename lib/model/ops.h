@@ -1,0 +1,55 @@
+// The primitive operations of every model, each with its gradient: one definition, so that speed work has one place.
+// All follow autograd; activations are fp32, or bf16 when the weights given are bf16 (see Parameter::value()).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "attention/step.h"
+
+namespace mh::model {
+
+// x (…, in), weight (out, in), bias (out) or undefined -> (…, out), in the weight's type: x is cast to it first.
+// On a CPU all three products of forward and backward go to oneDNN in fp32 too: with MKL they reach less than half of
+// its speed on processors that are not Intel's.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// tokens (B, T) int64, weight (rows, d) -> (B, T, d) = scale * weight[tokens], in fp32.
+at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
+
+// Normalises the last axis. x any type, weight and bias (d) fp32; the result has x's type, sums are taken in fp32.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
+// Inverted dropout of x (B, …): kept values are divided by 1 - p. The decision for an element is a pure function of
+// (step.seed, stream, step.update, site, element index within the update's whole batch), the index being
+// (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change it.
+// Identity when not training or p = 0. `stream` names the place ("attention.output"), `site` is the layer's number.
+at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site);
+
+enum class Activation { relu, gelu };  // gelu: exact, with erf
+at::Tensor activation(const at::Tensor& x, Activation kind);
+
+// Cross-entropy of a linear output layer that never holds more than a slice of the logits: for each slice of rows the
+// logits, their log-sum-exp, and (when a gradient is wanted) the gradients of hidden and weight are made at once.
+// hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which the first `vocabulary` rows take part;
+// targets (N) int64, negative: not scored. Label smoothing e as fairseq: (1 - e) * nll + e / vocabulary * sum over all
+// entries of their nll.
+struct SlicedLoss {
+  at::Tensor smoothed;  // scalar fp32, differentiable: nats summed over scored rows, with label smoothing
+  double nll = 0;       // nats summed over scored rows, without
+  int64_t scored = 0;
+};
+SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing);
+
+// log p(target) (N) fp32, nats, 0 where the target is negative; same slices, no gradient.
+at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+                                    const at::Tensor& targets, int64_t vocabulary);
+
+// Settings of the process that make large tensors cheap on a CPU (allocator thresholds, threads). Called once by a tool
+// before the first tensor. threads 0: all cores.
+void prepare_cpu(int threads);
+
+}  // namespace mh::model
