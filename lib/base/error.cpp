@@ -1,0 +1,28 @@
+#include "base/error.h"
+
+namespace mh {
+
+namespace {
+
+std::string message_of(const Problem& p) {
+  std::string text = p.where;
+  auto add = [&](const char* before, const std::string& part) {
+    if (part.empty()) return;
+    if (!text.empty()) text += text.back() == ':' ? " " : (text.size() == p.where.size() ? ": " : "; ");
+    text += before + part;
+  };
+  add("expected ", p.expected);
+  add("found ", p.found);
+  add("", p.next);
+  return text;
+}
+
+}  // namespace
+
+Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem)) {}
+
+BrokenPipe::BrokenPipe(const std::string& where)
+    : Error(Exit::failed, Problem{where, "a reader", "a closed pipe",
+                                  "what was written is not whole; check the program that reads it"}) {}
+
+}  // namespace mh

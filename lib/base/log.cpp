@@ -1,0 +1,112 @@
+#include "base/log.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/text.h"
+
+namespace mh {
+
+namespace {
+
+LogLevel current_level = LogLevel::normal;
+std::string current_name = "mh";
+std::mutex mutex;
+bool line_drawn = false;  // a progress line stands on the terminal and must be erased before a message
+
+void print(const char* kind, const char* colour, const std::string& message) {
+  std::lock_guard lock(mutex);
+  std::string line;
+  if (line_drawn) line += "\r\033[K";
+  line_drawn = false;
+  line += current_name + ": ";
+  if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
+  line += message + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { current_level = level; }
+LogLevel log_level() { return current_level; }
+void set_log_name(const std::string& name) { current_name = name; }
+const std::string& log_name() { return current_name; }
+
+void log_error(const std::string& message) { print("error", "\033[1;31m", message); }
+void log_warning(const std::string& message) { print("warning", "\033[1;33m", message); }
+void log_info(const std::string& message) {
+  if (current_level != LogLevel::quiet) print("", "", message);
+}
+void log_detail(const std::string& message) {
+  if (current_level == LogLevel::verbose) print("", "", message);
+}
+
+bool stderr_is_terminal() {
+  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  return terminal;
+}
+
+bool stderr_has_colour() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  return stderr_is_terminal() && (no_colour == nullptr || *no_colour == '\0') && term != nullptr &&
+         std::string(term) != "dumb";
+}
+
+Progress::Progress(std::string label, int64_t total, std::string unit)
+    : label_(std::move(label)),
+      total_(total),
+      unit_(std::move(unit)),
+      active_(stderr_is_terminal() && current_level != LogLevel::quiet),
+      began_(std::chrono::steady_clock::now()) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::set_start(int64_t start) { start_ = start; }
+
+void Progress::update(int64_t done, const std::string& note) {
+  if (!active_) return;
+  auto now = std::chrono::steady_clock::now();
+  if (drawn_ && now - last_ < std::chrono::milliseconds(100) && done != total_) return;
+  last_ = now;
+  drawn_ = true;
+  double seconds = std::chrono::duration<double>(now - began_).count();
+  std::string line = label_ + "  ";
+  std::string rest = note.empty() ? "" : "  " + note;
+  if (total_ > 0) {
+    double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
+    char percent[8];
+    std::snprintf(percent, sizeof percent, "%3.0f%%", 100 * share);
+    const int width = 20;
+    int filled = static_cast<int>(share * width);
+    line += std::string(percent) + " [" + std::string(filled, '=') + (filled < width ? ">" : "") +
+            std::string(std::max(0, width - filled - 1), ' ') + "] " + with_commas(done) + "/" + with_commas(total_) + " " +
+            unit_;
+    if (done > start_ && done < total_)
+      rest += "  left " + human_seconds(seconds * static_cast<double>(total_ - done) / static_cast<double>(done - start_));
+  } else {
+    line += with_commas(done) + " " + unit_ + "  " + human_seconds(seconds);
+  }
+  line += rest;
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && line.size() >= size.ws_col)
+    line.resize(size.ws_col - 1);
+  std::lock_guard lock(mutex);
+  std::string out = "\r\033[K" + line;
+  std::fwrite(out.data(), 1, out.size(), stderr);
+  line_drawn = true;
+}
+
+void Progress::clear() {
+  std::lock_guard lock(mutex);
+  if (line_drawn) std::fputs("\r\033[K", stderr);
+  line_drawn = false;
+  drawn_ = false;
+}
+
+}  // namespace mh

@@ -1,0 +1,132 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace mh {
+
+namespace {
+
+// Edit distance in which swapping two neighbours counts once (optimal string alignment).
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i)
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  size_t limit = std::max<size_t>(1, word.size() / 3);
+  std::string best;
+  for (const std::string& candidate : candidates) {
+    size_t d = distance(word, candidate);
+    if (d <= limit) {
+      best = candidate;
+      if (d == 0) break;
+      limit = d - 1;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best = nearest(word, candidates);
+  return best.empty() ? "" : "did you mean '" + best + "'?";
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  for (;;) {
+    size_t end = text.find(separator, begin);
+    parts.emplace_back(text.substr(begin, end == text.npos ? text.npos : end - begin));
+    if (end == text.npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += separator;
+    text += parts[i];
+  }
+  return text;
+}
+
+std::string trim(std::string_view text) {
+  const char* space = " \t\r\n\f\v";
+  size_t begin = text.find_first_not_of(space);
+  if (begin == text.npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(space) - begin + 1));
+}
+
+std::string with_commas(int64_t value) {
+  std::string digits = std::to_string(value);
+  size_t first = digits[0] == '-' ? 1 : 0;
+  for (size_t i = digits.size(); i > first + 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string human_bytes(uint64_t bytes) {
+  static const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < std::size(units)) value /= 1000, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
+}
+
+std::string human_seconds(double seconds) {
+  if (!(seconds >= 0) || seconds > 3.6e9) return "?";
+  auto s = static_cast<int64_t>(std::llround(seconds));
+  char text[48];
+  if (s < 60)
+    std::snprintf(text, sizeof text, "%ds", static_cast<int>(s));
+  else if (s < 3600)
+    std::snprintf(text, sizeof text, "%dm%02ds", static_cast<int>(s / 60), static_cast<int>(s % 60));
+  else
+    std::snprintf(text, sizeof text, "%lldh%02dm", static_cast<long long>(s / 3600), static_cast<int>(s / 60 % 60));
+  return text;
+}
+
+std::string shortest(double value) {
+  char text[40];
+  auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return std::string(text, end);
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  size_t i = 0;
+  const size_t n = text.size();
+  auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
+  while (i < n) {
+    unsigned char c = byte(i);
+    if (c < 0x80) {
+      ++i;
+      continue;
+    }
+    size_t length = c >= 0xC2 && c <= 0xDF ? 2 : (c & 0xF0) == 0xE0 ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
+    if (length == 0 || i + length > n) return i;
+    for (size_t k = 1; k < length; ++k)
+      if ((byte(i + k) & 0xC0) != 0x80) return i;
+    unsigned char next = byte(i + 1);
+    if ((c == 0xE0 && next < 0xA0) || (c == 0xED && next > 0x9F) || (c == 0xF0 && next < 0x90) ||
+        (c == 0xF4 && next > 0x8F))
+      return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+}  // namespace mh

@@ -1,0 +1,36 @@
+#include "base/units.h"
+
+#include <charconv>
+
+#include "base/error.h"
+
+namespace mh {
+
+Length parse_length(const std::string& text, const std::string& where) {
+  auto bad = [&] {
+    return Error(Exit::usage, Problem{where, "a length with a unit: 16000u updates, 10e epochs or 2000000t tokens",
+                                      "'" + text + "'", text.find_first_not_of("0123456789") == std::string::npos &&
+                                                                !text.empty()
+                                                            ? "add the unit, as in " + text + "u"
+                                                            : ""});
+  };
+  Length length;
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  auto [rest, error] = std::from_chars(begin, end, length.count);
+  if (error != std::errc() || length.count < 0 || rest == end) throw bad();
+  int64_t factor = 1;
+  if (*rest == 'k') factor = 1000;
+  if (*rest == 'M') factor = 1000000;
+  if (*rest == 'G') factor = 1000000000;
+  if (factor > 1) ++rest;
+  if (rest + 1 != end) throw bad();
+  if (*rest != 'u' && *rest != 'e' && *rest != 't') throw bad();
+  if (__builtin_mul_overflow(length.count, factor, &length.count)) throw bad();
+  length.unit = static_cast<Length::Unit>(*rest);
+  return length;
+}
+
+std::string to_string(const Length& length) { return std::to_string(length.count) + static_cast<char>(length.unit); }
+
+}  // namespace mh
