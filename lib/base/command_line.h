@@ -1,24 +1,52 @@
 // Binds option structs to the command line (CLI11): the field `save_every` is the option `--save-every`.
+//
+//   PrepOptions options;
+//   CommandLineFields fields(app);
+//   fields.declare(options);
+//   … parse …
+//   fields.take(options);   // checks values as the configuration's are checked
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <string>
 
 #include "base/fields.h"
 
 namespace mh {
 
-// Adds one option for each field of `options`. The struct must outlive app.parse(); values are checked as the
-// configuration's are. A bool is a flag (`--flag`), true/false may follow as `--flag=false`.
 class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}
 
+  // Adds one option for each field, with its default in the help. A bool is a flag; `--flag=false` turns it off.
+  template <class Options>
+  void declare(Options& options) {
+    options.describe(*this);
+    declared_ = true;
+  }
+  // After parsing: fills the fields that were given. Throws Error(usage) naming the option.
+  template <class Options>
+  void take(Options& options) {
+    options.describe(*this);
+  }
+
  protected:
   bool visit(const Field& field, std::string& text) override;
+  std::string origin(const std::string& key) const override;
 
  private:
+  struct Given {
+    std::string text;
+    CLI::Option* option = nullptr;
+  };
+  static std::string unquoted(const std::string& text);
+  static std::string quoted(const std::string& text);
+  static std::string placeholder(const std::string& type);
+
   CLI::App& app_;
+  bool declared_ = false;
+  std::map<std::string, Given> given_;
 };
 
 }  // namespace mh

@@ -55,6 +55,7 @@ class Config {
     Config& config_;
   };
   void insert(const std::string& key, Value value);
+  void load_file(const std::string& path, std::vector<std::string> open_files);
 
   std::map<std::string, Value> values_;
   std::set<std::string> known_;

@@ -19,7 +19,7 @@ class Tool {
  public:
   explicit Tool(ToolInfo info);
   CLI::App& app() { return app_; }
-  // Parses and runs `body`; returns the exit status. Error -> its status; BrokenPipe of a text printer -> 0, silently;
+  // Parses and runs `body`; returns the exit status. Error -> its status (a printer of text catches BrokenPipe itself);
   // bad_alloc -> 4; anything else -> 1. --help and --version print on stdout and end with 0.
   int run(int argc, char** argv, const std::function<void()>& body);
   // The status to end with when no error was thrown (128 + n after a signal).

@@ -1,0 +1,59 @@
+#include "base/command_line.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace mh {
+
+// The text arrives after parsing: a first visit declares the options, a second one (see take()) reads the values.
+bool CommandLineFields::visit(const Field& field, std::string& text) {
+  std::string name = "--" + field.key;
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::replace(name.begin(), name.end(), '.', '-');
+  if (!declared_) {
+    Given& given = given_[field.key];
+    std::string help = field.help;
+    if (!field.choices.empty()) help += " (" + join(field.choices, "|") + ")";
+    if (field.text != "\"\"" && field.type != "true/false") help += " [" + unquoted(field.text) + "]";
+    if (field.type == "true/false")
+      given.option = app_.add_flag(name + "{true}", given.text, help);
+    else
+      given.option = app_.add_option(name, given.text, help)->type_name(placeholder(field.type));
+    return false;
+  }
+  const Given& given = given_.at(field.key);
+  if (given.option->count() == 0) return false;
+  bool text_like = field.type == "text" || field.type == "length";
+  text = text_like ? quoted(given.text) : field.type.back() == 's' ? "[" + given.text + "]" : given.text;
+  return true;
+}
+
+std::string CommandLineFields::origin(const std::string& key) const {
+  std::string name = "--" + key;
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::replace(name.begin(), name.end(), '.', '-');
+  return name;
+}
+
+std::string CommandLineFields::unquoted(const std::string& text) {
+  return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
+}
+
+std::string CommandLineFields::quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string CommandLineFields::placeholder(const std::string& type) {
+  if (type == "integer" || type == "integers") return "N";
+  if (type == "number" || type == "numbers") return "X";
+  if (type == "length") return "LENGTH";
+  return "TEXT";
+}
+
+}  // namespace mh

@@ -1,0 +1,163 @@
+#include "base/config.h"
+
+#include <algorithm>
+#include <sstream>
+#include <toml++/toml.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace mh {
+
+namespace {
+
+std::string written(const toml::node& node) {
+  std::ostringstream out;
+  node.visit([&](auto& n) {
+    auto flags = toml::format_flags::none;
+    if constexpr (!toml::is_table<decltype(n)>) out << toml::toml_formatter(n, flags);
+  });
+  std::string text = out.str();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+// Calls `leaf(key, node)` for every value of a table, keys joined by dots.
+template <class Leaf>
+void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
+  for (auto&& [key, node] : table) {
+    std::string full = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table())
+      walk(*inner, full + ".", leaf);
+    else
+      leaf(full, node);
+  }
+}
+
+toml::table parse(const std::string& text, const std::string& name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw Error(Exit::usage, Problem{str(name, ":", error.source().begin.line, ":", error.source().begin.column),
+                                     "TOML", std::string(error.description()), ""});
+  }
+}
+
+std::string folder_of(const std::string& path) {
+  size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+void Config::insert(const std::string& key, Value value) { values_[key] = std::move(value); }
+
+void Config::load_file(const std::string& path) { load_file(path, {}); }
+
+void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
+  if (std::find(open_files.begin(), open_files.end(), path) != open_files.end())
+    throw Error(Exit::usage, Problem{path, "includes that end", "a file that includes itself: " +
+                                     join(open_files, " -> ") + " -> " + path, ""});
+  open_files.push_back(path);
+  std::string text = read_text_file(path);
+  toml::table table = parse(text, path);
+  if (const toml::node* include = table.get("include")) {
+    std::vector<std::string> names;
+    if (auto one = include->value_exact<std::string>()) names.push_back(*one);
+    if (const toml::array* many = include->as_array())
+      for (const toml::node& node : *many)
+        if (auto one = node.value_exact<std::string>()) names.push_back(*one);
+    if (names.empty())
+      throw Error(Exit::usage, Problem{path + ": include", "file names in quotes", written(*include), ""});
+    for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
+  }
+  load_text(text, path);
+}
+
+void Config::load_text(const std::string& text, const std::string& name) {
+  toml::table table = parse(text, name);
+  walk(table, "", [&](const std::string& key, const toml::node& node) {
+    if (key != "include") insert(key, {written(node), str(name, ":", node.source().begin.line)});
+  });
+}
+
+void Config::set(const std::string& assignment) {
+  size_t equals = assignment.find('=');
+  std::string key = trim(assignment.substr(0, equals));
+  if (equals == std::string::npos || key.empty())
+    throw Error(Exit::usage, Problem{"--set", "key=value, such as train.lr=3e-4", "'" + assignment + "'", ""});
+  std::string value = trim(assignment.substr(equals + 1));
+  try {
+    toml::table table = toml::parse("v = " + value);
+    if (table.size() != 1 || table.get("v")->is_table()) throw toml::parse_error("", toml::source_region{});
+    insert(key, {written(*table.get("v")), "--set " + key});
+  } catch (const toml::parse_error&) {
+    std::ostringstream quoted;
+    toml::value<std::string> plain(value);
+    quoted << toml::toml_formatter(plain, toml::format_flags::none);
+    insert(key, {quoted.str(), "--set " + key});
+  }
+}
+
+bool Config::has_section(const std::string& section) const { return !keys_below(section).empty(); }
+
+std::vector<std::string> Config::keys_below(const std::string& section) const {
+  std::vector<std::string> keys;
+  std::string prefix = section + ".";
+  for (auto it = values_.lower_bound(prefix); it != values_.end() && it->first.compare(0, prefix.size(), prefix) == 0; ++it)
+    keys.push_back(it->first.substr(prefix.size()));
+  return keys;
+}
+
+void Config::check_all_known() const {
+  std::vector<std::string> known(known_.begin(), known_.end());
+  for (const auto& [key, value] : values_) {
+    if (known_.count(key) > 0) continue;
+    throw Error(Exit::usage, Problem{value.origin, "a known key", "unknown key '" + key + "'",
+                                     nearest(key, known).empty() ? "mh-train --list keys shows all of them"
+                                                                 : did_you_mean(key, known)});
+  }
+}
+
+bool Config::Reader::visit(const Field& field, std::string& text) {
+  config_.known_.insert(field.key);
+  auto it = config_.values_.find(field.key);
+  if (it == config_.values_.end()) return false;
+  text = it->second.text;
+  return true;
+}
+
+std::string Config::Reader::origin(const std::string& key) const {
+  auto it = config_.values_.find(key);
+  if (it == config_.values_.end()) return key;
+  // "--set train.lr" names the key already.
+  return it->second.origin.rfind("--", 0) == 0 ? it->second.origin : it->second.origin + ": " + key;
+}
+
+bool TomlWriter::visit(const Field& field, std::string&) {
+  size_t dot = field.key.rfind('.');
+  std::string section = dot == std::string::npos ? "" : field.key.substr(0, dot);
+  std::string line = (dot == std::string::npos ? field.key : field.key.substr(dot + 1)) + " = " + field.text;
+  auto it = std::find_if(tables_.begin(), tables_.end(), [&](const auto& t) { return t.first == section; });
+  if (it == tables_.end()) it = tables_.insert(section.empty() ? tables_.begin() : tables_.end(), {section, {}});
+  it->second.push_back(line);
+  return false;
+}
+
+std::string TomlWriter::text() const {
+  std::string text;
+  for (const auto& [section, lines] : tables_) {
+    if (!text.empty()) text += "\n";
+    if (!section.empty()) text += "[" + section + "]\n";
+    for (const std::string& line : lines) text += line + "\n";
+  }
+  return text;
+}
+
+bool FieldLister::visit(const Field& field, std::string&) {
+  rows_.push_back({field.key, field.type, field.text, field.help, field.choices});
+  return false;
+}
+
+}  // namespace mh

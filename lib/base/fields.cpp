@@ -1,0 +1,171 @@
+#include "base/fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <toml++/toml.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  toml::value<std::string> value(text);
+  out << toml::toml_formatter(value, toml::format_flags::none);  // strict: double quotes, escapes
+  return out.str();
+}
+
+// Values in TOML syntax.
+std::string written(bool v) { return v ? "true" : "false"; }
+std::string written(int64_t v) { return std::to_string(v); }
+std::string written(double v) {
+  if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
+  if (std::isnan(v)) return "nan";
+  std::string text = shortest(v);
+  bool integral = text.find_first_not_of("-0123456789") == std::string::npos;
+  return integral ? text + ".0" : text;
+}
+std::string written(const std::string& v) { return quoted(v); }
+std::string written(const Length& v) { return quoted(to_string(v)); }
+template <class T>
+std::string written(const std::vector<T>& values) {
+  std::vector<std::string> parts;
+  for (const T& v : values) parts.push_back(written(v));
+  return "[" + join(parts, ", ") + "]";
+}
+
+// What a failed reading has to say: expected (type and bounds) against found.
+struct Complaint {
+  std::string expected;
+};
+
+std::string bounds(Range r) {
+  if (r.low == -kInfinity && r.high == kInfinity) return "";
+  if (r.high == kInfinity)
+    return r.low == std::numeric_limits<double>::denorm_min() ? " above 0" : " of at least " + shortest(r.low);
+  return " from " + shortest(r.low) + " to " + shortest(r.high);
+}
+
+template <class T>
+void check_range(T v, Range r, const char* what) {
+  auto x = static_cast<double>(v);
+  if (!(x >= r.low && x <= r.high)) throw Complaint{what + bounds(r)};
+}
+
+void read(const toml::node& node, bool& v, const std::vector<std::string>&, Range, const std::string&) {
+  auto found = node.value_exact<bool>();
+  if (!found) throw Complaint{"true or false"};
+  v = *found;
+}
+void read(const toml::node& node, int64_t& v, const std::vector<std::string>&, Range r, const std::string&) {
+  auto found = node.value_exact<int64_t>();
+  if (!found) throw Complaint{"an integer" + bounds(r)};
+  check_range(*found, r, "an integer");
+  v = *found;
+}
+void read(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
+  if (!node.is_number()) throw Complaint{"a number" + bounds(r)};
+  double found = *node.value<double>();
+  check_range(found, r, "a number");
+  v = found;
+}
+void read(const toml::node& node, std::string& v, const std::vector<std::string>& choices, Range, const std::string&) {
+  auto found = node.value_exact<std::string>();
+  if (!found) throw Complaint{choices.empty() ? "text in quotes" : "one of: " + join(choices, ", ")};
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), *found) == choices.end()) {
+    std::string hint = nearest(*found, choices);
+    throw Complaint{"one of: " + join(choices, ", ") + (hint.empty() ? "" : " (did you mean '" + hint + "'?)")};
+  }
+  v = *found;
+}
+void read(const toml::node& node, Length& v, const std::vector<std::string>&, Range, const std::string& where) {
+  auto found = node.value_exact<std::string>();
+  if (!found) throw Complaint{"a length with a unit, such as \"16000u\" updates, \"10e\" epochs or \"2000000t\" tokens"};
+  v = parse_length(*found, where);
+}
+template <class T>
+void read(const toml::node& node, std::vector<T>& values, const std::vector<std::string>& choices, Range r,
+          const std::string& where) {
+  const toml::array* array = node.as_array();
+  if (array == nullptr) throw Complaint{"a list in [ ]"};
+  std::vector<T> found(array->size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    try {
+      read(*array->get(i), found[i], choices, r, where);
+    } catch (const Complaint& c) {
+      throw Complaint{"a list whose every entry is " + c.expected};
+    }
+  }
+  values = std::move(found);
+}
+
+}  // namespace
+
+Range any_number() { return {-kInfinity, kInfinity}; }
+Range at_least(double low) { return {low, kInfinity}; }
+Range between(double low, double high) { return {low, high}; }
+Range positive() { return {std::numeric_limits<double>::denorm_min(), kInfinity}; }
+
+std::string Fields::origin(const std::string& key) const { return key; }
+
+void Fields::push(const std::string& name) { sections_.push_back(name); }
+void Fields::pop() { sections_.pop_back(); }
+
+std::string Fields::full(const std::string& key) const {
+  std::string text;
+  for (const std::string& section : sections_)
+    if (!section.empty()) text += section + ".";
+  return text + key;
+}
+
+template <class T>
+void Fields::handle(const std::string& key, T& value, const std::string& help, const char* type,
+                    const std::vector<std::string>& choices, Range range) {
+  Field field{full(key), help, type, written(value), choices, range};
+  std::string text;
+  if (!visit(field, text)) return;
+  const std::string where = origin(field.key);
+  try {
+    toml::table table = toml::parse("v = " + text);
+    read(*table.get("v"), value, choices, range, where);
+  } catch (const toml::parse_error&) {
+    throw Error(Exit::usage, Problem{where, "a value in TOML syntax", text, ""});
+  } catch (const Complaint& c) {
+    throw Error(Exit::usage, Problem{where, c.expected + " for " + field.key, text, ""});
+  }
+}
+
+void Fields::field(const std::string& key, bool& value, const std::string& help) {
+  handle(key, value, help, "true/false", {}, any_number());
+}
+void Fields::field(const std::string& key, int64_t& value, const std::string& help, Range range) {
+  handle(key, value, help, "integer", {}, range);
+}
+void Fields::field(const std::string& key, double& value, const std::string& help, Range range) {
+  handle(key, value, help, "number", {}, range);
+}
+void Fields::field(const std::string& key, std::string& value, const std::string& help,
+                   const std::vector<std::string>& choices) {
+  handle(key, value, help, "text", choices, any_number());
+}
+void Fields::field(const std::string& key, Length& value, const std::string& help) {
+  handle(key, value, help, "length", {}, any_number());
+}
+void Fields::field(const std::string& key, std::vector<int64_t>& value, const std::string& help, Range range) {
+  handle(key, value, help, "integers", {}, range);
+}
+void Fields::field(const std::string& key, std::vector<double>& value, const std::string& help, Range range) {
+  handle(key, value, help, "numbers", {}, range);
+}
+void Fields::field(const std::string& key, std::vector<std::string>& value, const std::string& help) {
+  handle(key, value, help, "texts", {}, any_number());
+}
+
+}  // namespace mh

@@ -1,0 +1,311 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace mh {
+
+namespace {
+
+constexpr size_t kBuffer = 1 << 20;
+
+std::string system_words(int code) { return std::strerror(code); }
+
+// What to do about a write that failed.
+std::string advice(int code) {
+  switch (code) {
+    case ENOSPC:
+    case EDQUOT: return "free some space, or write elsewhere";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "choose a folder that may be written";
+    case ENOENT: return "make the folder first";
+    default: return "";
+  }
+}
+
+[[noreturn]] void fail_to_write(const std::string& name, int code) {
+  if (code == EPIPE) throw BrokenPipe(name);
+  throw Error(Exit::failed, Problem{name, "to write here", system_words(code), advice(code)});
+}
+
+class DescriptorSink : public ByteSink {
+ public:
+  DescriptorSink(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {
+    buffer_.reserve(kBuffer);
+  }
+
+  using ByteSink::write;
+  void write(const void* data, size_t size) override {
+    const char* bytes = static_cast<const char*>(data);
+    if (buffer_.size() + size > kBuffer) flush();
+    if (size >= kBuffer)
+      put(bytes, size);
+    else
+      buffer_.insert(buffer_.end(), bytes, bytes + size);
+    written_ += size;
+  }
+  void close() override { flush(); }
+  uint64_t written() const override { return written_; }
+  const std::string& name() const override { return name_; }
+
+ protected:
+  void flush() {
+    put(buffer_.data(), buffer_.size());
+    buffer_.clear();
+  }
+  int descriptor_;
+  std::string name_;
+
+ private:
+  void put(const char* bytes, size_t size) {
+    while (size > 0) {
+      ssize_t n = ::write(descriptor_, bytes, size);
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        fail_to_write(name_, errno);
+      }
+      bytes += n;
+      size -= static_cast<size_t>(n);
+    }
+  }
+  std::vector<char> buffer_;
+  uint64_t written_ = 0;
+};
+
+// Writes beside the file and renames at close(), so that the name never stands for half a file.
+class FileSink : public DescriptorSink {
+ public:
+  FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
+    temporary_ = path + ".partXXXXXX";
+    descriptor_ = mkstemp(temporary_.data());
+    if (descriptor_ < 0) fail_to_write(path, errno);
+    fchmod(descriptor_, mode);
+  }
+  ~FileSink() override {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    unlink(temporary_.c_str());
+  }
+
+  void close() override {
+    flush();
+    if (fsync(descriptor_) != 0 && errno != EINVAL) fail_to_write(name_, errno);
+    int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0 || rename(temporary_.c_str(), name_.c_str()) != 0) {
+      int code = errno;
+      unlink(temporary_.c_str());
+      fail_to_write(name_, code);
+    }
+    sync_folder();
+  }
+
+ private:
+  // The new name itself must survive a power cut.
+  void sync_folder() const {
+    size_t slash = name_.rfind('/');
+    std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);
+    int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    fsync(descriptor);
+    ::close(descriptor);
+  }
+  std::string temporary_;
+};
+
+// A device or FIFO that is opened by name and written in place.
+class DeviceSink : public DescriptorSink {
+ public:
+  explicit DeviceSink(const std::string& path) : DescriptorSink(open(path.c_str(), O_WRONLY | O_CLOEXEC), path) {
+    if (descriptor_ < 0) fail_to_write(path, errno);
+  }
+  ~DeviceSink() override {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  void close() override {
+    flush();
+    int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0) fail_to_write(name_, errno);
+  }
+};
+
+class DescriptorSource : public ByteSource {
+ public:
+  DescriptorSource(int descriptor, std::string name, bool owns)
+      : descriptor_(descriptor), name_(std::move(name)), owns_(owns) {}
+  ~DescriptorSource() override {
+    if (owns_) ::close(descriptor_);
+  }
+  size_t read(void* data, size_t size) override {
+    for (;;) {
+      ssize_t n = ::read(descriptor_, data, size);
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno != EINTR) throw Error(Exit::input, Problem{name_, "to read here", system_words(errno), ""});
+    }
+  }
+  const std::string& name() const override { return name_; }
+
+ private:
+  int descriptor_;
+  std::string name_;
+  bool owns_;
+};
+
+// Opens for reading and refuses what is no file to read from.
+int open_to_read(const std::string& path, struct stat& status) {
+  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0)
+    throw Error(Exit::input, Problem{path, "a file to read", system_words(errno),
+                                     errno == ENOENT ? "check the name" : "check who may read it"});
+  if (fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
+    close(descriptor);
+    throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in it"});
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name) {
+  return std::make_unique<DescriptorSink>(descriptor, name);
+}
+
+std::unique_ptr<ByteSink> open_sink(const std::string& path) {
+  if (path == "-") return sink_of_descriptor(STDOUT_FILENO, "standard output");
+  if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file's name or - for standard output", "''", ""});
+  struct stat status {};
+  mode_t mask = umask(0);
+  umask(mask);
+  mode_t mode = 0666 & ~mask;
+  if (stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode))
+      throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in it"});
+    if (!S_ISREG(status.st_mode)) return std::make_unique<DeviceSink>(path);
+    mode = status.st_mode & 07777;
+    // Replace what a link points to, not the link.
+    std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
+    if (real != nullptr) return std::make_unique<FileSink>(real.get(), mode);
+  }
+  return std::make_unique<FileSink>(path, mode);
+}
+
+bool ByteSource::read_exactly(void* data, size_t size) {
+  char* bytes = static_cast<char*>(data);
+  while (size > 0) {
+    size_t n = read(bytes, size);
+    if (n == 0) return false;
+    bytes += n;
+    size -= n;
+  }
+  return true;
+}
+
+std::unique_ptr<ByteSource> open_source(const std::string& path) {
+  if (path == "-") return std::make_unique<DescriptorSource>(STDIN_FILENO, "standard input", false);
+  struct stat status {};
+  int descriptor = open_to_read(path, status);
+  posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
+  return std::make_unique<DescriptorSource>(descriptor, path, true);
+}
+
+MappedFile::MappedFile(const std::string& path) : name_(path) {
+  struct stat status {};
+  int descriptor = open_to_read(path, status);
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ > 0) {
+    void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (address == MAP_FAILED) {
+      int code = errno;
+      close(descriptor);
+      throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_words(code), ""});
+    }
+    data_ = static_cast<const uint8_t*>(address);
+  }
+  close(descriptor);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+bool MappedFile::possible(const std::string& path) {
+  struct stat status {};
+  return path != "-" && stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+std::string read_text_file(const std::string& path) {
+  auto source = open_source(path);
+  std::string text;
+  std::vector<char> buffer(1 << 16);
+  while (size_t n = source->read(buffer.data(), buffer.size())) text.append(buffer.data(), n);
+  return text;
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  auto sink = open_sink(path);
+  sink->write(bytes);
+  sink->close();
+}
+
+void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs) {
+  auto identify = [](const std::string& path, int standard, struct stat& status) {
+    return (path == "-" ? fstat(standard, &status) : stat(path.c_str(), &status)) == 0;
+  };
+  struct stat out {};
+  if (!identify(output, STDOUT_FILENO, out) || !S_ISREG(out.st_mode)) return;
+  for (const std::string& input : inputs) {
+    struct stat in {};
+    if (identify(input, STDIN_FILENO, in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+      throw Error(Exit::usage, Problem{output == "-" ? "standard output" : output, "an output apart from the inputs",
+                                       "the input " + (input == "-" ? "on standard input" : input) + " itself",
+                                       "write to another file"});
+  }
+}
+
+LineReader::LineReader(ByteSource& source, size_t max_line) : source_(source), max_line_(max_line) {
+  buffer_.resize(std::max<size_t>(2 * max_line, 1 << 16));
+}
+
+bool LineReader::next(Piece& piece) {
+  size_t searched = 0;  // bytes after begin_ that hold no line end
+  for (;;) {
+    const char* begin = buffer_.data() + begin_;
+    size_t held = end_ - begin_;
+    const void* found = held > searched ? std::memchr(begin + searched, '\n', held - searched) : nullptr;
+    size_t length = found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - begin) : held;
+    bool whole = found != nullptr || eof_;
+    if ((whole && (held > 0)) || length >= max_line_) {
+      bool ends = whole && length <= max_line_;
+      if (!ends) length = max_line_;
+      piece = {std::string_view(begin, length), starts_, ends, line_, offset_};
+      size_t taken = length + (ends && found != nullptr ? 1 : 0);
+      begin_ += taken;
+      offset_ += taken;
+      starts_ = ends;
+      if (ends) ++line_;
+      return true;
+    }
+    if (eof_) return false;
+    searched = held;
+    if (end_ == buffer_.size()) {
+      std::memmove(buffer_.data(), begin, held);
+      begin_ = 0;
+      end_ = held;
+    }
+    size_t n = source_.read(buffer_.data() + end_, buffer_.size() - end_);
+    if (n == 0) eof_ = true;
+    end_ += n;
+  }
+}
+
+}  // namespace mh

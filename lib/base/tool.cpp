@@ -1,0 +1,80 @@
+#include "base/tool.h"
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace mh {
+
+const char* version() { return MH_VERSION; }
+
+namespace {
+
+// Every long option name that the app or its chosen subcommands know, for "did you mean".
+void collect_options(const CLI::App& app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::App* sub : app.get_subcommands()) collect_options(*sub, names);
+}
+
+// CLI11's words, with the nearest option added where one was misspelt.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
+  std::vector<std::string> names;
+  collect_options(app, names);
+  for (const std::string& word : app.remaining(true)) {
+    std::string hint = did_you_mean(word.substr(0, word.find('=')), names);
+    if (!hint.empty()) return "unknown option " + word + "; " + hint;
+  }
+  return message;
+}
+
+}  // namespace
+
+Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(info_.purpose, info_.name) {
+  app_.set_version_flag("--version", info_.name + " " + version(), "print the version and end");
+  app_.set_help_flag("-h,--help", "print this help and end");
+  app_.add_flag("-q,--quiet", quiet_, "only warnings and errors on stderr");
+  app_.add_flag("-v,--verbose", verbose_, "more on stderr");
+  app_.footer("Examples:\n" + info_.examples);
+  app_.fallthrough();
+  app_.get_formatter()->column_width(34);
+}
+
+int Tool::run(int argc, char** argv, const std::function<void()>& body) {
+  // A reader that goes away shows as an error of write(), not as a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  set_log_name(info_.name);
+  try {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::Success& done) {  // --help, --version
+      app_.exit(done);
+      std::cout.flush();
+      return static_cast<int>(Exit::done);
+    } catch (const CLI::ParseError& error) {
+      throw Error(Exit::usage, usage_message(app_, error) + "; " + info_.name + " --help shows all options");
+    }
+    set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
+    body();
+    if (std::fflush(stdout) != 0) throw Error(Exit::failed, "standard output could not be written");
+    return status_;
+  } catch (const Error& error) {
+    log_error(error.what());
+    return static_cast<int>(error.exit());
+  } catch (const std::bad_alloc&) {
+    log_error("out of memory");
+    return static_cast<int>(Exit::device);
+  } catch (const std::exception& error) {
+    log_error(error.what());
+    return static_cast<int>(Exit::failed);
+  }
+}
+
+}  // namespace mh
