@@ -155,7 +155,7 @@ TEST_CASE("bad configuration values say where, what was expected and what was fo
     });
   };
   CHECK(complaint("\nhaeds = 4") == "2: a.toml:2: expected a known key; found unknown key 'haeds'; did you mean 'heads'?");
-  CHECK(complaint("heads = 'four'") == "2: a.toml:1: heads: expected an integer of at least 1 for heads; found 'four'");
+  CHECK(complaint("heads = 'four'") == "2: a.toml:1: heads: expected an integer of at least 1; found \"four\"");
   CHECK(contains(complaint("heads = 0"), "of at least 1"));
   CHECK(contains(complaint("heads = 1.5"), "an integer"));
   CHECK(contains(complaint("norm = 'psot'"), "did you mean 'post'?"));

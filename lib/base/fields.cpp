@@ -138,7 +138,7 @@ void Fields::handle(const std::string& key, T& value, const std::string& help, c
   } catch (const toml::parse_error&) {
     throw Error(Exit::usage, Problem{where, "a value in TOML syntax", text, ""});
   } catch (const Complaint& c) {
-    throw Error(Exit::usage, Problem{where, c.expected + " for " + field.key, text, ""});
+    throw Error(Exit::usage, Problem{where, c.expected, text, ""});
   }
 }
 
