@@ -15,6 +15,7 @@
 #include "base/registry.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "folder.h"
 
 using namespace mh;
 
@@ -52,16 +53,6 @@ struct Outer {
     f.field("norm", norm, "where", {"pre", "post"});
     f.section("train", train);
   }
-};
-
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "mh-testXXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
 };
 
 }  // namespace

@@ -1,0 +1,131 @@
+#include "io/shard_format.h"
+
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace mh::io {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kAgain = "make the shard again with mh-prep, or copy it again";
+
+std::string seal(std::string_view tag, const std::string& text, const std::string& rest) {
+  std::string payload(tag);
+  store64(payload, text.size());
+  payload += text;
+  payload += rest;
+  store64(payload, XXH64(payload.data(), payload.size(), 0));
+  return payload;
+}
+
+// The JSON of a sealed payload and what stands behind it.
+std::pair<json, std::string_view> unseal(std::string_view payload, std::string_view tag, const std::string& name) {
+  if (payload.size() < 24 || payload.substr(0, 8) != tag)
+    damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
+  const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
+  size_t body = payload.size() - 8;
+  if (XXH64(bytes, body, 0) != load64(bytes + body)) damaged(name, 0, "a checksum that matches", "another one");
+  uint64_t length = load64(bytes + 8);
+  if (length > body - 16) damaged(name, 8, str("at most ", body - 16, " bytes of JSON"), str(length));
+  json parsed = json::parse(payload.substr(16, length), nullptr, false);
+  if (!parsed.is_object()) damaged(name, 16, "a JSON object", "something else");
+  return {parsed, payload.substr(16 + length, body - 16 - length)};
+}
+
+}  // namespace
+
+void damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
+  throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kAgain)});
+}
+
+void cut_off(const std::string& name, uint64_t offset, const std::string& expected) {
+  throw Error(Exit::input,
+              Problem{str(name, ": byte ", offset), expected, "the end", str("the shard is cut off; ", kAgain)});
+}
+
+std::string encode_header(const ShardHeader& h) {
+  json j = {{"kind", h.kind},
+            {"fields", h.fields},
+            {"token_bytes", h.token_bytes},
+            {"vocabulary", h.vocabulary},
+            {"fingerprint", h.fingerprint},
+            {"provenance", json::parse(h.provenance)}};
+  return seal(kHeaderTag, j.dump(), h.tokenizer);
+}
+
+ShardHeader decode_header(std::string_view payload, const std::string& name) {
+  auto [j, rest] = unseal(payload, kHeaderTag, name);
+  ShardHeader h;
+  try {
+    h.kind = j.at("kind").get<std::string>();
+    h.fields = j.at("fields").get<std::vector<std::string>>();
+    h.token_bytes = j.at("token_bytes").get<int>();
+    h.vocabulary = j.at("vocabulary").get<int64_t>();
+    h.fingerprint = j.at("fingerprint").get<std::string>();
+    h.provenance = j.at("provenance").dump();
+  } catch (const json::exception& error) {
+    damaged(name, 16, "the header's entries", error.what());
+  }
+  h.tokenizer = std::string(rest);
+  if ((h.token_bytes != 2 && h.token_bytes != 4) || h.vocabulary < 1 || h.vocabulary > INT32_MAX || h.fields.empty())
+    damaged(name, 16, "2 or 4 bytes a token, a vocabulary and fields",
+            str(h.token_bytes, " bytes, ", h.vocabulary, " entries, ", h.fields.size(), " fields"));
+  return h;
+}
+
+std::string encode_trailer(const Trailer& t) {
+  json j = {{"tokens", t.counts.tokens},         {"records", t.counts.records},
+            {"text_bytes", t.counts.text_bytes}, {"content_xxh64", t.content_hash},
+            {"lengths_xxh64", t.lengths_hash},   {"runs", t.runs},
+            {"lengths_bytes", t.lengths_bytes}};
+  return seal(kTrailerTag, j.dump(), "");
+}
+
+Trailer decode_trailer(std::string_view payload, const std::string& name) {
+  auto [j, rest] = unseal(payload, kTrailerTag, name);
+  Trailer t;
+  try {
+    t.counts.tokens = j.at("tokens").get<uint64_t>();
+    t.counts.records = j.at("records").get<uint64_t>();
+    t.counts.text_bytes = j.at("text_bytes").get<uint64_t>();
+    t.content_hash = j.at("content_xxh64").get<uint64_t>();
+    t.lengths_hash = j.at("lengths_xxh64").get<uint64_t>();
+    t.runs = j.at("runs").get<uint64_t>();
+    t.lengths_bytes = j.at("lengths_bytes").get<uint64_t>();
+  } catch (const json::exception& error) {
+    damaged(name, 16, "the trailer's entries", error.what());
+  }
+  return t;
+}
+
+std::vector<uint32_t> decode_lengths(const std::string& packed, const Trailer& t, const std::string& name) {
+  if (packed.size() != t.lengths_bytes || XXH64(packed.data(), packed.size(), 0) != t.lengths_hash)
+    damaged(name, 0, "run lengths whose checksum matches", "others");
+  std::vector<uint32_t> lengths;
+  lengths.reserve(t.runs <= packed.size() ? t.runs : 0);
+  uint64_t sum = 0, value = 0;
+  int shift = 0;
+  for (char c : packed) {
+    auto byte = static_cast<uint8_t>(c);
+    value |= uint64_t{byte & 0x7FU} << shift;
+    shift += 7;
+    if ((byte & 0x80) != 0) {
+      if (shift > 28) damaged(name, 0, "run lengths below 2^32", "a longer one");
+      continue;
+    }
+    lengths.push_back(static_cast<uint32_t>(value));
+    sum += value;
+    value = 0;
+    shift = 0;
+  }
+  if (lengths.size() != t.runs || sum != t.counts.tokens)
+    damaged(name, 0, str(t.runs, " runs of ", t.counts.tokens, " tokens"), str(lengths.size(), " of ", sum));
+  return lengths;
+}
+
+}  // namespace mh::io

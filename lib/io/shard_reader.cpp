@@ -1,0 +1,379 @@
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "io/shard_format.h"
+
+namespace mh::io {
+
+namespace {
+
+void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t vocabulary, int32_t* out,
+                   const std::string& name) {
+  uint32_t largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t v = token_bytes == 2 ? bytes[2 * i] | uint32_t{bytes[2 * i + 1]} << 8 : load32(bytes + 4 * i);
+    largest = std::max(largest, v);
+    out[i] = static_cast<int32_t>(v);
+  }
+  if (largest >= vocabulary) damaged(name, 0, str("tokens below ", vocabulary), str(largest));
+}
+
+// Appends what a zstd stream in `packed` holds to `out`, never more than `limit` bytes.
+void decompress_all(const std::string& packed, uint64_t limit, std::string& out, const std::string& name) {
+  std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
+  ZSTD_inBuffer in{packed.data(), packed.size(), 0};
+  std::vector<char> buffer(1 << 16);
+  size_t left = 1;
+  for (;;) {
+    ZSTD_outBuffer piece{buffer.data(), buffer.size(), 0};
+    left = ZSTD_decompressStream(context.get(), &piece, &in);
+    if (ZSTD_isError(left) != 0) damaged(name, 0, "compressed run lengths", ZSTD_getErrorName(left));
+    if (out.size() + piece.pos > limit) damaged(name, 0, str(limit, " bytes of run lengths"), "more");
+    out.append(buffer.data(), piece.pos);
+    if (left == 0 || (in.pos == in.size && piece.pos < piece.size)) break;
+  }
+  if (left != 0 || in.pos != in.size) damaged(name, 0, "one whole zstd stream of run lengths", "another");
+}
+
+[[noreturn]] void no_shard(const std::string& name, const std::string& found) {
+  throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, "make one with mh-prep"});
+}
+
+std::string first_bytes(const uint8_t* data, size_t size) {
+  std::string text;
+  static const char* digits = "0123456789abcdef";
+  for (size_t i = 0; i < std::min<size_t>(size, 8); ++i) {
+    text += digits[data[i] >> 4];
+    text += digits[data[i] & 15];
+  }
+  return "bytes " + text;
+}
+
+}  // namespace
+
+ShardFile::ShardFile(const std::string& path) : file_(path) {
+  const uint8_t* data = file_.data();
+  const uint64_t size = file_.size();
+  if (size == 0) no_shard(name(), "an empty file");
+  if (size < 8 || load32(data) != kHeaderMagic) no_shard(name(), first_bytes(data, size));
+  uint32_t header_size = load32(data + 4);
+  if (header_size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
+  if (header_size > size - 8) cut_off(name(), size, str("a header of ", header_size, " bytes"));
+  header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
+
+  // The seek table at the end says where every frame is; what it says is checked against the file.
+  if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
+    cut_off(name(), size, "a seek table at the end");
+  uint64_t count = load32(data + size - 9);
+  if (data[size - 5] != 0) damaged(name(), size - 5, "descriptor 0", str(int{data[size - 5]}));
+  uint64_t table_size = 8 * count + 9;
+  if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
+      load32(data + size - table_size - 4) != table_size)
+    damaged(name(), size - 9, "a seek table that fits its count", str(count, " frames"));
+  const uint8_t* entry = data + size - table_size;
+  uint64_t offset = 0, content = 0;
+  const uint64_t end = size - table_size - 8;
+  bool trailer_seen = false;
+  Trailer trailer;
+  for (uint64_t i = 0; i < count; ++i, entry += 8) {
+    uint32_t compressed = load32(entry), bytes = load32(entry + 4);
+    if (compressed < 8 || compressed > end - offset)
+      damaged(name(), static_cast<uint64_t>(entry - data), str("a frame within ", end, " bytes"), str(compressed));
+    const uint32_t magic = load32(data + offset);
+    if (bytes > 0) {
+      if (magic != kZstdMagic || trailer_seen || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
+        damaged(name(), offset, "a frame of tokens", first_bytes(data + offset, 8));
+      frames_.push_back({offset, compressed, content, bytes});
+      content += bytes;
+    } else {
+      if (load32(data + offset + 4) != compressed - 8 || trailer_seen || (i == 0) != (magic == kHeaderMagic) ||
+          (i > 0 && magic != kTrailerMagic))
+        damaged(name(), offset, "a header or trailer frame", first_bytes(data + offset, 8));
+      std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed - 8);
+      if (payload.substr(0, 8) == kLengthsTag) {
+        index_frames_.emplace_back(offset + 16, compressed - 16);
+      } else if (i > 0) {
+        trailer = decode_trailer(payload, name());
+        trailer_seen = true;
+      }
+    }
+    offset += compressed;
+  }
+  if (!trailer_seen || offset != end) damaged(name(), offset, "a trailer, then the seek table", "something else");
+  counts_ = trailer.counts;
+  content_hash_ = trailer.content_hash;
+  if (content != counts_.tokens * header_.token_bytes || trailer.runs != counts_.records * header_.fields.size())
+    damaged(name(), end, str(counts_.tokens, " tokens, as the trailer says"), str(content / header_.token_bytes));
+  trailer_ = std::make_unique<Trailer>(trailer);
+  cache_.resize(16);
+}
+
+ShardFile::~ShardFile() = default;
+
+const std::string& ShardFile::name() const { return file_.name(); }
+
+std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const {
+  {
+    std::lock_guard lock(mutex_);
+    const Cached& slot = cache_[index % cache_.size()];
+    if (slot.frame == index) return slot.bytes;
+  }
+  const Frame& f = frames_[index];
+  auto bytes = std::make_shared<std::vector<uint8_t>>(f.bytes);
+  size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed);
+  if (ZSTD_isError(n) != 0) damaged(name(), f.offset, "a frame whose checksum matches", ZSTD_getErrorName(n));
+  if (n != f.bytes) damaged(name(), f.offset, str(f.bytes, " bytes in the frame"), str(n));
+  std::lock_guard lock(mutex_);
+  cache_[index % cache_.size()] = {index, bytes};
+  return bytes;
+}
+
+void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
+  if (first + out.size() > counts_.tokens || first + out.size() < first) throw std::out_of_range("ShardFile::read");
+  const auto width = static_cast<uint64_t>(header_.token_bytes);
+  uint64_t byte = first * width;
+  auto it = std::upper_bound(frames_.begin(), frames_.end(), byte,
+                             [](uint64_t b, const Frame& f) { return b < f.first_byte; });
+  size_t index = static_cast<size_t>(it - frames_.begin()) - (out.empty() ? 0 : 1);
+  for (size_t done = 0; done < out.size(); ++index) {
+    auto bytes = frame(index);
+    uint64_t skip = byte + done * width - frames_[index].first_byte;
+    size_t n = std::min<size_t>(out.size() - done, (bytes->size() - skip) / width);
+    unpack_tokens(bytes->data() + skip, n, header_.token_bytes, header_.vocabulary, out.data() + done, name());
+    done += n;
+  }
+}
+
+const std::vector<uint32_t>& ShardFile::run_lengths() const {
+  std::lock_guard lock(mutex_);
+  if (!lengths_read_) {
+    std::string packed, plain;
+    for (auto [offset, size] : index_frames_) packed.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
+    decompress_all(packed, trailer_->lengths_bytes, plain, name());
+    lengths_ = decode_lengths(plain, *trailer_, name());
+    lengths_read_ = true;
+  }
+  return lengths_;
+}
+
+void ShardFile::verify() const {
+  XXH64_state_t* hash = XXH64_createState();
+  XXH64_reset(hash, 0);
+  for (size_t i = 0; i < frames_.size(); ++i) {
+    auto bytes = frame(i);
+    XXH64_update(hash, bytes->data(), bytes->size());
+    std::vector<int32_t> tokens(bytes->size() / header_.token_bytes);
+    unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.vocabulary, tokens.data(), name());
+  }
+  uint64_t found = XXH64_digest(hash);
+  XXH64_freeState(hash);
+  if (found != content_hash_) damaged(name(), 0, "content whose checksum matches", "another one");
+  run_lengths();
+}
+
+struct ShardStream::State {
+  std::unique_ptr<ByteSource> source;
+  ShardHeader header;
+  Trailer trailer;
+  uint64_t offset = 0;             // bytes consumed of the file
+  std::vector<uint8_t> tokens;     // the decompressed frame
+  size_t taken = 0;                // bytes of it already given out
+  uint64_t content = 0;            // bytes of content so far
+  std::string packed_lengths;
+  std::string table;               // the seek table as it should be
+  uint32_t frames = 0;
+  XXH64_state_t* hash = XXH64_createState();
+  bool ended = false;
+
+  explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash, 0); }
+  ~State() { XXH64_freeState(hash); }
+
+  void need(void* data, size_t size, const char* what) {
+    if (!source->read_exactly(data, size)) cut_off(source->name(), offset, what);
+    offset += size;
+  }
+  // Reads `size` bytes in steps, so that a false size costs no memory before the bytes are there.
+  std::string need_text(size_t size, const char* what) {
+    std::string text;
+    while (text.size() < size) {
+      size_t step = std::min<size_t>(size - text.size(), 1 << 20);
+      text.resize(text.size() + step);
+      need(text.data() + text.size() - step, step, what);
+    }
+    return text;
+  }
+  void enter(uint64_t compressed, uint64_t bytes) {
+    store32(table, static_cast<uint32_t>(compressed));
+    store32(table, static_cast<uint32_t>(bytes));
+    ++frames;
+  }
+  void read_frame(const uint8_t* magic);
+  void read_seek_table(uint32_t size);
+  bool next();
+};
+
+// One zstd frame of tokens. Its header and its blocks' sizes are read from the stream, so that not a byte of the next frame
+// is taken.
+void ShardStream::State::read_frame(const uint8_t* magic) {
+  const std::string& name = source->name();
+  const uint64_t start = offset - 4;
+  std::string bytes(reinterpret_cast<const char*>(magic), 4);
+  auto take = [&](size_t n) {
+    bytes.resize(bytes.size() + n);
+    need(bytes.data() + bytes.size() - n, n, "the rest of a frame");
+  };
+  // The longest frame header has 18 bytes; its first byte after the magic tells how many follow.
+  take(1);
+  auto descriptor = static_cast<uint8_t>(bytes[4]);
+  const bool single = (descriptor & 0x20) != 0;
+  static const int dictionary[4] = {0, 1, 2, 4}, content_field[4] = {0, 2, 4, 8};
+  int more = (single ? 0 : 1) + dictionary[descriptor & 3] + content_field[descriptor >> 6] +
+             (single && descriptor >> 6 == 0 ? 1 : 0);
+  take(static_cast<size_t>(more));
+  unsigned long long expected = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+  if ((descriptor & 4) == 0 || expected == ZSTD_CONTENTSIZE_UNKNOWN || expected == ZSTD_CONTENTSIZE_ERROR ||
+      expected == 0 || expected > kMaxFrameBytes || expected % static_cast<unsigned>(header.token_bytes) != 0)
+    damaged(name, start, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
+  for (bool last = false; !last;) {  // blocks: 3 bytes of last flag, type and size
+    take(3);
+    const auto* head = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;
+    uint32_t block = head[0] | uint32_t{head[1]} << 8 | uint32_t{head[2]} << 16;
+    last = (block & 1) != 0;
+    size_t length = (block >> 1 & 3) == 1 ? 1 : block >> 3;
+    if (bytes.size() + length > ZSTD_compressBound(kMaxFrameBytes)) damaged(name, start, "blocks of a frame", "more");
+    take(length);
+  }
+  take(4);  // checksum
+  tokens.resize(expected);
+  taken = 0;
+  size_t n = ZSTD_decompress(tokens.data(), tokens.size(), bytes.data(), bytes.size());
+  if (ZSTD_isError(n) != 0) damaged(name, start, "a frame whose checksum matches", ZSTD_getErrorName(n));
+  if (n != expected) damaged(name, start, str(expected, " bytes in the frame"), str(n));
+  XXH64_update(hash, tokens.data(), tokens.size());
+  content += n;
+  enter(bytes.size(), n);
+}
+
+void ShardStream::State::read_seek_table(uint32_t size) {
+  const std::string& name = source->name();
+  store32(table, frames);
+  table += '\0';
+  store32(table, kSeekFooter);
+  if (size != table.size() || need_text(size, "the seek table") != table)
+    damaged(name, offset, "a seek table that lists the frames read", "another one");
+  char extra = 0;
+  if (source->read(&extra, 1) != 0) damaged(name, offset, "the end", "more bytes");
+  std::string plain;
+  decompress_all(packed_lengths, trailer.lengths_bytes, plain, name);
+  decode_lengths(plain, trailer, name);
+  if (content != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
+      trailer.runs != trailer.counts.records * header.fields.size())
+    damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer says"),
+            str(content / static_cast<uint64_t>(header.token_bytes)));
+  if (XXH64_digest(hash) != trailer.content_hash) damaged(name, offset, "content whose checksum matches", "another one");
+  ended = true;
+}
+
+// Reads frames up to the next one of tokens; false at the checked end.
+bool ShardStream::State::next() {
+  bool trailer_seen = false;
+  for (;;) {
+    uint8_t head[8];
+    need(head, 4, trailer_seen ? "the seek table" : "the next frame");
+    uint32_t magic = load32(head);
+    if (magic == kZstdMagic && !trailer_seen && packed_lengths.empty()) {
+      read_frame(head);
+      return true;
+    }
+    need(head + 4, 4, "the size of a frame");
+    uint32_t size = load32(head + 4);
+    if (magic == kSeekMagic && trailer_seen) {
+      read_seek_table(size);
+      return false;
+    }
+    if (magic != kTrailerMagic || size < 8 || trailer_seen || size > kLengthsChunk + 8)
+      damaged(source->name(), offset - 8, "a frame of tokens or a trailer", first_bytes(head, 8));
+    std::string payload = need_text(size, "a trailer");
+    enter(size + 8, 0);
+    if (payload.compare(0, 8, kLengthsTag) == 0) {
+      packed_lengths.append(payload, 8, std::string::npos);
+    } else {
+      trailer = decode_trailer(payload, source->name());
+      trailer_seen = true;
+    }
+  }
+}
+
+ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<State>(path)) {
+  State& s = *state_;
+  uint8_t head[8];
+  size_t got = 0;
+  while (got < 8) {
+    size_t n = s.source->read(head + got, 8 - got);
+    if (n == 0) break;
+    got += n;
+  }
+  s.offset = got;
+  if (got == 0) no_shard(name(), "an empty input");
+  if (got < 4 || load32(head) != kHeaderMagic) no_shard(name(), first_bytes(head, got));
+  if (got < 8) cut_off(name(), got, "a header");
+  uint32_t size = load32(head + 4);
+  if (size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
+  s.header = decode_header(s.need_text(size, "the header"), name());
+  s.enter(size + 8, 0);
+}
+
+ShardStream::~ShardStream() = default;
+const ShardHeader& ShardStream::header() const { return state_->header; }
+const std::string& ShardStream::name() const { return state_->source->name(); }
+const ShardCounts& ShardStream::counts() const { return state_->trailer.counts; }
+
+size_t ShardStream::read(std::span<int32_t> out) {
+  State& s = *state_;
+  const auto width = static_cast<size_t>(s.header.token_bytes);
+  size_t done = 0;
+  while (done < out.size() && !s.ended) {
+    if (s.taken == s.tokens.size() && !s.next()) break;
+    size_t n = std::min(out.size() - done, (s.tokens.size() - s.taken) / width);
+    unpack_tokens(s.tokens.data() + s.taken, n, s.header.token_bytes, s.header.vocabulary, out.data() + done, name());
+    s.taken += n * width;
+    done += n;
+  }
+  return done;
+}
+
+TokenText read_tokens(const std::string& path) {
+  ShardStream stream(path);
+  TokenText text;
+  text.header = stream.header();
+  size_t used = 0;
+  do {
+    text.tokens.resize(used + (1 << 18));
+    size_t n = stream.read(std::span(text.tokens).subspan(used));
+    used += n;
+    if (n == 0) break;
+  } while (true);
+  text.tokens.resize(used);
+  text.counts = stream.counts();
+  return text;
+}
+
+void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
+  if (header.kind != kind)
+    throw Error(Exit::input, Problem{name, "a shard of the kind " + kind, "the kind " + header.kind,
+                                     "make one with the subcommand of mh-prep for this kind"});
+}
+
+void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
+                        const std::string& owner) {
+  if (header.fingerprint != fingerprint)
+    throw Error(Exit::input, Problem{name, "the vocabulary " + fingerprint + " of " + owner,
+                                     "the vocabulary " + header.fingerprint,
+                                     "make the shard again from its text with the vocabulary that made the other one"});
+}
+
+}  // namespace mh::io

@@ -1,0 +1,146 @@
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/shard_format.h"
+
+namespace mh::io {
+
+namespace {
+
+size_t zstd_check(size_t code) {
+  if (ZSTD_isError(code) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
+  return code;
+}
+
+}  // namespace
+
+struct ShardWriter::State {
+  ByteSink& sink;
+  ShardHeader header;
+  Trailer trailer;
+  std::string pending;     // tokens not yet in a frame, as bytes
+  std::string compressed;  // scratch of one frame
+  std::string table;       // entries of the seek table
+  uint32_t frames = 0;
+  ZSTD_CCtx* data = ZSTD_createCCtx();
+  ZSTD_CCtx* lengths = ZSTD_createCCtx();  // one stream over all run lengths
+  std::string varints;                     // run lengths waiting to be compressed
+  std::vector<std::string> packed{""};     // compressed run lengths, a chunk for each trailer frame
+  XXH64_state_t* content_hash = XXH64_createState();
+  XXH64_state_t* lengths_hash = XXH64_createState();
+  bool finished = false;
+
+  State(ByteSink& s, const ShardHeader& h) : sink(s), header(h) {
+    zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_checksumFlag, 1));
+    zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_contentSizeFlag, 1));
+    zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_compressionLevel, 3));
+    zstd_check(ZSTD_CCtx_setParameter(lengths, ZSTD_c_compressionLevel, 3));
+    XXH64_reset(content_hash, 0);
+    XXH64_reset(lengths_hash, 0);
+  }
+  ~State() {
+    ZSTD_freeCCtx(data);
+    ZSTD_freeCCtx(lengths);
+    XXH64_freeState(content_hash);
+    XXH64_freeState(lengths_hash);
+  }
+
+  void enter(uint64_t compressed_size, uint64_t content_size) {
+    store32(table, static_cast<uint32_t>(compressed_size));
+    store32(table, static_cast<uint32_t>(content_size));
+    if (++frames == 0) throw Error(Exit::failed, "a shard holds fewer than 2^32 frames; split the input");
+  }
+  void write_skippable(uint32_t magic, std::string_view payload, bool listed = true) {
+    std::string head;
+    store32(head, magic);
+    store32(head, static_cast<uint32_t>(payload.size()));
+    sink.write(std::string_view(head));
+    sink.write(payload);
+    if (listed) enter(head.size() + payload.size(), 0);
+  }
+  void write_frame() {
+    compressed.resize(ZSTD_compressBound(pending.size()));
+    size_t size = zstd_check(
+        ZSTD_compress2(data, compressed.data(), compressed.size(), pending.data(), pending.size()));
+    sink.write(compressed.data(), size);
+    enter(size, pending.size());
+    XXH64_update(content_hash, pending.data(), pending.size());
+    pending.clear();
+  }
+  void pack_lengths(ZSTD_EndDirective mode) {
+    XXH64_update(lengths_hash, varints.data(), varints.size());
+    trailer.lengths_bytes += varints.size();
+    ZSTD_inBuffer in{varints.data(), varints.size(), 0};
+    char buffer[1 << 14];
+    size_t left = 1;
+    while (in.pos < in.size || (mode == ZSTD_e_end && left > 0)) {
+      ZSTD_outBuffer out{buffer, sizeof buffer, 0};
+      left = zstd_check(ZSTD_compressStream2(lengths, &out, &in, mode));
+      if (packed.back().size() + out.pos > kLengthsChunk) packed.emplace_back();
+      packed.back().append(buffer, out.pos);
+    }
+    varints.clear();
+  }
+};
+
+ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std::make_unique<State>(sink, header)) {
+  if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary < 1 || header.vocabulary > INT32_MAX ||
+      (header.token_bytes == 2 && header.vocabulary > 65536) || header.fields.empty())
+    throw Error(Exit::usage, str("a shard of ", header.vocabulary, " entries cannot have tokens of ", header.token_bytes,
+                                 " bytes and ", header.fields.size(), " fields"));
+  std::string payload = encode_header(header);
+  if (payload.size() > kMaxHeader)
+    throw Error(Exit::usage, Problem{"shard header", str("at most ", kMaxHeader, " bytes"), str(payload.size()), ""});
+  state_->write_skippable(kHeaderMagic, payload);
+}
+
+ShardWriter::~ShardWriter() = default;
+
+const ShardCounts& ShardWriter::counts() const { return state_->trailer.counts; }
+
+void ShardWriter::add_text_bytes(uint64_t bytes) { state_->trailer.counts.text_bytes += bytes; }
+
+void ShardWriter::add_run(std::span<const int32_t> tokens) {
+  State& s = *state_;
+  if (tokens.size() > UINT32_MAX) throw Error(Exit::input, "a record holds fewer than 2^32 tokens; break the line up");
+  const size_t frame_bytes = kFrameTokens * static_cast<size_t>(s.header.token_bytes);
+  for (int32_t token : tokens) {
+    if (token < 0 || token >= s.header.vocabulary)
+      throw Error(Exit::failed, str("token ", token, " is outside the vocabulary of ", s.header.vocabulary));
+    auto v = static_cast<uint32_t>(token);
+    char bytes[4] = {static_cast<char>(v), static_cast<char>(v >> 8), static_cast<char>(v >> 16),
+                     static_cast<char>(v >> 24)};
+    s.pending.append(bytes, static_cast<size_t>(s.header.token_bytes));
+    if (s.pending.size() == frame_bytes) s.write_frame();
+  }
+  uint64_t length = tokens.size();
+  do {
+    s.varints += static_cast<char>((length & 0x7F) | (length > 0x7F ? 0x80 : 0));
+    length >>= 7;
+  } while (length > 0);
+  if (s.varints.size() > (1 << 16)) s.pack_lengths(ZSTD_e_continue);
+  s.trailer.counts.tokens += tokens.size();
+  s.trailer.counts.records = ++s.trailer.runs / s.header.fields.size();
+}
+
+void ShardWriter::finish() {
+  State& s = *state_;
+  if (s.trailer.runs % s.header.fields.size() != 0) throw Error(Exit::failed, "the last record is not complete");
+  if (!s.pending.empty()) s.write_frame();
+  s.pack_lengths(ZSTD_e_end);
+  for (const std::string& chunk : s.packed) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);
+  s.trailer.content_hash = XXH64_digest(s.content_hash);
+  s.trailer.lengths_hash = XXH64_digest(s.lengths_hash);
+  s.write_skippable(kTrailerMagic, encode_trailer(s.trailer));
+  std::string table = std::move(s.table);
+  store32(table, s.frames);
+  table += '\0';  // descriptor: no checksums in the table, zstd's frames have their own
+  store32(table, kSeekFooter);
+  s.write_skippable(kSeekMagic, table, false);
+  s.finished = true;
+}
+
+}  // namespace mh::io
