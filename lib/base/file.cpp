@@ -287,7 +287,7 @@ bool LineReader::next(Piece& piece) {
     if ((whole && (held > 0)) || length >= max_line_) {
       bool ends = whole && length <= max_line_;
       if (!ends) length = max_line_;
-      piece = {std::string_view(begin, length), starts_, ends, line_, offset_};
+      piece = {std::string_view(begin, length), starts_, ends, ends && found != nullptr, line_, offset_};
       size_t taken = length + (ends && found != nullptr ? 1 : 0);
       begin_ += taken;
       offset_ += taken;

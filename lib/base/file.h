@@ -79,6 +79,7 @@ class LineReader {
     std::string_view text;   // without the '\n'; valid until the next call
     bool starts_line;
     bool ends_line;
+    bool has_newline;        // ends_line, and not by the end of the input
     uint64_t line;           // from 1
     uint64_t offset;         // of the first byte, from the start of the input
   };

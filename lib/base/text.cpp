@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 namespace mh {
 
@@ -111,6 +112,14 @@ size_t find_invalid_utf8(std::string_view text) {
   const size_t n = text.size();
   auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
   while (i < n) {
+    if (i + 8 <= n) {  // eight bytes of ASCII at once
+      uint64_t word = 0;
+      std::memcpy(&word, text.data() + i, 8);
+      if ((word & 0x8080808080808080) == 0) {
+        i += 8;
+        continue;
+      }
+    }
     unsigned char c = byte(i);
     if (c < 0x80) {
       ++i;

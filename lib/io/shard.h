@@ -47,6 +47,9 @@ class ShardWriter {
 
   // Appends one run; a record is complete after as many runs as there are fields. Tokens must be in [0, vocabulary).
   void add_run(std::span<const int32_t> tokens);
+  // The same in parts, for runs too long to hold: any number of add_tokens, then end_run.
+  void add_tokens(std::span<const int32_t> tokens);
+  void end_run();
   void add_text_bytes(uint64_t bytes);
   // Writes the trailer and the seek table; does not close the sink. Without it the shard is known to be cut off.
   void finish();

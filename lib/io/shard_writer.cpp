@@ -1,6 +1,7 @@
 #include <xxhash.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -25,6 +26,7 @@ struct ShardWriter::State {
   std::string compressed;  // scratch of one frame
   std::string table;       // entries of the seek table
   uint32_t frames = 0;
+  uint64_t run_tokens = 0;  // of the run that is open
   ZSTD_CCtx* data = ZSTD_createCCtx();
   ZSTD_CCtx* lengths = ZSTD_createCCtx();  // one stream over all run lengths
   std::string varints;                     // run lengths waiting to be compressed
@@ -104,31 +106,46 @@ const ShardCounts& ShardWriter::counts() const { return state_->trailer.counts; 
 void ShardWriter::add_text_bytes(uint64_t bytes) { state_->trailer.counts.text_bytes += bytes; }
 
 void ShardWriter::add_run(std::span<const int32_t> tokens) {
+  add_tokens(tokens);
+  end_run();
+}
+
+void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   State& s = *state_;
-  if (tokens.size() > UINT32_MAX) throw Error(Exit::input, "a record holds fewer than 2^32 tokens; break the line up");
-  const size_t frame_bytes = kFrameTokens * static_cast<size_t>(s.header.token_bytes);
-  for (int32_t token : tokens) {
-    if (token < 0 || token >= s.header.vocabulary)
-      throw Error(Exit::failed, str("token ", token, " is outside the vocabulary of ", s.header.vocabulary));
-    auto v = static_cast<uint32_t>(token);
-    char bytes[4] = {static_cast<char>(v), static_cast<char>(v >> 8), static_cast<char>(v >> 16),
-                     static_cast<char>(v >> 24)};
-    s.pending.append(bytes, static_cast<size_t>(s.header.token_bytes));
+  const auto width = static_cast<size_t>(s.header.token_bytes);
+  const size_t frame_bytes = kFrameTokens * width;
+  while (!tokens.empty()) {
+    size_t n = std::min(tokens.size(), (frame_bytes - s.pending.size()) / width);
+    size_t at = s.pending.size();
+    s.pending.resize(at + n * width);
+    auto* out = reinterpret_cast<uint8_t*>(s.pending.data()) + at;
+    for (size_t i = 0; i < n; ++i) {
+      auto v = static_cast<uint32_t>(tokens[i]);
+      if (v >= static_cast<uint64_t>(s.header.vocabulary))
+        throw Error(Exit::failed, str("token ", tokens[i], " is outside the vocabulary of ", s.header.vocabulary));
+      for (size_t b = 0; b < width; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
+    }
+    s.run_tokens += n;
+    tokens = tokens.subspan(n);
     if (s.pending.size() == frame_bytes) s.write_frame();
   }
-  uint64_t length = tokens.size();
-  do {
-    s.varints += static_cast<char>((length & 0x7F) | (length > 0x7F ? 0x80 : 0));
-    length >>= 7;
-  } while (length > 0);
-  if (s.varints.size() > (1 << 16)) s.pack_lengths(ZSTD_e_continue);
-  s.trailer.counts.tokens += tokens.size();
+}
+
+void ShardWriter::end_run() {
+  State& s = *state_;
+  if (s.run_tokens > UINT32_MAX) throw Error(Exit::input, "a record holds fewer than 2^32 tokens; break the line up");
+  s.trailer.counts.tokens += s.run_tokens;
   s.trailer.counts.records = ++s.trailer.runs / s.header.fields.size();
+  do {
+    s.varints += static_cast<char>((s.run_tokens & 0x7F) | (s.run_tokens > 0x7F ? 0x80 : 0));
+    s.run_tokens >>= 7;
+  } while (s.run_tokens > 0);
+  if (s.varints.size() > (1 << 16)) s.pack_lengths(ZSTD_e_continue);
 }
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.trailer.runs % s.header.fields.size() != 0) throw Error(Exit::failed, "the last record is not complete");
+  if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0) throw Error(Exit::failed, "the last record is not complete");
   if (!s.pending.empty()) s.write_frame();
   s.pack_lengths(ZSTD_e_end);
   for (const std::string& chunk : s.packed) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);

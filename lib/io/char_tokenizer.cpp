@@ -1,0 +1,109 @@
+// Characters (Unicode code points) and bytes. The line end is a character or a byte like any other.
+#include <unordered_map>
+
+#include "base/error.h"
+#include "io/tokenizer.h"
+
+namespace mh::io {
+
+namespace {
+
+// Length of the valid UTF-8 sequence that starts with this byte.
+size_t sequence_length(char first) {
+  auto c = static_cast<unsigned char>(first);
+  return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+}
+
+class CharTokenizer : public Tokenizer {
+ public:
+  explicit CharTokenizer(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
+    for (size_t i = 0; i < pieces_.size(); ++i) ids_[pieces_[i].text] = static_cast<int32_t>(i);
+  }
+  std::string type() const override { return "char"; }
+  int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
+  int32_t end_of_line() const override { return 0; }
+  int32_t unknown() const override { return 1; }
+  std::string piece(int32_t token) const override {
+    return token == 0 ? "\\n" : pieces_.at(static_cast<size_t>(token)).text;
+  }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    std::string text;
+    for (int32_t token : tokens) text += pieces_.at(static_cast<size_t>(token)).text;
+    return text;
+  }
+  size_t cut(std::string_view text) const override {
+    size_t n = text.size();
+    while (n > 0 && (static_cast<unsigned char>(text[n - 1]) & 0xC0) == 0x80) --n;
+    return n == 0 ? text.npos : n - 1 == 0 ? text.npos : n - 1;
+  }
+  std::string serialize() const override { return write_vocabulary("char", pieces_); }
+  std::unique_ptr<Encoder> encoder() const override;
+  int32_t id(const std::string& character) const {
+    auto it = ids_.find(character);
+    return it == ids_.end() ? unknown() : it->second;
+  }
+
+ private:
+  std::vector<Piece> pieces_;
+  std::unordered_map<std::string, int32_t> ids_;
+};
+
+class CharEncoder : public Encoder {
+ public:
+  explicit CharEncoder(const CharTokenizer& tokenizer) : tokenizer_(tokenizer) {
+    for (int c = 0; c < 128; ++c) ascii_[c] = tokenizer.id(std::string(1, static_cast<char>(c)));
+  }
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    for (size_t i = 0; i < text.size();) {
+      size_t length = sequence_length(text[i]);
+      out.push_back(length == 1 ? ascii_[static_cast<unsigned char>(text[i])]
+                                : tokenizer_.id(std::string(text.substr(i, length))));
+      i += length;
+    }
+  }
+
+ private:
+  const CharTokenizer& tokenizer_;
+  int32_t ascii_[128];
+};
+
+std::unique_ptr<Encoder> CharTokenizer::encoder() const { return std::make_unique<CharEncoder>(*this); }
+
+class ByteEncoder : public Encoder {
+ public:
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    for (char c : text) out.push_back(static_cast<unsigned char>(c));
+  }
+};
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::string type() const override { return "byte"; }
+  int64_t size() const override { return 256; }
+  int32_t end_of_line() const override { return '\n'; }
+  int32_t unknown() const override { return -1; }
+  std::string piece(int32_t token) const override {
+    if (token == '\n') return "\\n";
+    if (token > 0x20 && token < 0x7F) return std::string(1, static_cast<char>(token));
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", static_cast<unsigned>(token));
+    return text;
+  }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    return std::string(tokens.begin(), tokens.end());
+  }
+  size_t cut(std::string_view text) const override { return text.size(); }
+  bool takes_any_bytes() const override { return true; }
+  std::string serialize() const override { return write_vocabulary("byte", {}); }
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(); }
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_char_tokenizer(std::vector<Piece> pieces) {
+  return std::make_unique<CharTokenizer>(std::move(pieces));
+}
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+}  // namespace mh::io

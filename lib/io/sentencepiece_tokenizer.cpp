@@ -1,0 +1,155 @@
+// SentencePiece models (BPE and unigram). The library segments each distinct word once; words repeat, and as long as no
+// piece of the model crosses a word's border, a line's pieces are its words' pieces one after another.
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/tokenizer.h"
+#include "io/word_map.h"
+
+namespace mh::io {
+
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how SentencePiece writes a space
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::string& model, const std::string& name) : model_(model) {
+    auto status = processor_.LoadFromSerializedProto(model);
+    if (!status.ok())
+      throw Error(Exit::input, Problem{name, "a vocabulary of mh-prep or a SentencePiece model", "something else",
+                                       "make one with mh-prep vocab"});
+    eol_ = processor_.eos_id();
+    if (eol_ < 0)
+      throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
+                                       "train it with an eos id, or with mh-prep vocab"});
+    by_words_ = words_stand_alone();
+    if (!by_words_)
+      log_detail(name + ": pieces of this model may cross words, so whole lines go through SentencePiece (slower)");
+  }
+  std::string type() const override { return "sentencepiece"; }
+  int64_t size() const override { return processor_.GetPieceSize(); }
+  int32_t end_of_line() const override { return eol_; }
+  int32_t unknown() const override { return processor_.unk_id(); }
+  std::string piece(int32_t token) const override { return processor_.IdToPiece(token); }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    std::string text, part;
+    std::vector<int> ids;
+    auto flush = [&] {
+      if (ids.empty()) return;
+      processor_.Decode(ids, &part).IgnoreError();
+      text += part;
+      ids.clear();
+    };
+    for (int32_t token : tokens) {
+      if (token != eol_) {
+        ids.push_back(token);
+        continue;
+      }
+      flush();
+      text += '\n';
+    }
+    flush();
+    return text;
+  }
+  size_t cut(std::string_view text) const override {
+    size_t last = by_words_ ? text.find_last_of(' ') : text.npos;
+    return last == text.npos ? text.npos : last + 1;
+  }
+  std::string serialize() const override { return model_; }
+  std::unique_ptr<Encoder> encoder() const override;
+
+  void encode_by_library(std::string_view text, std::vector<int32_t>& out) const {
+    std::vector<int> ids;
+    auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
+    if (!status.ok()) throw Error(Exit::failed, "SentencePiece: " + status.ToString());
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  bool by_words() const { return by_words_; }
+
+ private:
+  // Whether a line's tokens are its words' tokens in a row. A space must be marked at the start of a piece and nowhere
+  // else, the mark alone must be a piece (else runs of unknown pieces join across words), and extra spaces must vanish.
+  bool words_stand_alone() const {
+    for (int i = 0; i < processor_.GetPieceSize(); ++i) {
+      std::string text = processor_.IdToPiece(i);
+      if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
+    }
+    if (processor_.PieceToId(std::string(kSpaceMark)) == processor_.unk_id()) return false;
+    std::vector<int32_t> a, b, both, spaced, trimmed;
+    encode_by_library("ab", a);
+    encode_by_library("cd", b);
+    encode_by_library("ab cd", both);
+    encode_by_library("ab   cd", spaced);
+    encode_by_library("  ab cd ", trimmed);
+    a.insert(a.end(), b.begin(), b.end());
+    return both == a && spaced == both && trimmed == both && !both.empty();
+  }
+
+  std::string model_;
+  sentencepiece::SentencePieceProcessor processor_;
+  int32_t eol_ = 0;
+  bool by_words_ = false;
+};
+
+class SentencePieceEncoder : public Encoder {
+ public:
+  explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    if (!tokenizer_.by_words()) return tokenizer_.encode_by_library(text, out);
+    const char* p = text.data();
+    const char* end = p + text.size();
+    while (p < end) {
+      if (*p == ' ') {
+        ++p;
+        continue;
+      }
+      const char* begin = p;
+      while (p < end && *p != ' ') ++p;
+      encode_word({begin, static_cast<size_t>(p - begin)}, out);
+    }
+  }
+
+ private:
+  struct Run {
+    size_t begin = 0;
+    uint32_t count = 0;
+  };
+  void encode_word(std::string_view word, std::vector<int32_t>& out) {
+    if (word.size() > kLongestCached) return tokenizer_.encode_by_library(word, out);
+    if (Run* run = cache_.find(word)) {
+      out.insert(out.end(), ids_.begin() + static_cast<int64_t>(run->begin),
+                 ids_.begin() + static_cast<int64_t>(run->begin) + run->count);
+      return;
+    }
+    // Memory stays bounded whatever the text: a full cache starts anew.
+    if (cache_.size() >= kMostWords) {
+      cache_.clear();
+      ids_.clear();
+    }
+    size_t begin = ids_.size();
+    tokenizer_.encode_by_library(word, ids_);
+    cache_[word] = {begin, static_cast<uint32_t>(ids_.size() - begin)};
+    out.insert(out.end(), ids_.begin() + static_cast<int64_t>(begin), ids_.end());
+  }
+  static constexpr size_t kLongestCached = 64;
+  static constexpr size_t kMostWords = 1 << 19;
+  const SentencePieceTokenizer& tokenizer_;
+  WordMap<Run> cache_;
+  std::vector<int32_t> ids_;
+};
+
+std::unique_ptr<Encoder> SentencePieceTokenizer::encoder() const {
+  return std::make_unique<SentencePieceEncoder>(*this);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model, const std::string& name) {
+  return std::make_unique<SentencePieceTokenizer>(model, name);
+}
+
+}  // namespace mh::io

@@ -1,0 +1,61 @@
+// Which tokenizer a vocabulary file holds, and what all of them share.
+#include "io/tokenizer.h"
+
+#include <xxhash.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::io {
+
+std::string Tokenizer::fingerprint() const {
+  std::string bytes = type() + '\0' + serialize();
+  XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
+                static_cast<unsigned long long>(h.low64));
+  return text;
+}
+
+std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {
+  if (bytes.empty())
+    throw Error(Exit::input, Problem{name, "a vocabulary", "an empty file", "make one with mh-prep vocab"});
+  if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
+  VocabularyFile file = read_vocabulary(bytes, name);
+  auto need = [&](size_t at, const char* piece) {
+    if (at >= file.pieces.size() || file.pieces[at].text != piece)
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", at), "another",
+                                       "make the vocabulary again with mh-prep vocab"});
+  };
+  if (file.type == "word") {
+    need(0, kEndOfLinePiece);
+    need(1, kUnknownPiece);
+    return make_word_tokenizer(std::move(file.pieces));
+  }
+  if (file.type == "char") {
+    need(0, "\n");
+    need(1, kUnknownPiece);
+    return make_char_tokenizer(std::move(file.pieces));
+  }
+  if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
+  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of the type word, char or byte", file.type,
+                                   did_you_mean(file.type, {"word", "char", "byte"})});
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  // A vocabulary is small; what is larger is some other file, and is not read whole.
+  constexpr size_t kLargest = 256U << 20;
+  auto source = open_source(path);
+  std::string bytes;
+  std::vector<char> buffer(1 << 16);
+  while (size_t n = source->read(buffer.data(), buffer.size())) {
+    bytes.append(buffer.data(), n);
+    if (bytes.size() > kLargest)
+      throw Error(Exit::input, Problem{path, str("a vocabulary of at most ", kLargest, " bytes"), "a larger file", ""});
+  }
+  return parse_tokenizer(bytes, path);
+}
+
+}  // namespace mh::io

@@ -1,0 +1,168 @@
+#include "io/vocabulary.h"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/word_map.h"
+
+namespace mh::io {
+
+namespace {
+
+using Counts = WordMap<uint64_t>;
+
+[[noreturn]] void no_text() {
+  throw Error(Exit::input, Problem{"vocabulary", "text to count", "none", "check the input"});
+}
+
+template <class Visit>
+void each_segment(TextBatches& text, const Visit& visit) {
+  Progress progress("vocabulary", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  TextBatch batch;
+  int64_t done = 0;
+  while (text.next(batch)) {
+    check_text(batch);
+    for (const auto& s : batch.segments)
+      visit(std::string_view(batch.text).substr(s.begin, s.end - s.begin), s.has_newline);
+    done += static_cast<int64_t>(batch.source_bytes);
+    progress.update(done);
+  }
+}
+
+// The special pieces first, then by falling count; what is special is not listed again.
+std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
+  std::vector<Piece> pieces;
+  counts.each([&](std::string_view key, uint64_t count) {
+    for (Piece& p : special)
+      if (p.text == key) {
+        p.count += count;
+        return;
+      }
+    if (count >= static_cast<uint64_t>(options.min_count)) pieces.push_back({std::string(key), count});
+  });
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return a.count != b.count ? a.count > b.count : a.text < b.text;
+  });
+  special.insert(special.end(), pieces.begin(), pieces.end());
+  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
+    special.resize(static_cast<size_t>(options.size));
+  return special;
+}
+
+std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBatches& text) {
+  Counts counts;
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    const char* p = line.data();
+    const char* end = p + line.size();
+    while (p < end) {
+      while (p < end && is_word_space(*p)) ++p;
+      const char* begin = p;
+      while (p < end && !is_word_space(*p)) ++p;
+      if (p > begin) ++counts[{begin, static_cast<size_t>(p - begin)}];
+    }
+  });
+  if (counts.size() == 0) no_text();
+  return make_word_tokenizer(ordered(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
+}
+
+std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, TextBatches& text) {
+  Counts counts;
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    for (size_t i = 0; i < line.size();) {
+      size_t n = 1;
+      while (i + n < line.size() && (static_cast<unsigned char>(line[i + n]) & 0xC0) == 0x80) ++n;
+      ++counts[line.substr(i, n)];
+      i += n;
+    }
+  });
+  if (counts.size() == 0 && lines == 0) no_text();
+  return make_char_tokenizer(ordered(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
+}
+
+// Hands the lines to SentencePiece's trainer one by one. What goes wrong in reading is kept and thrown afterwards: the
+// trainer's interface cannot carry it.
+class TrainingText : public sentencepiece::SentenceIterator {
+ public:
+  explicit TrainingText(TextBatches& text) : text_(text) { advance(); }
+  bool done() const override { return done_; }
+  void Next() override { advance(); }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+  std::exception_ptr error() const { return error_; }
+  uint64_t lines() const { return lines_; }
+
+ private:
+  void advance() {
+    try {
+      do {
+        while (at_ == batch_.segments.size()) {
+          if (!text_.next(batch_)) {
+            done_ = true;
+            return;
+          }
+          check_text(batch_);
+          at_ = 0;
+        }
+        const auto& s = batch_.segments[at_++];
+        line_.assign(batch_.text, s.begin, s.end - s.begin);
+      } while (line_.find_first_not_of(' ') == std::string::npos);
+      ++lines_;
+    } catch (...) {
+      error_ = std::current_exception();
+      done_ = true;
+    }
+  }
+  TextBatches& text_;
+  TextBatch batch_;
+  size_t at_ = 0;
+  uint64_t lines_ = 0;
+  std::string line_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
+  if (options.size == 0)
+    throw Error(Exit::usage, Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
+  int64_t threads = options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+  TrainingText lines(text);
+  std::string model;
+  std::string arguments =
+      str("--model_type=", options.type, " --vocab_size=", options.size, " --character_coverage=",
+          shortest(options.character_coverage), " --byte_fallback=", options.byte_fallback ? "true" : "false",
+          " --num_threads=", threads, " --max_sentence_length=16777216");
+  // Its talk is for -v only; the level in the arguments would come too late for the first lines.
+  sentencepiece::SetMinLogLevel(log_level() == LogLevel::verbose ? 0 : 2);
+  if (!lines.done()) {
+    auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
+    if (lines.error()) std::rethrow_exception(lines.error());
+    if (!status.ok())
+      throw Error(Exit::input, Problem{"SentencePiece", "text that gives " + std::to_string(options.size) + " pieces",
+                                       status.ToString(), "choose another --size, or give more text"});
+  }
+  if (lines.error()) std::rethrow_exception(lines.error());
+  if (lines.lines() == 0) no_text();
+  return make_sentencepiece_tokenizer(model, "the model just trained");
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
+  if (options.type == "word") return count_words(options, text);
+  if (options.type == "char") return count_characters(options, text);
+  if (options.type == "byte") return make_byte_tokenizer();
+  return train_sentencepiece(options, text);
+}
+
+}  // namespace mh::io

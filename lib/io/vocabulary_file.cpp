@@ -1,0 +1,124 @@
+// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count.
+#include <xxhash.h>
+
+#include <charconv>
+#include <cstdio>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "io/tokenizer.h"
+
+namespace mh::io {
+
+namespace {
+
+constexpr std::string_view kMagic = "multihead-vocabulary 1\n";
+
+std::string escaped(const std::string& piece) {
+  std::string out;
+  for (char c : piece) {
+    auto byte = static_cast<unsigned char>(c);
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (byte <= 0x20 || byte == 0x7F) {
+      char text[8];
+      std::snprintf(text, sizeof text, "\\x%02x", byte);
+      out += text;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+bool unescape(std::string_view text, std::string& out) {
+  out.clear();
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == '\\') {
+      out += '\\';
+      ++i;
+    } else if (i + 3 < text.size() && text[i + 1] == 'x') {
+      unsigned value = 0;
+      auto [end, error] = std::from_chars(text.data() + i + 2, text.data() + i + 4, value, 16);
+      if (error != std::errc() || end != text.data() + i + 4) return false;
+      out += static_cast<char>(value);
+      i += 3;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string hash_of(std::string_view body) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
+  return text;
+}
+
+[[noreturn]] void bad(const std::string& name, size_t line, const std::string& expected, const std::string& found) {
+  throw Error(Exit::input, Problem{str(name, ":", line), expected, found,
+                                   "the vocabulary is damaged; make it again with mh-prep vocab, or copy it again"});
+}
+
+}  // namespace
+
+std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces) {
+  std::string body;
+  for (const Piece& piece : pieces) body += escaped(piece.text) + "\t" + std::to_string(piece.count) + "\n";
+  return std::string(kMagic) + "type " + type + "\nentries " + std::to_string(pieces.size()) + "\nxxh64 " +
+         hash_of(body) + "\n\n" + body;
+}
+
+bool is_vocabulary_file(std::string_view bytes) { return bytes.substr(0, kMagic.size()) == kMagic; }
+
+VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name) {
+  std::string_view rest = std::string_view(bytes).substr(kMagic.size());
+  size_t line = 1;
+  auto next = [&](std::string_view& text) {
+    size_t end = rest.find('\n');
+    if (end == rest.npos) return false;
+    text = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    ++line;
+    return true;
+  };
+  auto entry = [&](std::string_view key) {
+    std::string_view text;
+    if (!next(text) || text.substr(0, key.size() + 1) != std::string(key) + " ")
+      bad(name, line, "a line '" + std::string(key) + " …'", "'" + std::string(text.substr(0, 40)) + "'");
+    return std::string(text.substr(key.size() + 1));
+  };
+  VocabularyFile file;
+  file.type = entry("type");
+  std::string count_text = entry("entries");
+  uint64_t count = 0;
+  auto parsed = std::from_chars(count_text.data(), count_text.data() + count_text.size(), count);
+  if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest.size())
+    bad(name, line, "a count of entries that the file can hold", count_text);
+  std::string sum = entry("xxh64");
+  std::string_view blank;
+  if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");
+  if (hash_of(rest) != sum) bad(name, line, "content with the checksum " + sum, hash_of(rest));
+  std::unordered_set<std::string> seen;
+  std::string_view text;
+  while (next(text)) {
+    Piece piece;
+    size_t tab = text.rfind('\t');
+    if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
+      bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
+    auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
+    if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+      bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
+    if (!seen.insert(piece.text).second) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
+    file.pieces.push_back(std::move(piece));
+  }
+  if (!rest.empty() || file.pieces.size() != count)
+    bad(name, line, count_text + " entries", str(file.pieces.size()));
+  return file;
+}
+
+}  // namespace mh::io
