@@ -12,6 +12,11 @@
 #include "base/text.h"
 #include "io/word_map.h"
 
+// Exported by the library, though its installed headers do not declare it.
+namespace sentencepiece::logging {
+void SetMinLogLevel(int level);
+}
+
 namespace mh::io {
 
 namespace {
@@ -143,7 +148,7 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options,
           shortest(options.character_coverage), " --byte_fallback=", options.byte_fallback ? "true" : "false",
           " --num_threads=", threads, " --max_sentence_length=16777216");
   // Its talk is for -v only; the level in the arguments would come too late for the first lines.
-  sentencepiece::SetMinLogLevel(log_level() == LogLevel::verbose ? 0 : 2);
+  sentencepiece::logging::SetMinLogLevel(log_level() == LogLevel::verbose ? 0 : 2);
   if (!lines.done()) {
     auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
     if (lines.error()) std::rethrow_exception(lines.error());

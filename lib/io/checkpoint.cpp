@@ -1,0 +1,242 @@
+#include "io/checkpoint.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::io {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+struct Type {
+  DType type;
+  const char* name;
+  size_t bytes;
+};
+constexpr Type kTypes[] = {{DType::f64, "F64", 8},   {DType::f32, "F32", 4}, {DType::f16, "F16", 2},
+                           {DType::bf16, "BF16", 2}, {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
+                           {DType::i16, "I16", 2},   {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
+                           {DType::boolean, "BOOL", 1}};
+constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own bound
+constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or take another one of the run";
+
+const Type& find_type(DType type) {
+  return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.type == type; });
+}
+
+std::string sum_of(const void* data, uint64_t bytes) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH64(data, bytes, 0)));
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(DType type) { return find_type(type).name; }
+size_t bytes_of(DType type) { return find_type(type).bytes; }
+
+uint64_t TensorInfo::bytes() const {
+  uint64_t n = bytes_of(type);
+  for (int64_t side : shape) {
+    if (side < 0 || __builtin_mul_overflow(n, static_cast<uint64_t>(side), &n) || n > INT64_MAX)
+      throw std::overflow_error(name);
+  }
+  return n;
+}
+
+void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata) {
+  json sums = json::object();
+  for (const TensorView& t : tensors) sums[t.info.name] = sum_of(t.data, t.info.bytes());
+  metadata[kSumsKey] = sums.dump();
+  ordered_json header;
+  header["__metadata__"] = metadata;
+  uint64_t offset = 0;
+  for (const TensorView& t : tensors) {
+    if (header.contains(t.info.name)) throw Error(Exit::failed, "two tensors are named " + t.info.name);
+    header[t.info.name] = {{"dtype", name_of(t.info.type)},
+                           {"shape", t.info.shape},
+                           {"data_offsets", {offset, offset + t.info.bytes()}}};
+    offset += t.info.bytes();
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');  // the data start aligned
+  uint64_t length = text.size();
+  uint8_t head[8];
+  for (int i = 0; i < 8; ++i) head[i] = static_cast<uint8_t>(length >> (8 * i));
+  sink.write(head, 8);
+  sink.write(std::string_view(text));
+  for (const TensorView& t : tensors) sink.write(t.data, t.info.bytes());
+}
+
+Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
+  if (MappedFile::possible(path)) {
+    file_ = std::make_unique<MappedFile>(path);
+    bytes_ = file_->data();
+    size_ = file_->size();
+  } else {
+    piped_ = read_text_file(path);
+    bytes_ = reinterpret_cast<const uint8_t*>(piped_.data());
+    size_ = piped_.size();
+  }
+  parse();
+}
+
+Checkpoint::~Checkpoint() = default;
+
+void Checkpoint::parse() {
+  auto bad = [&](const std::string& place, const std::string& expected, const std::string& found) {
+    return Error(Exit::input, Problem{name_ + place, expected, found, kAdvice});
+  };
+  if (size_ < 8) throw bad("", "a checkpoint (.safetensors)", size_ == 0 ? "an empty file" : str(size_, " bytes"));
+  uint64_t length = 0;
+  for (int i = 0; i < 8; ++i) length |= uint64_t{bytes_[i]} << (8 * i);
+  if (length > kLargestHeader || length < 2 || bytes_[8] != '{')
+    throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
+                                     "mh-train makes checkpoints; mh-prep's shards come after the models"});
+  if (length > size_ - 8) throw bad(": byte 0", str("a header of ", length, " bytes"), str("a file of ", size_, ": it is cut off"));
+  std::vector<std::string> keys;  // of the outermost object; the parser would keep only the last of two alike
+  json header = json::parse(
+      bytes_ + 8, bytes_ + 8 + length,
+      [&](int depth, json::parse_event_t event, json& value) {
+        if (event == json::parse_event_t::key && depth == 1) keys.push_back(value.get<std::string>());
+        return true;
+      },
+      false);
+  if (!header.is_object()) throw bad(": byte 8", "a JSON object", "something else");
+  std::sort(keys.begin(), keys.end());
+  auto same = std::adjacent_find(keys.begin(), keys.end());
+  if (same != keys.end()) throw bad(": header", "each tensor once", *same + " twice");
+
+  struct Span {
+    uint64_t begin, end;
+    std::string name;
+  };
+  std::vector<Span> spans;
+  for (auto& [key, value] : header.items()) {
+    try {
+      if (key == "__metadata__") {
+        metadata_ = value.get<Metadata>();
+        continue;
+      }
+      TensorInfo info;
+      info.name = key;
+      auto type_name = value.at("dtype").get<std::string>();
+      auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
+      if (type == std::end(kTypes)) throw bad(": " + key, "a known type of numbers", type_name);
+      info.type = type->type;
+      info.shape = value.at("shape").get<std::vector<int64_t>>();
+      auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
+      if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
+        throw bad(": " + key, str("offsets within ", size_ - 8 - length, " bytes"), value.at("data_offsets").dump());
+      if (info.bytes() != offsets[1] - offsets[0])
+        throw bad(": " + key, str(info.bytes(), " bytes for its shape"), str(offsets[1] - offsets[0]));
+      places_[key] = {infos_.size(), 8 + length + offsets[0]};
+      spans.push_back({offsets[0], offsets[1], key});
+      infos_.push_back(std::move(info));
+    } catch (const json::exception& error) {
+      throw bad(": " + key, "dtype, shape and data_offsets", error.what());
+    } catch (const std::overflow_error&) {
+      throw bad(": " + key, "a shape that memory can hold", value.at("shape").dump());
+    }
+  }
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  for (const Span& s : spans) {
+    if (s.begin != at) throw bad(": " + s.name, str("data at offset ", at), str("at ", s.begin));
+    at = s.end;
+  }
+  if (at != size_ - 8 - length) throw bad("", str(at, " bytes of data"), str(size_ - 8 - length));
+  auto sums = metadata_.find(kSumsKey);
+  if (sums != metadata_.end()) {
+    json parsed = json::parse(sums->second, nullptr, false);
+    try {
+      sums_ = parsed.get<std::map<std::string, std::string>>();
+    } catch (const json::exception& error) {
+      throw bad(": metadata", "checksums by tensor", error.what());
+    }
+    for (const TensorInfo& info : infos_)
+      if (sums_.count(info.name) == 0) throw bad(": metadata", "a checksum of " + info.name, "none");
+  }
+}
+
+const TensorInfo* Checkpoint::find(const std::string& name) const {
+  auto it = places_.find(name);
+  return it == places_.end() ? nullptr : &infos_[it->second.first];
+}
+
+const void* Checkpoint::data(const std::string& name) const {
+  auto place = places_.at(name);
+  const uint8_t* data = bytes_ + place.second;
+  auto sum = sums_.find(name);
+  if (sum != sums_.end() && !checked_[name]) {
+    std::string found = sum_of(data, infos_[place.first].bytes());
+    if (found != sum->second)
+      throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", place.second), "the checksum " + sum->second,
+                                       found, kAdvice});
+    checked_[name] = true;
+  }
+  return data;
+}
+
+const std::string& Checkpoint::entry(const char* key) const {
+  auto it = metadata_.find(key);
+  if (it == metadata_.end())
+    throw Error(Exit::input, Problem{name_, str("the entry ", key, " of a checkpoint that mh-train made"), "none",
+                                     "it holds tensors only"});
+  return it->second;
+}
+
+void Checkpoint::verify() const {
+  for (const TensorInfo& info : infos_) data(info.name);
+}
+
+std::string base64(const std::string& bytes) {
+  static const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t v = 0;
+    size_t n = std::min<size_t>(3, bytes.size() - i);
+    for (size_t k = 0; k < 3; ++k) v = v << 8 | (k < n ? static_cast<uint8_t>(bytes[i + k]) : 0U);
+    for (size_t k = 0; k < 4; ++k) text += k <= n ? digits[v >> (18 - 6 * k) & 63] : '=';
+  }
+  return text;
+}
+
+std::string from_base64(const std::string& text) {
+  std::string bytes;
+  uint32_t v = 0;
+  int bits = 0;
+  size_t body = text.find('=');
+  if (text.size() % 4 != 0 || (body != text.npos && text.size() - body > 2)) throw std::invalid_argument("base64");
+  for (size_t i = 0; i < std::min(body, text.size()); ++i) {
+    char c = text[i];
+    int d = c >= 'A' && c <= 'Z'   ? c - 'A'
+            : c >= 'a' && c <= 'z' ? c - 'a' + 26
+            : c >= '0' && c <= '9' ? c - '0' + 52
+            : c == '+'             ? 62
+            : c == '/'             ? 63
+                                   : -1;
+    if (d < 0) throw std::invalid_argument("base64");
+    v = v << 6 | static_cast<uint32_t>(d);
+    bits += 6;
+    if (bits >= 8) {
+      bits -= 8;
+      bytes += static_cast<char>(v >> bits);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace mh::io

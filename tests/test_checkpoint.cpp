@@ -1,0 +1,151 @@
+// Checkpoints: round trips, and every way to be broken is refused.
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "folder.h"
+#include "io/checkpoint.h"
+
+using namespace mh;
+using namespace mh::io;
+
+namespace {
+
+struct Content {
+  std::vector<float> a;
+  std::vector<int64_t> b;
+  std::vector<TensorView> views() const {
+    return {{{"layer.weight", DType::f32, {static_cast<int64_t>(a.size()) / 4, 4}}, a.data()},
+            {{"empty", DType::f32, {0, 3}}, nullptr},
+            {{"steps", DType::i64, {static_cast<int64_t>(b.size())}}, b.data()},
+            {{"scalar", DType::i64, {}}, b.data()}};
+  }
+};
+
+Content content() {
+  Content c;
+  c.a.resize(400);
+  std::iota(c.a.begin(), c.a.end(), 0.5F);
+  c.b = {1, -2, int64_t{1} << 60};
+  return c;
+}
+
+void write_to(const std::string& path, const Content& c) {
+  auto sink = open_sink(path);
+  write_checkpoint(*sink, c.views(), {{kConfigKey, "heads = 8\n"}, {kTokenizerKey, base64(std::string("a\0b", 3))}});
+  sink->close();
+}
+
+bool equals(const std::string& path, const Content& c) {
+  Checkpoint read(path);
+  read.verify();
+  if (read.tensors().size() != 4) return false;
+  for (const TensorView& v : c.views()) {
+    const TensorInfo* info = read.find(v.info.name);
+    if (info == nullptr || info->shape != v.info.shape || info->type != v.info.type) return false;
+    if (v.info.bytes() > 0 && std::memcmp(read.data(v.info.name), v.data, v.info.bytes()) != 0) return false;
+  }
+  return read.entry(kConfigKey) == "heads = 8\n";
+}
+
+int status_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return static_cast<int>(error.exit());
+  }
+  return 0;
+}
+
+std::string with_header(const std::string& json, const std::string& data) {
+  std::string bytes(8, '\0');
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(json.size() >> (8 * i));
+  return bytes + json + data;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint gives back what was written") {
+  Folder folder;
+  write_to(folder.file("x"), content());
+  CHECK(equals(folder.file("x"), content()));
+  Checkpoint read(folder.file("x"));
+  CHECK(from_base64(read.entry(kTokenizerKey)) == std::string("a\0b", 3));
+  CHECK(status_of([&] { read.entry("multihead.none"); }) == 3);
+}
+
+TEST_CASE("base64 round trip") {
+  RandomSequence random(RandomStream(1, "base64"));
+  for (size_t n = 0; n < 50; ++n) {
+    std::string bytes(n, '\0');
+    for (char& c : bytes) c = static_cast<char>(random.next_u32());
+    CHECK(from_base64(base64(bytes)) == bytes);
+  }
+  CHECK(base64("multihead") == "bXVsdGloZWFk");
+  for (const char* bad : {"a", "====", "ab!=", "a==="}) CHECK_THROWS_AS(from_base64(bad), std::invalid_argument);
+}
+
+TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
+  Folder folder;
+  write_to(folder.file("x"), content());
+  std::string whole = read_text_file(folder.file("x"));
+  auto refused = [&](const std::string& bytes) {
+    write_file_atomically(folder.file("y"), bytes);
+    return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
+  };
+  for (size_t i = 0; i < 16; ++i) CHECK(refused(whole.substr(0, whole.size() * i / 16)));
+  CHECK(refused(whole.substr(0, whole.size() - 1)));
+  CHECK(refused(whole + "x"));
+  RandomSequence random(RandomStream(1, "flips"));
+  int refusals = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string broken = whole;
+    size_t at = i % 2 == 0 ? random.below(600) : random.below(whole.size());
+    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
+    write_file_atomically(folder.file("y"), broken);
+    int status = status_of([&] {
+      // Text entries carry no checksum of their own; the tensors must be right or refused.
+      Checkpoint read(folder.file("y"));
+      read.verify();
+    });
+    CHECK((status == 0 || status == 3));
+    refusals += status == 3 ? 1 : 0;
+  }
+  CHECK(refusals > 1500);
+}
+
+TEST_CASE("headers that make no sense are refused") {
+  Folder folder;
+  auto refused = [&](const std::string& bytes) {
+    write_file_atomically(folder.file("y"), bytes);
+    CHECK(status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3);
+  };
+  refused("");
+  refused("short");
+  refused("a long text that is no checkpoint at all");
+  refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // a header of 2^60 bytes
+  refused(with_header("{\"a\":1}", ""));
+  refused(with_header("[1]", ""));
+  refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // a gap
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
+  CHECK(status_of([&] { Checkpoint c(folder.file("none")); }) == 3);
+  CHECK(status_of([&] { Checkpoint c(folder.path.string()); }) == 3);
+}
+
+TEST_CASE("a checkpoint of others, without our entries, is plain tensors") {
+  Folder folder;
+  write_file_atomically(folder.file("y"), with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  Checkpoint read(folder.file("y"));
+  CHECK(read.tensors().size() == 1);
+  CHECK(std::memcmp(read.data("a"), "0000", 4) == 0);
+}
