@@ -1,0 +1,20 @@
+#include "attention/mask.h"
+
+namespace mh::attention {
+
+at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {
+  at::Tensor result;
+  auto both = [&](const at::Tensor& m) { result = result.defined() ? result & m : m; };
+  auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  if (mask.causal || mask.window > 0) {
+    at::Tensor t = at::arange(queries, options).view({1, 1, queries, 1}) + mask.offset;
+    at::Tensor s = at::arange(keys, options).view({1, 1, 1, keys});
+    if (mask.causal && mask.offset < keys - 1) both(s <= t);
+    if (mask.window > 0) both(s > t - mask.window);
+  }
+  if (mask.key_lengths.defined())
+    both(at::arange(keys, options).view({1, 1, 1, keys}) < mask.key_lengths.to(device).view({-1, 1, 1, 1}));
+  return result;
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,24 @@
+// Who may attend to whom, as a description; a tensor is made of it on the composed path only.
+// Polarity everywhere: true = may attend.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace mh::attention {
+
+struct Mask {
+  bool causal = false;
+  int64_t offset = 0;       // causal: query t may see keys s <= t + offset (cached positions or memory in front)
+  int64_t window = 0;       // > 0: and s > t + offset - window
+  at::Tensor key_lengths;   // (B) int64, or undefined: only keys s < key_lengths[b] are real
+  at::Tensor additive;      // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
+
+  bool empty() const { return !causal && window == 0 && !key_lengths.defined() && !additive.defined(); }
+};
+
+// (1 or B, 1, Tq, Tk) bool of causal, window and key_lengths; undefined when none of them restricts anything.
+at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device);
+
+}  // namespace mh::attention

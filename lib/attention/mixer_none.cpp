@@ -1,0 +1,16 @@
+// Heads keep their probabilities to themselves.
+#include "attention/stage.h"
+
+namespace mh::attention {
+namespace {
+
+class NoMixing : public Mixer {
+ public:
+  at::Tensor mix(const Context&, const at::Tensor& probabilities) override { return probabilities; }
+  std::string unfused_because() const override { return ""; }
+};
+
+const Plain<Mixer, NoMixing> entry(mixers(), "none", "no mixing of heads");
+
+}  // namespace
+}  // namespace mh::attention

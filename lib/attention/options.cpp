@@ -1,0 +1,112 @@
+#include "attention/options.h"
+
+#include "base/error.h"
+
+namespace mh::attention {
+
+namespace {
+
+// Lists the options of the implementation that `name` chooses, made with their defaults where they are not there yet.
+template <class S>
+void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const std::string& key, const std::string& name,
+                    std::map<std::string, std::shared_ptr<StageOptions>>& stages) {
+  auto it = stages.find(name);
+  if (it == stages.end()) it = stages.emplace(name, registry.make(name, "attention." + key)->options()).first;
+  if (it->second != nullptr) f.section(name, *it->second);
+}
+
+}  // namespace
+
+AttentionOptions::AttentionOptions(const AttentionOptions& other) { *this = other; }
+
+AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
+  heads = o.heads, head_size = o.head_size, value_size = o.value_size, bias = o.bias, dropout = o.dropout;
+  pairing = o.pairing, score = o.score, normaliser = o.normaliser, mixer = o.mixer, combiner = o.combiner;
+  std::map<std::string, std::shared_ptr<StageOptions>> copies;
+  for (const auto& [name, options] : o.stages) copies[name] = options != nullptr ? options->copy() : nullptr;
+  stages = std::move(copies);
+  return *this;
+}
+
+void AttentionOptions::describe(Fields& f) {
+  f.field("heads", heads, "heads", at_least(1));
+  f.field("head_size", head_size, "size of a head's queries and keys; 0: width / heads", at_least(0));
+  f.field("value_size", value_size, "size of a head's values; 0: head_size", at_least(0));
+  f.field("bias", bias, "biases in the four projections");
+  f.field("dropout", dropout, "dropout of the attention probabilities", between(0, 0.999));
+  f.field("pairing", pairing, "which keys and values a query head reads", pairings().names());
+  f.field("score", score, "logits from queries and keys", scores().names());
+  f.field("normaliser", normaliser, "probabilities from logits", normalisers().names());
+  f.field("mixer", mixer, "mixing of the heads' probabilities", mixers().names());
+  f.field("combiner", combiner, "joining of the heads' outputs", combiners().names());
+  describe_stage(f, pairings(), "pairing", pairing, stages);
+  describe_stage(f, scores(), "score", score, stages);
+  describe_stage(f, normalisers(), "normaliser", normaliser, stages);
+  describe_stage(f, mixers(), "mixer", mixer, stages);
+  describe_stage(f, combiners(), "combiner", combiner, stages);
+}
+
+void AttentionConfig::read(Config& config, const std::vector<std::pair<Kind, int64_t>>& counts) {
+  config.read("attention", base_);
+  for (auto [kind, count] : counts) {
+    const std::string section = std::string("attention.") + name_of(kind);
+    AttentionOptions of_kind = base_;
+    config.read(section, of_kind);
+    kinds_[kind] = of_kind;
+    for (int64_t layer = 0; layer < count; ++layer) {
+      AttentionOptions of_layer = of_kind;
+      config.read(section + "." + std::to_string(layer), of_layer);
+      layers_[{kind, layer}] = of_layer;
+    }
+  }
+}
+
+const AttentionOptions& AttentionConfig::layer(Kind kind, int64_t layer) const { return layers_.at({kind, layer}); }
+
+namespace {
+
+using Lines = std::map<std::string, std::string>;  // key without its section, to value
+
+Lines lines_of(const AttentionOptions& options) {
+  FieldLister lister;
+  AttentionOptions copy = options;
+  lister.section("", copy);
+  Lines lines;
+  for (const auto& row : lister.rows()) lines[row.key] = row.value;
+  return lines;
+}
+
+// What `options` changes of `base`, as a TOML section.
+std::string difference(const std::string& section, const Lines& base, const Lines& options) {
+  std::string text;
+  for (const auto& [key, value] : options) {
+    auto it = base.find(key);
+    if (it == base.end() || it->second != value) text += key + " = " + value + "\n";
+  }
+  return text.empty() ? "" : "\n[" + section + "]\n" + text;
+}
+
+}  // namespace
+
+std::string AttentionConfig::toml() const {
+  TomlWriter writer;
+  AttentionOptions copy = base_;
+  writer.section("attention", copy);
+  std::string text = writer.text();
+  for (const auto& [kind, options] : kinds_)
+    text += difference(std::string("attention.") + name_of(kind), lines_of(base_), lines_of(options));
+  for (const auto& [place, options] : layers_)
+    text += difference(std::string("attention.") + name_of(place.first) + "." + std::to_string(place.second),
+                       lines_of(kinds_.at(place.first)), lines_of(options));
+  return text;
+}
+
+Shape make_shape(const AttentionOptions& o, Kind kind, int64_t layer, int64_t width, const std::string& name) {
+  if (o.head_size == 0 && width % o.heads != 0)
+    throw Error(Exit::usage, Problem{"attention.heads", str("a divisor of the width ", width), str(o.heads),
+                                     "or give attention.head_size, which is free of the width"});
+  int64_t size = o.head_size > 0 ? o.head_size : width / o.heads;
+  return {kind, layer, width, o.heads, size, o.value_size > 0 ? o.value_size : size, name};
+}
+
+}  // namespace mh::attention

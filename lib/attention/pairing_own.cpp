@@ -1,0 +1,16 @@
+// Each query head reads the keys and values of its own index.
+#include "attention/stage.h"
+
+namespace mh::attention {
+namespace {
+
+class Own : public Pairing {
+ public:
+  void pair(Context&) override {}
+  std::string unfused_because() const override { return ""; }
+};
+
+const Plain<Pairing, Own> entry(pairings(), "own", "each head reads its own keys and values");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,36 @@
+#include "attention/stage.h"
+
+namespace mh::attention {
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::encoder_self: return "encoder.self";
+    case Kind::decoder_self: return "decoder.self";
+    case Kind::decoder_cross: return "decoder.cross";
+  }
+  return "";
+}
+
+// Inside functions, so that they exist before the objects that register.
+Registry<StageFactory<Pairing>>& pairings() {
+  static Registry<StageFactory<Pairing>> registry("pairing");
+  return registry;
+}
+Registry<StageFactory<Score>>& scores() {
+  static Registry<StageFactory<Score>> registry("score");
+  return registry;
+}
+Registry<StageFactory<Normaliser>>& normalisers() {
+  static Registry<StageFactory<Normaliser>> registry("normaliser");
+  return registry;
+}
+Registry<StageFactory<Mixer>>& mixers() {
+  static Registry<StageFactory<Mixer>> registry("mixer");
+  return registry;
+}
+Registry<StageFactory<Combiner>>& combiners() {
+  static Registry<StageFactory<Combiner>> registry("combiner");
+  return registry;
+}
+
+}  // namespace mh::attention

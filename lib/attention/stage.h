@@ -1,0 +1,150 @@
+// An attention layer is a row of stages: geometry, pairing, score, normaliser, mixer, combiner. A method of a paper is one
+// implementation of one stage; each has a do-nothing default.
+//
+// Symbols: B batch, h heads, Tq and Tk lengths, d width, dk and dv sizes of a head.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "attention/mask.h"
+#include "attention/step.h"
+#include "base/fields.h"
+#include "base/registry.h"
+#include "model/parameter.h"
+
+namespace mh::attention {
+
+enum class Kind { encoder_self, decoder_self, decoder_cross };
+const char* name_of(Kind kind);  // "decoder.self"
+
+// Where a stage can act. Memory: keys longer than queries, the older ones from earlier segments. Incremental: decoding
+// with a cache, one or a few queries at a time.
+struct Places {
+  bool self = true;
+  bool cross = true;
+  bool memory = true;
+  bool incremental = true;
+};
+
+// The layer a stage belongs to; fixed when the model is built.
+struct Shape {
+  Kind kind = Kind::decoder_self;
+  int64_t layer = 0;    // from 0
+  int64_t width = 0;    // d
+  int64_t heads = 0;    // h
+  int64_t key_size = 0;    // dk
+  int64_t value_size = 0;  // dv
+  std::string name;        // "decoder.layers.3.self": the prefix of its parameters
+};
+
+// Shows an analysis what happens inside, head by head. With an observer the composed path is taken. What is given is part
+// of the graph: an observer may call retain_grad() on it.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
+  virtual void probabilities(const Shape&, const at::Tensor&) {}
+  // Head outputs (B, h, Tq, dv) before the combiner; what is returned takes their place (ablation, gradients).
+  virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
+};
+
+// What a stage is given. Earlier stages fill it in.
+struct Context {
+  const Shape& shape;
+  const Step& step;
+  const Mask& mask;
+  at::Tensor query_input;    // (B, Tq, d)
+  at::Tensor key_input;      // (B, Tk, d): the same as query_input in self-attention
+  at::Tensor q, k, v;        // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
+  at::Tensor logits;         // (B, h, Tq, Tk), scaled, before the mask
+  at::Tensor probabilities;  // (B, h, Tq, Tk), masked entries exactly 0
+  at::Tensor head_outputs;   // (B, h, Tq, dv)
+};
+
+// What every stage says of itself.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // Adds the stage's parameters under shape.name; Traits::head_axis says which belong to a head.
+  virtual void add_parameters(model::ParameterList&, const Shape&) {}
+  virtual Places places() const { return {}; }
+  // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
+  virtual std::string unfused_because() const { return "it has no fused form"; }
+};
+
+// Which key/value head a query head reads: may replace context.k and context.v.
+class Pairing : public Stage {
+ public:
+  virtual void pair(Context& context) = 0;
+};
+
+// Logits from queries and keys: fills context.logits, scaled and unmasked.
+class Score : public Stage {
+ public:
+  virtual void score(Context& context) = 0;
+};
+
+// Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly 0, a row
+// without any allowed entry becomes zeros.
+class Normaliser : public Stage {
+ public:
+  virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
+};
+
+// Acts across heads on logits (before the mask) and on probabilities (before the values).
+class Mixer : public Stage {
+ public:
+  virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
+  virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
+  virtual bool dropout_before() const { return false; }
+};
+
+// Head outputs (B, h, Tq, dv) to (B, Tq, h * dv), what the output projection takes.
+class Combiner : public Stage {
+ public:
+  virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
+};
+
+// Options of one implementation, listed as every options struct is.
+class StageOptions {
+ public:
+  virtual ~StageOptions() = default;
+  virtual void describe(Fields&) {}
+  virtual std::shared_ptr<StageOptions> copy() const = 0;
+};
+
+// Makes an implementation's options and, from them, the stage for one layer.
+template <class S>
+class StageFactory {
+ public:
+  virtual ~StageFactory() = default;
+  virtual std::shared_ptr<StageOptions> options() const { return nullptr; }  // null: it has none
+  virtual std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const = 0;
+};
+
+Registry<StageFactory<Pairing>>& pairings();
+Registry<StageFactory<Score>>& scores();
+Registry<StageFactory<Normaliser>>& normalisers();
+Registry<StageFactory<Mixer>>& mixers();
+Registry<StageFactory<Combiner>>& combiners();
+
+// Registers an implementation without options: `Plain<Mixer, NoMixing> entry(mixers(), "none", "help");`
+template <class S, class Implementation>
+class Plain {
+ public:
+  Plain(Registry<StageFactory<S>>& registry, const std::string& name, const std::string& help) {
+    struct Factory : StageFactory<S> {
+      std::unique_ptr<S> make(const StageOptions*, const Shape&) const override {
+        return std::make_unique<Implementation>();
+      }
+    };
+    registry.add(name, help, [] { return std::make_unique<Factory>(); });
+  }
+};
+
+}  // namespace mh::attention

@@ -1,0 +1,119 @@
+#include "model/parameter.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace mh::model {
+
+Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
+    : name_(std::move(name)), master_(std::move(value)), traits_(traits) {
+  master_.set_requires_grad(true);
+}
+
+void Parameter::use_copy(bool on) {
+  if (!on || !traits_.product) {
+    copy_ = at::Tensor();
+    return;
+  }
+  at::NoGradGuard no_gradient;
+  copy_ = master_.to(at::kBFloat16);
+  copy_.set_requires_grad(true);
+}
+
+void Parameter::refresh_copy() {
+  at::NoGradGuard no_gradient;
+  if (copy_.defined()) copy_.copy_(master_);
+}
+
+void Parameter::collect_gradient() {
+  if (!copy_.defined() || !copy_.grad().defined()) return;
+  at::NoGradGuard no_gradient;
+  if (master_.grad().defined())
+    master_.mutable_grad().add_(copy_.grad());
+  else
+    master_.mutable_grad() = copy_.grad().to(at::kFloat);
+  copy_.mutable_grad() = at::Tensor();
+}
+
+Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
+  if (find(name) != nullptr) throw Error(Exit::failed, "two parameters are named " + name);
+  if (traits.head_axis) {
+    auto axis = static_cast<size_t>(*traits.head_axis);
+    if (axis >= shape.size() || traits.heads < 1 || shape[axis] % traits.heads != 0)
+      throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");
+  }
+  parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)), traits);
+  return parameters_.back();
+}
+
+namespace {
+
+void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float* out, int64_t count) {
+  auto uniform = [&](double half_width) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>((2 * random.uniform() - 1) * half_width);
+  };
+  switch (init.kind) {
+    case Init::Kind::constant: std::fill(out, out + count, static_cast<float>(init.a)); return;
+    case Init::Kind::normal:
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(init.a * random.normal());
+      return;
+    case Init::Kind::truncated_normal:
+      for (int64_t i = 0; i < count; ++i) {
+        double x = random.normal();
+        while (std::abs(x) > 2) x = random.normal();
+        out[i] = static_cast<float>(init.a * x);
+      }
+      return;
+    case Init::Kind::uniform: uniform(init.a); return;
+    case Init::Kind::xavier_uniform: {
+      double fan = static_cast<double>(shape[shape.size() - 1] + shape[shape.size() - 2]);
+      uniform(init.a * std::sqrt(6 / fan));
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+void ParameterList::initialise(uint64_t seed) {
+  at::NoGradGuard no_gradient;
+  for (Parameter& p : parameters_) {
+    RandomSequence random(RandomStream(seed, "init/" + p.name()));
+    at::Tensor values = at::empty(p.master().sizes(), at::kFloat);
+    fill(p.traits().init, values.sizes(), random, values.mutable_data_ptr<float>(), values.numel());
+    p.master().copy_(values);
+  }
+  refresh_copies();
+}
+
+int64_t ParameterList::count() const {
+  int64_t sum = 0;
+  for (const Parameter& p : parameters_) sum += p.master().numel();
+  return sum;
+}
+
+Parameter* ParameterList::find(const std::string& name) {
+  for (Parameter& p : parameters_)
+    if (p.name() == name) return &p;
+  return nullptr;
+}
+
+void ParameterList::set_bf16(bool on) {
+  for (Parameter& p : parameters_) p.use_copy(on);
+}
+
+void ParameterList::refresh_copies() {
+  for (Parameter& p : parameters_) p.refresh_copy();
+}
+
+void ParameterList::collect_gradients() {
+  for (Parameter& p : parameters_) p.collect_gradient();
+}
+
+void ParameterList::zero_gradients() {
+  for (Parameter& p : parameters_) p.master().mutable_grad() = at::Tensor();
+}
+
+}  // namespace mh::model
