@@ -1,5 +1,6 @@
 // Cross-entropy over slices of rows; the gradient is made in the forward pass, so no logits outlive their slice.
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -109,14 +110,14 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing) {
   SlicedLoss loss;
-  const bool train = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+  const bool train = c10::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
   loss.smoothed = CrossEntropy::apply(hidden, weight, bias, targets, vocabulary, label_smoothing, train, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
-  at::NoGradGuard no_gradient;
+  c10::NoGradGuard no_gradient;
   Output o = prepare(hidden, weight, bias, targets, vocabulary);
   Rows rows{at::empty({hidden.size(0)}), at::empty({hidden.size(0)})};
   each_slice(o, [&](int64_t first, int64_t count, const at::Tensor& logits) {

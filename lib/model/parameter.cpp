@@ -1,5 +1,7 @@
 #include "model/parameter.h"
 
+#include <c10/core/GradMode.h>
+
 #include <cmath>
 
 #include "base/error.h"
@@ -17,19 +19,19 @@ void Parameter::use_copy(bool on) {
     copy_ = at::Tensor();
     return;
   }
-  at::NoGradGuard no_gradient;
+  c10::NoGradGuard no_gradient;
   copy_ = master_.to(at::kBFloat16);
   copy_.set_requires_grad(true);
 }
 
 void Parameter::refresh_copy() {
-  at::NoGradGuard no_gradient;
+  c10::NoGradGuard no_gradient;
   if (copy_.defined()) copy_.copy_(master_);
 }
 
 void Parameter::collect_gradient() {
   if (!copy_.defined() || !copy_.grad().defined()) return;
-  at::NoGradGuard no_gradient;
+  c10::NoGradGuard no_gradient;
   if (master_.grad().defined())
     master_.mutable_grad().add_(copy_.grad());
   else
@@ -78,7 +80,7 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
 }  // namespace
 
 void ParameterList::initialise(uint64_t seed) {
-  at::NoGradGuard no_gradient;
+  c10::NoGradGuard no_gradient;
   for (Parameter& p : parameters_) {
     RandomSequence random(RandomStream(seed, "init/" + p.name()));
     at::Tensor values = at::empty(p.master().sizes(), at::kFloat);
