@@ -6,12 +6,15 @@
 namespace mh::model {
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale) {
-  at::Tensor x = at::embedding(weight, tokens);
-  return scale == 1 ? x : x * scale;
+  at::Tensor rows = at::embedding(weight, tokens);
+  if (rows.scalar_type() == at::kBFloat16) rows = rows.to(at::kFloat);
+  return scale == 1 ? rows : rows * scale;
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
-  return at::layer_norm(x, {weight.size(0)}, weight, bias, epsilon);
+  if (x.device().is_cpu() || x.scalar_type() == weight.scalar_type())
+    return at::layer_norm(x, weight.sizes(), weight, bias, epsilon);
+  return at::layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, epsilon).to(x.scalar_type());
 }
 
 at::Tensor activation(const at::Tensor& x, Activation kind) {
@@ -19,10 +22,10 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
 }
 
 void prepare_cpu(int threads) {
-  // Tensors of some MB come and go each step: keep their pages instead of giving them back to the system, which would
-  // have to clear them again.
+  // Tensors of a training step come and go in the same sizes. By default glibc maps each large one afresh and gives it
+  // back, so that every step pays for its page faults again; keep them in the heap instead.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
   if (threads > 0) at::set_num_threads(threads);
 }

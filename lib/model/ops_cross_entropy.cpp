@@ -1,9 +1,5 @@
-// Cross-entropy over slices of rows; the gradient is made in the forward pass, so no logits outlive their slice.
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
-
-#include <algorithm>
 
 #include "cpu/cross_entropy.h"
 #include "model/ops.h"
@@ -13,117 +9,176 @@ namespace mh::model {
 
 namespace {
 
-// Bytes of logits held at once. Larger slices write the weight's gradient less often, smaller ones stay in cache.
-constexpr int64_t kSliceBytes = 32 << 20;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
-int64_t rows_of_slice(int64_t columns) { return std::max<int64_t>(64, kSliceBytes / (4 * columns) / 64 * 64); }
-
-struct Output {
-  at::Tensor hidden;   // (N, d), in the weight's type
-  at::Tensor weight;   // the rows that take part
-  at::Tensor bias;
-  at::Tensor targets;  // (N) int64, contiguous
-};
-
-Output prepare(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& targets,
-               int64_t vocabulary) {
-  Output o;
-  o.weight = weight.narrow(0, 0, vocabulary);
-  o.hidden = hidden.to(weight.scalar_type()).contiguous();
-  if (bias.defined()) o.bias = bias.narrow(0, 0, vocabulary).to(weight.scalar_type());
-  o.targets = targets.contiguous();
-  return o;
+// Rows of a slice: the logits of a slice should stay in the last-level cache between the product that makes them, the
+// softmax and the two products that use their gradient; many rows save passes over the weight's gradient.
+int64_t slice_rows(int64_t vocabulary) {
+  constexpr int64_t numbers = 8 << 20;
+  return std::clamp<int64_t>(numbers / vocabulary, 64, 2048);
 }
 
-// Calls visit(first row, rows, logits fp32 (rows, vocabulary), contiguous) for each slice.
-template <class Visit>
-void each_slice(const Output& o, const Visit& visit) {
-  const int64_t n = o.hidden.size(0), slice = rows_of_slice(o.weight.size(0));
-  for (int64_t first = 0; first < n; first += slice) {
-    int64_t rows = std::min(slice, n - first);
-    visit(first, rows, product_nt(o.hidden.narrow(0, first, rows), o.weight, o.bias).to(at::kFloat));
-  }
-}
-
-struct Rows {
-  at::Tensor nll, mean;  // (N) fp32
+// What one pass over the slices makes. The gradients are of the sum of the losses.
+struct Result {
+  at::Tensor dhidden;  // (N, d), hidden's type
+  at::Tensor dweight;  // (rows, d), fp32 or wider
+  at::Tensor dbias;    // (rows), fp32 or wider
+  double nll = 0, smoothed = 0;
+  int64_t scored = 0;
 };
 
-void losses_of_slice(const Output& o, int64_t first, int64_t rows, const at::Tensor& logits, double smoothing,
-                     bool gradient, Rows& out) {
-  const int64_t columns = logits.size(1);
-  auto* x = logits.mutable_data_ptr<float>();
-  const auto* target = o.targets.const_data_ptr<int64_t>() + first;
-  auto* nll = out.nll.mutable_data_ptr<float>() + first;
-  auto* mean = out.mean.mutable_data_ptr<float>() + first;
-  kernels::CrossEntropyPlan plan{columns, columns, static_cast<float>(smoothing)};
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    kernels::cross_entropy_rows(plan, end - begin, target + begin, x + begin * columns, nll + begin, mean + begin,
-                                gradient);
+struct Wanted {
+  bool hidden = false, weight = false, bias = false;
+  bool any() const { return hidden || weight || bias; }
+};
+
+struct Problem {
+  const at::Tensor &hidden, &weight, &bias, &targets;  // targets: contiguous int64 on the CPU
+  int64_t vocabulary;
+  double smoothing;
+};
+
+bool has_kernel(const at::Tensor& logits) {
+  return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
+}
+
+// Logits (n, vocabulary) become their gradient if `gradient`; losses[i] belongs to row i.
+void rows_by_kernel(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
+                    kernels::CrossEntropyRow* losses) {
+  kernels::CrossEntropy how{logits.size(1), static_cast<float>(smoothing), gradient};
+  bool bf16 = logits.scalar_type() == at::kBFloat16;
+  char* data = static_cast<char*>(logits.data_ptr());
+  int64_t bytes = how.vocabulary * static_cast<int64_t>(logits.element_size());
+  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      char* row = data + i * bytes;
+      if (targets[i] < 0) {
+        losses[i] = {};
+        if (gradient) std::memset(row, 0, static_cast<size_t>(bytes));
+      } else {
+        losses[i] = bf16 ? cross_entropy_row(how, reinterpret_cast<uint16_t*>(row), targets[i])
+                         : cross_entropy_row(how, reinterpret_cast<float*>(row), targets[i]);
+      }
+    }
   });
 }
 
-class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& targets,
-                            int64_t vocabulary, double smoothing, bool train, SlicedLoss* loss) {
-    Output o = prepare(hidden, weight, bias, targets, vocabulary);
-    const int64_t n = hidden.size(0);
-    Rows rows{at::empty({n}), at::empty({n})};
-    at::Tensor dh, dw, db;
-    if (train) {
-      dh = at::empty(hidden.sizes(), hidden.options());
-      dw = at::zeros(weight.sizes(), weight.options().dtype(at::kFloat));
-      if (bias.defined()) db = at::zeros(bias.sizes(), bias.options().dtype(at::kFloat));
+// The same for any type and device.
+void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+                     kernels::CrossEntropyRow* losses) {
+  at::Tensor t = targets.to(logits.device()), scored = t.ge(0);
+  at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+  at::Tensor log_p = at::log_softmax(wide, 1), index = t.clamp_min(0).unsqueeze(1);
+  at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * scored;
+  at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * scored * smoothing;
+  at::Tensor values = at::stack({nll, smoothed}, 1).to(at::kCPU, at::kDouble).contiguous();
+  for (int64_t i = 0; i < t.size(0); ++i) {
+    const double* value = values.const_data_ptr<double>() + 2 * i;
+    losses[i] = {value[0], value[1]};
+  }
+  if (!gradient) return;
+  at::Tensor d = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
+  d.scatter_add_(1, index, at::full_like(index, smoothing - 1, d.options()));
+  logits = d.mul_(scored.unsqueeze(1)).to(logits.scalar_type());
+}
+
+Result run(const Problem& p, Wanted wanted, float* log_probabilities = nullptr) {
+  int64_t n = p.hidden.size(0);
+  at::Tensor weight = p.weight.narrow(0, 0, p.vocabulary);
+  at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, p.vocabulary) : p.bias;
+  auto wide = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  Result result;
+  if (wanted.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
+  if (wanted.weight) result.dweight = at::zeros(p.weight.sizes(), p.weight.options().dtype(wide));
+  if (wanted.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
+
+  const int64_t* targets = p.targets.const_data_ptr<int64_t>();
+  int64_t step = slice_rows(p.vocabulary);
+  std::vector<kernels::CrossEntropyRow> losses(static_cast<size_t>(std::min(step, n)));
+  for (int64_t begin = 0; begin < n; begin += step) {
+    int64_t rows = std::min(step, n - begin);
+    at::Tensor hidden = p.hidden.narrow(0, begin, rows);
+    at::Tensor logits = product_nt(hidden, weight, bias);
+    if (has_kernel(logits)) {
+      rows_by_kernel(logits, targets + begin, p.smoothing, wanted.any(), losses.data());
+    } else {
+      rows_by_tensors(logits, p.targets.narrow(0, begin, rows), p.smoothing, wanted.any(), losses.data());
     }
-    each_slice(o, [&](int64_t first, int64_t count, const at::Tensor& logits) {
-      losses_of_slice(o, first, count, logits, smoothing, train, rows);
-      if (!train) return;
-      at::Tensor dl = logits.to(o.weight.scalar_type());
-      dh.narrow(0, first, count).copy_(product_nt(dl, o.weight.t(), {}));
-      dw.narrow(0, 0, vocabulary).add_(product_tn(dl, o.hidden.narrow(0, first, count)));
-      if (db.defined()) db.narrow(0, 0, vocabulary).add_(logits.sum(0));
-    });
-    at::Tensor nll = rows.nll.sum(at::kDouble);
-    loss->nll = nll.item<double>();
-    loss->scored = (targets >= 0).sum().item<int64_t>();
-    context->save_for_backward({dh, dw, db});
-    context->saved_data["type"] = static_cast<int64_t>(weight.scalar_type());
-    at::Tensor smoothed = (1 - smoothing) * nll + smoothing * rows.mean.sum(at::kDouble);
-    return smoothed.to(at::kFloat);
+    for (int64_t i = 0; i < rows; ++i) {  // in the order of the rows, whatever the threads
+      result.nll += losses[static_cast<size_t>(i)].nll;
+      result.smoothed += losses[static_cast<size_t>(i)].smoothed;
+      result.scored += targets[begin + i] >= 0;
+      if (log_probabilities) log_probabilities[begin + i] = static_cast<float>(-losses[static_cast<size_t>(i)].nll);
+    }
+    if (wanted.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nt(logits, weight.t()));
+    if (wanted.weight) result.dweight.narrow(0, 0, p.vocabulary).add_(product_tn(logits, hidden));
+    if (wanted.bias) result.dbias.narrow(0, 0, p.vocabulary).add_(logits.sum(0, false, wide));
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    auto saved = context->get_saved_variables();
-    auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    const at::Tensor& g = gradients[0];
-    const bool one = g.item<float>() == 1;
-    auto scaled = [&](const at::Tensor& t) { return !t.defined() || one ? t : t * g; };
-    at::Tensor dw = scaled(saved[1]).to(type);
-    return {scaled(saved[0]), dw, scaled(saved[2]), {}, {}, {}, {}, {}};
+  return result;
+}
+
+struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& given_bias, const at::Tensor& targets, int64_t vocabulary,
+                            double smoothing, Wanted wanted, SlicedLoss* loss) {
+    at::Tensor bias = given_bias.value_or(at::Tensor());
+    Result result = run({hidden, weight, bias, targets, vocabulary, smoothing}, wanted);
+    loss->nll = result.nll;
+    loss->scored = result.scored;
+    // Kept out of save_for_backward, which would count them as outputs of other nodes; they are made here and used
+    // once.
+    context->saved_data["hidden"] = result.dhidden;
+    context->saved_data["weight"] = result.dweight;
+    context->saved_data["bias"] = result.dbias;
+    return at::scalar_tensor(result.smoothed,
+                             weight.options().dtype(weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
   }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    double factor = gradients[0].item<double>();
+    auto take = [&](const char* name) {
+      auto found = context->saved_data.find(name);
+      TORCH_CHECK(found != context->saved_data.end(), "the gradient of a sliced cross-entropy was already used");
+      at::Tensor t = found->second.toTensor();
+      context->saved_data.erase(found);
+      if (t.defined() && factor != 1) t.mul_(factor);
+      return t;
+    };
+    at::Tensor hidden = take("hidden"), weight = take("weight"), bias = take("bias");
+    return {hidden, weight, bias, {}, {}, {}, {}, {}};
+  }
+};
+
+// hidden in the weight's type, targets where the loop over slices reads them.
+struct Prepared {
+  at::Tensor hidden, bias, targets;
+  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const at::Tensor& t)
+      : hidden(h.to(weight.scalar_type())),
+        bias(b.defined() ? b.to(weight.scalar_type()) : b),
+        targets(t.to(at::kCPU, at::kLong).contiguous()) {}
 };
 
 }  // namespace
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing) {
+  Prepared given(hidden, weight, bias, targets);
+  auto wants = [](const at::Tensor& t) { return t.defined() && at::GradMode::is_enabled() && t.requires_grad(); };
   SlicedLoss loss;
-  const bool train = c10::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
-  loss.smoothed = CrossEntropy::apply(hidden, weight, bias, targets, vocabulary, label_smoothing, train, &loss);
+  loss.smoothed = SlicedCrossEntropy::apply(
+      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets, vocabulary,
+      label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
-  c10::NoGradGuard no_gradient;
-  Output o = prepare(hidden, weight, bias, targets, vocabulary);
-  Rows rows{at::empty({hidden.size(0)}), at::empty({hidden.size(0)})};
-  each_slice(o, [&](int64_t first, int64_t count, const at::Tensor& logits) {
-    losses_of_slice(o, first, count, logits, 0, false, rows);
-  });
-  return -rows.nll;
+  at::NoGradGuard no_gradient;
+  Prepared given(hidden, weight, bias, targets);
+  at::Tensor result = at::empty({hidden.size(0)}, at::kFloat);
+  run({given.hidden, weight, given.bias, given.targets, vocabulary, 0}, {}, result.data_ptr<float>());
+  return result.to(hidden.device());
 }
 
 }  // namespace mh::model

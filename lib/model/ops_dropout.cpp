@@ -1,10 +1,6 @@
-// Dropout by position (see ops.h): nothing is stored for the backward pass, the decisions are made again.
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <cmath>
-
-#include "base/error.h"
 #include "base/random.h"
 #include "cpu/dropout.h"
 #include "model/ops.h"
@@ -13,51 +9,64 @@ namespace mh::model {
 
 namespace {
 
-struct Place {
-  kernels::DropoutPlan plan;
-  uint64_t first;
-};
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
-at::Tensor apply_dropout(const at::Tensor& x, const Place& place) {
-  TORCH_CHECK(x.is_cpu(), "dropout by position runs on the CPU");
-  at::Tensor in = x.scalar_type() == at::kFloat ? x.contiguous() : x.to(at::kFloat).contiguous();
-  at::Tensor out = at::empty_like(in);
-  const auto* from = in.const_data_ptr<float>();
-  auto* to = out.mutable_data_ptr<float>();
-  at::parallel_for(0, in.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
-    kernels::dropout(place.plan, place.first + static_cast<uint64_t>(begin), end - begin, from + begin, to + begin);
+void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {
+  // A few microseconds of work for each thread; a multiple of the kernel's own group of 64.
+  constexpr int64_t grain = 16384;
+  int64_t n = x.numel();
+  at::parallel_for(0, (n + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
+    int64_t from = begin * grain, count = std::min(end * grain, n) - from;
+    if (x.scalar_type() == at::kBFloat16)
+      kernels::dropout(how, first + static_cast<uint64_t>(from),
+                       static_cast<const uint16_t*>(x.const_data_ptr()) + from,
+                       static_cast<uint16_t*>(y.data_ptr()) + from, count);
+    else
+      kernels::dropout(how, first + static_cast<uint64_t>(from), x.const_data_ptr<float>() + from,
+                       y.data_ptr<float>() + from, count);
   });
-  return out.to(x.scalar_type());
 }
 
-class Dropout : public torch::autograd::Function<Dropout> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Place& place) {
-    static_assert(std::is_trivially_copyable_v<Place>);
-    context->saved_data["place"] = std::string(reinterpret_cast<const char*>(&place), sizeof place);
-    return apply_dropout(x, place);
+at::Tensor dropped(const kernels::Dropout& how, uint64_t first, const at::Tensor& given) {
+  at::Tensor x = given.contiguous();
+  bool direct = x.device().is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  if (direct) {
+    at::Tensor y = at::empty_like(x);
+    run(how, first, x, y);
+    return y;
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    Place place;
-    std::memcpy(&place, context->saved_data["place"].toStringRef().data(), sizeof place);
-    return {apply_dropout(gradients[0], place), at::Tensor()};
+  // Other types and devices multiply with a mask made here, so that they see the same decisions.
+  at::Tensor ones = at::ones(x.sizes(), at::kFloat), mask = at::empty_like(ones);
+  run(how, first, ones, mask);
+  return x * mask.to(x.device(), x.scalar_type());
+}
+
+struct Dropout : torch::autograd::Function<Dropout> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& how,
+                            uint64_t first) {
+    // The decisions are taken again in the backward pass: cheaper than to store and to read a mask.
+    context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&how), sizeof how);
+    context->saved_data["first"] = static_cast<int64_t>(first);
+    return dropped(how, first, x);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    kernels::Dropout how;
+    std::memcpy(&how, context->saved_data["how"].toStringRef().data(), sizeof how);
+    auto first = static_cast<uint64_t>(context->saved_data["first"].toInt());
+    return {dropped(how, first, gradients[0]), {}, {}};
   }
 };
 
 }  // namespace
 
 at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site) {
-  if (!step.training || p == 0) return x;
-  RandomStream random(step.seed, stream);
-  Place place;
-  place.plan = {{random.key()[0], random.key()[1]},
-                step.update,
-                site,
-                static_cast<uint32_t>(std::min(std::ldexp(p, 32), 4294967295.0)),
-                static_cast<float>(1 / (1 - p))};
-  place.first = static_cast<uint64_t>(step.row_offset) * static_cast<uint64_t>(x.numel() / std::max<int64_t>(1, x.size(0)));
-  return Dropout::apply(x, place);
+  if (!step.training || p == 0 || x.numel() == 0) return x;
+  auto key = RandomStream(step.seed, stream).key();
+  auto row = static_cast<uint64_t>(x.numel() / x.size(0));
+  return Dropout::apply(x, kernels::make_dropout(key.data(), step.update, site, p),
+                        static_cast<uint64_t>(step.row_offset) * row);
 }
 
 }  // namespace mh::model

@@ -1,0 +1,99 @@
+// Sixteen-lane vectors for the kernels of this folder: the compiler splits them to the width of the processor at hand,
+// so the same source serves AVX-512, AVX2 and the baseline, and every width gives the same bits (no fused
+// multiply-add).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/target.h"
+
+#define MH_INLINE inline __attribute__((always_inline))
+
+namespace mh::kernels {
+
+using Floats = float __attribute__((vector_size(64)));
+using Ints = int32_t __attribute__((vector_size(64)));
+using Words = uint32_t __attribute__((vector_size(64)));
+using Halves = uint16_t __attribute__((vector_size(32)));
+constexpr int lanes = 16;
+
+// These are macros in function's clothing: always inlined, so that each clone of a loop (cpu/target.h) compiles them
+// for its own level.
+MH_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
+MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
+
+// bf16 is the upper half of an fp32.
+MH_INLINE void load(const uint16_t* from, Floats& to) {
+  Halves h;
+  std::memcpy(&h, from, sizeof h);
+  Words w = __builtin_convertvector(h, Words) << 16;
+  std::memcpy(&to, &w, sizeof to);
+}
+// Rounds to the nearest, ties to even. A NaN must not be given: the carry may turn it into infinity.
+MH_INLINE void store(const Floats& from, uint16_t* to) {
+  Words w;
+  std::memcpy(&w, &from, sizeof w);
+  w = (w + 0x7FFF + ((w >> 16) & 1)) >> 16;
+  Halves h = __builtin_convertvector(w, Halves);
+  std::memcpy(to, &h, sizeof h);
+}
+
+MH_INLINE float to_float(float x) { return x; }
+MH_INLINE float to_float(uint16_t x) {
+  uint32_t w = uint32_t{x} << 16;
+  float f;
+  std::memcpy(&f, &w, sizeof f);
+  return f;
+}
+MH_INLINE void from_float(float x, float& to) { to = x; }
+MH_INLINE void from_float(float x, uint16_t& to) {
+  uint32_t w;
+  std::memcpy(&w, &x, sizeof w);
+  to = static_cast<uint16_t>((w + 0x7FFF + ((w >> 16) & 1)) >> 16);
+}
+
+MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
+
+MH_INLINE float sum_of(const Floats& v) {
+  float a[lanes];
+  store(v, a);
+  for (int width = lanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) a[i] += a[i + width];
+  return a[0];
+}
+MH_INLINE float max_of(const Floats& v) {
+  float a[lanes];
+  store(v, a);
+  for (int width = lanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
+  return a[0];
+}
+
+// e^x for x <= 0 to 2 units in the last place; below -87 it is 0 or the smallest normal number. NaN stays NaN.
+MH_INLINE void exp_negative(Floats& x) {
+  Floats low;
+  fill(low, -87.0F);
+  Floats inside = x < low ? low : x;  // false for NaN, which passes through the arithmetic
+  constexpr float magic = 0x1.8p23F;
+  Floats shifted = inside * 1.44269504F + magic;
+  Floats n = shifted - magic;
+  Floats r = inside - n * 0.693359375F;  // ln 2 in two parts, the first with few bits
+  r = r - n * -2.12194440e-4F;
+  Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;  // minimax polynomial of Cephes' expf
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  Words bits, exponent;
+  std::memcpy(&bits, &p, sizeof bits);
+  std::memcpy(&exponent, &shifted, sizeof exponent);
+  bits += exponent << 23;
+  Floats result;
+  std::memcpy(&result, &bits, sizeof result);
+  Floats nan = x * 0.0F;  // 0, or NaN where x is infinite or NaN
+  x = x != x ? nan : result;
+}
+
+}  // namespace mh::kernels
