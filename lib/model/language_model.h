@@ -13,6 +13,7 @@
 
 namespace mh::attention {
 class Observer;
+enum class Path;
 }
 
 namespace mh::model {
@@ -53,8 +54,10 @@ class LanguageModel {
 
   virtual std::unique_ptr<DecodingState> new_state(int64_t batch) = 0;
 
-  // One line per layer kind: which attention path is taken and why (for the log).
-  virtual std::vector<std::string> describe_paths() const = 0;
+  // `--attention auto|composed|fused`, for all layers.
+  virtual void set_path(attention::Path path) = 0;
+  // One line per layer kind and answer: which attention path `auto` takes and why (for the log).
+  virtual std::vector<std::string> describe_paths(bool training) const = 0;
 };
 
 }  // namespace mh::model

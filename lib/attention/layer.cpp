@@ -1,0 +1,188 @@
+#include "attention/layer.h"
+
+#include <cmath>
+
+#include "base/text.h"
+#include "model/ops.h"
+
+namespace mh::attention {
+
+std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
+  const int64_t added = k.size(2);
+  auto grow = [&](at::Tensor& store, const at::Tensor& x) {
+    if (!store.defined() || length_ + added > store.size(2)) {
+      auto sizes = x.sizes().vec();
+      sizes[2] = std::max<int64_t>(2 * (length_ + added), 64);
+      at::Tensor larger = at::empty(sizes, x.options());
+      if (length_ > 0) larger.narrow(2, 0, length_).copy_(store.narrow(2, 0, length_));
+      store = larger;
+    }
+    store.narrow(2, length_, added).copy_(x);
+  };
+  grow(keys_, k);
+  grow(values_, v);
+  length_ += added;
+  return all();
+}
+
+std::pair<at::Tensor, at::Tensor> Cache::all() const { return {keys_.narrow(2, 0, length_), values_.narrow(2, 0, length_)}; }
+
+void Cache::reorder(const at::Tensor& rows) {
+  if (length_ == 0) return;
+  keys_ = keys_.index_select(0, rows);
+  values_ = values_.index_select(0, rows);
+}
+
+AttentionLayer::AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
+                               const Inits& inits)
+    : shape_(shape), options_(options) {
+  auto chosen = [&](const std::string& name) {
+    auto it = options_.stages.find(name);
+    return it == options_.stages.end() ? nullptr : it->second.get();
+  };
+  auto make = [&](auto& registry, const char* key, const std::string& name) {
+    return registry.make(name, key)->make(chosen(name), shape_);
+  };
+  pairing_ = make(pairings(), "attention.pairing", options.pairing);
+  score_ = make(scores(), "attention.score", options.score);
+  normaliser_ = make(normalisers(), "attention.normaliser", options.normaliser);
+  mixer_ = make(mixers(), "attention.mixer", options.mixer);
+  combiner_ = make(combiners(), "attention.combiner", options.combiner);
+
+  const int64_t h = shape.heads, keys = h * shape.key_size, values = h * shape.value_size;
+  auto weight = [&](const char* part, int64_t out, int64_t in, const model::Init& init, int64_t head_axis) {
+    return &parameters.add(shape.name + part, {out, in}, {init, true, true, head_axis, h});
+  };
+  auto bias = [&](const char* part, int64_t size, const model::Init& init, bool by_head) {
+    model::Traits traits{init, false, false, std::nullopt, 0};
+    if (by_head) traits.head_axis = 0, traits.heads = h;
+    return &parameters.add(shape.name + part, {size}, traits);
+  };
+  query_ = weight(".query.weight", keys, shape.width, inits.query_key_value, 0);
+  if (options.bias) query_bias_ = bias(".query.bias", keys, inits.query_key_value_bias, true);
+  key_ = weight(".key.weight", keys, shape.width, inits.query_key_value, 0);
+  if (options.bias) key_bias_ = bias(".key.bias", keys, inits.query_key_value_bias, true);
+  value_ = weight(".value.weight", values, shape.width, inits.query_key_value, 0);
+  if (options.bias) value_bias_ = bias(".value.bias", values, inits.query_key_value_bias, true);
+  for (Stage* stage : std::initializer_list<Stage*>{pairing_.get(), score_.get(), normaliser_.get(), mixer_.get(),
+                                                    combiner_.get()})
+    stage->add_parameters(parameters, shape_);
+  output_ = weight(".output.weight", shape.width, values, inits.output, 1);
+  if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
+}
+
+at::Tensor AttentionLayer::split_heads(const at::Tensor& x, int64_t size) const {
+  return x.view({x.size(0), x.size(1), shape_.heads, size}).transpose(1, 2);
+}
+
+AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) {
+  const int64_t keys = shape_.heads * shape_.key_size, values = shape_.heads * shape_.value_size;
+  auto joined = [](std::initializer_list<const model::Parameter*> parts) {
+    std::vector<at::Tensor> tensors;
+    for (const model::Parameter* p : parts)
+      if (p != nullptr) tensors.push_back(p->value());
+    return tensors.empty() ? at::Tensor() : at::cat(tensors);
+  };
+  Projected p;
+  if (shape_.kind == Kind::decoder_cross || !query_input.is_same(key_input)) {
+    at::Tensor none;
+    auto bias = [&](const model::Parameter* b) { return b != nullptr ? b->value() : none; };
+    p.q = split_heads(model::linear(query_input, query_->value(), bias(query_bias_)), shape_.key_size);
+    const bool made = cache != nullptr && shape_.kind == Kind::decoder_cross && cache->length() > 0;
+    if (made) {
+      std::tie(p.k, p.v) = cache->all();
+      return p;
+    }
+    at::Tensor kv = model::linear(key_input, joined({key_, value_}), joined({key_bias_, value_bias_}));
+    p.k = split_heads(kv.narrow(-1, 0, keys), shape_.key_size);
+    p.v = split_heads(kv.narrow(-1, keys, values), shape_.value_size);
+  } else {
+    // One product for all three: the weights are small beside the activations, so joining them costs little.
+    at::Tensor qkv = model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
+    p.q = split_heads(qkv.narrow(-1, 0, keys), shape_.key_size);
+    p.k = split_heads(qkv.narrow(-1, keys, keys), shape_.key_size);
+    p.v = split_heads(qkv.narrow(-1, 2 * keys, values), shape_.value_size);
+  }
+  if (cache != nullptr) std::tie(p.k, p.v) = cache->append(p.k, p.v);
+  return p;
+}
+
+std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
+  std::vector<std::string> reasons;
+  auto ask = [&](const Stage& stage, const char* what, const std::string& name) {
+    std::string reason = stage.unfused_because();
+    if (!reason.empty()) reasons.push_back(str(what, " '", name, "': ", reason));
+  };
+  ask(*pairing_, "pairing", options_.pairing);
+  ask(*score_, "score", options_.score);
+  ask(*normaliser_, "normaliser", options_.normaliser);
+  ask(*mixer_, "mixer", options_.mixer);
+  ask(*combiner_, "combiner", options_.combiner);
+  if (shape_.value_size != shape_.key_size)
+    reasons.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
+  if (training && options_.dropout > 0) reasons.emplace_back("dropout of the probabilities");
+  return reasons;
+}
+
+at::Tensor AttentionLayer::fused(const Context& c) {
+  const int64_t queries = c.q.size(2), keys = c.k.size(2);
+  Mask mask = c.mask;
+  // A plain causal square is known to the kernel; anything else is given as a tensor.
+  const bool square = mask.causal && mask.offset == 0 && queries == keys && mask.window == 0 &&
+                      !mask.key_lengths.defined() && !mask.additive.defined();
+  std::optional<at::Tensor> given;
+  if (!square) {
+    at::Tensor ok = allowed(mask, queries, keys, c.q.device());
+    at::Tensor bias = mask.additive;
+    if (ok.defined()) {
+      at::Tensor open = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
+      bias = bias.defined() ? bias + open : open;
+    }
+    if (bias.defined()) given = bias.to(c.q.scalar_type()).expand({c.q.size(0), shape_.heads, queries, keys});
+  }
+  return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
+}
+
+at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
+  pairing_->pair(c);
+  score_->score(c);
+  c.logits = mixer_->mix_logits(c, c.logits);
+  // Probabilities are taken in fp32 whatever the products' type.
+  at::Tensor logits = c.logits.scalar_type() == at::kBFloat16 ? c.logits.to(at::kFloat) : c.logits;
+  if (c.mask.additive.defined()) logits = logits + c.mask.additive;
+  at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
+  auto drop = [&](const at::Tensor& x) {
+    return model::dropout(x, options_.dropout, c.step, std::string(name_of(shape_.kind)) + ".probabilities",
+                          static_cast<uint32_t>(shape_.layer));
+  };
+  if (mixer_->dropout_before()) p = drop(p);
+  c.probabilities = mixer_->mix(c, p);
+  if (observer != nullptr) observer->probabilities(shape_, c.probabilities);
+  p = mixer_->dropout_before() ? c.probabilities : drop(c.probabilities);
+  return at::matmul(p.to(c.v.scalar_type()), c.v);
+}
+
+at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
+                                   const Step& step, Cache* cache, Observer* observer) {
+  auto [q, k, v] = project(query_input, key_input, cache);
+  Context c{shape_, step, mask, query_input, key_input, q, k, v, {}, {}, {}};
+  bool fuse = false;
+  if (path_ != Path::composed && observer == nullptr) {
+    auto reasons = unfused_reasons(step.training);
+    fuse = reasons.empty();
+    if (!fuse && path_ == Path::fused)
+      throw Error(Exit::usage, Problem{shape_.name, "a layer that the fused path can take", join(reasons, "; "),
+                                       "use --attention auto, or change these"});
+  }
+  c.head_outputs = fuse ? fused(c) : composed(c, observer);
+  if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
+  if (head_scale_.defined()) {
+    at::Tensor s = head_scale_.to(c.head_outputs.scalar_type());
+    s = s.dim() == 1 ? s.view({1, -1, 1, 1}) : s.dim() == 2 ? s.view({s.size(0), s.size(1), 1, 1}) : s.unsqueeze(-1);
+    c.head_outputs = c.head_outputs * s;
+  }
+  at::Tensor joined = combiner_->combine(c, c.head_outputs);
+  return model::linear(joined, output_->value(), output_bias_ != nullptr ? output_bias_->value() : at::Tensor());
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,86 @@
+// Multi-head attention as a row of stages (facts of each in stage.h):
+//
+//   q, k, v = projections -> pairing -> score -> mixer (logits) -> mask, normaliser -> mixer -> dropout -> · v
+//           -> observer, head scale -> combiner -> output projection
+//
+// Source: Vaswani et al. 2017, section 3.2, with head sizes free of the width (Bhojanapalli et al. 2020).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/options.h"
+#include "attention/stage.h"
+
+namespace mh::attention {
+
+// Which implementation of the mathematics: composed tensor operations, or the fused kernel of the tensor library. `fused` is an
+// error where a layer cannot take it; `automatic` takes it where every stage, the shapes and the device allow.
+enum class Path { automatic, composed, fused };
+
+// Keys and values of the positions already seen, (B, h, length, size) each, for incremental decoding. In cross-attention they are
+// made once from the encoder's output.
+class Cache {
+ public:
+  int64_t length() const { return length_; }
+  // Appends k and v and returns all of both.
+  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
+  std::pair<at::Tensor, at::Tensor> all() const;
+  void reorder(const at::Tensor& rows);  // rows (B') int64
+
+ private:
+  at::Tensor keys_, values_;  // with room to grow
+  int64_t length_ = 0;
+};
+
+class AttentionLayer {
+ public:
+  // `output_init` etc. come from the model's initialisation scheme.
+  struct Inits {
+    model::Init query_key_value;
+    model::Init query_key_value_bias;
+    model::Init output;
+  };
+  AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape, const Inits& inits);
+
+  const Shape& shape() const { return shape_; }
+
+  // query_input (B, Tq, d); key_input (B, Tk, d), the same tensor for self-attention (with memory in front, Tk > Tq)
+  // -> (B, Tq, d). With a cache, self-attention appends the new keys; cross-attention fills it once and then ignores
+  // key_input. Without an observer the fused path may be taken.
+  at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask, const Step& step,
+                     Cache* cache = nullptr, Observer* observer = nullptr);
+
+  // Scales head outputs without being a parameter: (h), (B, h) or (B, h, Tq); undefined for none. For ablation.
+  void set_head_scale(const at::Tensor& scale) { head_scale_ = scale; }
+
+  void set_path(Path path) { path_ = path; }
+  // Why the fused path cannot be taken, one reason each; empty where it can. `training`: dropout of probabilities acts.
+  std::vector<std::string> unfused_reasons(bool training) const;
+
+ private:
+  struct Projected {
+    at::Tensor q, k, v;
+  };
+  Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
+  at::Tensor split_heads(const at::Tensor& x, int64_t size) const;  // (B, T, h*size) -> (B, h, T, size)
+  at::Tensor composed(Context& context, Observer* observer);
+  at::Tensor fused(const Context& context);
+
+  Shape shape_;
+  AttentionOptions options_;
+  Path path_ = Path::automatic;
+  at::Tensor head_scale_;
+  std::unique_ptr<Pairing> pairing_;
+  std::unique_ptr<Score> score_;
+  std::unique_ptr<Normaliser> normaliser_;
+  std::unique_ptr<Mixer> mixer_;
+  std::unique_ptr<Combiner> combiner_;
+  model::Parameter *query_, *key_, *value_, *output_;
+  model::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
+};
+
+}  // namespace mh::attention

@@ -1,0 +1,38 @@
+// Models from and to checkpoints.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "io/tokenizer.h"
+#include "model/model_config.h"
+
+namespace mh::model {
+
+struct LoadedModel {
+  std::string name;  // of the file
+  ModelConfig config;
+  std::string toml;  // the whole resolved configuration, [train] included
+  std::unique_ptr<io::Tokenizer> tokenizer;
+  std::unique_ptr<LanguageModel> model;
+};
+
+// Builds the model a checkpoint describes and fills it. Error(input) for a file that is no checkpoint of ours, and for
+// tensors that are missing, unknown or of another shape, by name. Training state is ignored.
+LoadedModel load_model(const std::string& path, at::Device device);
+
+// Fills every parameter; the same errors.
+void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);
+
+// The parameters as views to write; the list must stay as it is until they are written.
+std::vector<io::TensorView> views_of(const ParameterList& parameters);
+io::TensorView view_of(const std::string& name, const at::Tensor& tensor);
+
+// Copies a checkpoint's tensor into one of the same shape and type.
+void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);
+
+constexpr const char* kStatePrefix = "optimizer.";  // tensors of a training state that are no parameters
+
+}  // namespace mh::model

@@ -1,0 +1,62 @@
+#include "model/model_config.h"
+
+#include "base/error.h"
+
+namespace mh::model {
+
+void ModelOptions::describe(Fields& f) {
+  f.field("backbone", backbone, "what kind of model", backbones().names());
+  f.field("layers", layers, "layers", at_least(1));
+  f.field("width", width, "width d of the model", at_least(1));
+  f.field("ffn", ffn, "inner width of the feed-forward parts", at_least(1));
+  f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}}, "layer norm before each part, or after its sum");
+  f.field("final_norm", final_norm, "pre: a layer norm after the last layer");
+  f.choice("positions", positions,
+           {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
+           "what tells positions apart");
+  f.field("max_positions", max_positions, "learned: how many positions there are", at_least(1));
+  f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}}, "of the feed-forward parts");
+  f.field("tied", tied, "the output layer's weight is the embedding's");
+  f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
+  f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries", at_least(0));
+  f.field("score_padded_rows", score_padded_rows, "rows beyond the vocabulary take part in the softmax");
+  f.field("dropout_embedding", dropout_embedding, "dropout after embedding and position are added", between(0, 0.999));
+  f.field("dropout_attention", dropout_attention, "dropout of an attention layer's output", between(0, 0.999));
+  f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts", between(0, 0.999));
+  f.field("dropout_ffn", dropout_ffn, "dropout of a feed-forward part's output", between(0, 0.999));
+  f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
+  f.choice("init", init, {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}}, "first values of the parameters");
+}
+
+ModelConfig ModelConfig::read(Config& config) {
+  ModelConfig c;
+  config.read("model", c.model);
+  c.attention.read(config, {{attention::Kind::decoder_self, c.model.layers}});
+  if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
+    throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width), ""});
+  for (int64_t layer = 0; layer < c.model.layers; ++layer)
+    attention::make_shape(c.attention.layer(attention::Kind::decoder_self, layer), attention::Kind::decoder_self, layer,
+                          c.model.width, "");
+  return c;
+}
+
+std::string ModelConfig::toml() const {
+  TomlWriter writer;
+  ModelOptions copy = model;
+  writer.section("model", copy);
+  return writer.text() + "\n" + attention.toml();
+}
+
+Registry<Backbone>& backbones() {
+  static Registry<Backbone> registry("backbone");
+  return registry;
+}
+
+std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device) {
+  if (config.model.vocabulary_rows > 0 && config.model.vocabulary_rows < vocabulary)
+    throw Error(Exit::usage, Problem{"model.vocabulary_rows", str("at least the vocabulary's ", vocabulary, " entries, or 0"),
+                                     str(config.model.vocabulary_rows), ""});
+  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary, device);
+}
+
+}  // namespace mh::model

@@ -1,0 +1,64 @@
+// What a model is: its backbone and its attention layers, as configured, as written into checkpoints, and as built.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "attention/layer.h"
+#include "attention/options.h"
+#include "base/config.h"
+#include "base/registry.h"
+#include "model/language_model.h"
+#include "model/ops.h"
+
+namespace mh::model {
+
+enum class Norm { pre, post };
+enum class Positions { sinusoidal, learned, none };
+enum class Scheme { fairseq, bert };  // initialisation
+
+struct ModelOptions {
+  std::string backbone = "decoder";
+  int64_t layers = 6;
+  int64_t width = 512;
+  int64_t ffn = 2048;
+  Norm norm = Norm::pre;
+  bool final_norm = true;
+  Positions positions = Positions::sinusoidal;
+  int64_t max_positions = 1024;
+  Activation activation = Activation::relu;
+  bool tied = true;
+  bool scale_embedding = true;
+  int64_t vocabulary_rows = 0;
+  bool score_padded_rows = false;
+  double dropout_embedding = 0;
+  double dropout_attention = 0;
+  double dropout_activation = 0;
+  double dropout_ffn = 0;
+  double norm_epsilon = 1e-5;
+  Scheme init = Scheme::fairseq;
+  void describe(Fields& f);
+};
+
+struct ModelConfig {
+  ModelOptions model;
+  attention::AttentionConfig attention;
+
+  // Reads [model] and [attention]. Error(usage) for what makes no sense together.
+  static ModelConfig read(Config& config);
+  std::string toml() const;
+};
+
+// Backbones by name.
+class Backbone {
+ public:
+  virtual ~Backbone() = default;
+  // `vocabulary` entries; device "meta" for counting.
+  virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, int64_t vocabulary, at::Device device) const = 0;
+};
+Registry<Backbone>& backbones();
+
+// Error(usage) where vocabulary_rows is set and smaller than the vocabulary.
+std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device);
+
+}  // namespace mh::model

@@ -1,0 +1,96 @@
+#include "train/optimizer.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "cpu/optimizer.h"
+
+namespace mh::train {
+
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;
+
+bool is_adam(const TrainOptions& o) { return o.optimizer == "adam" || o.optimizer == "adamw"; }
+
+}  // namespace
+
+Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& options) : options_(options) {
+  if (options.betas.size() != 2)
+    throw Error(Exit::usage, Problem{"train.betas", "two numbers", std::to_string(options.betas.size()), "such as [0.9, 0.98]"});
+  c10::NoGradGuard no_gradient;
+  for (model::Parameter& p : parameters.all()) {
+    Slot slot{&p, at::zeros_like(p.master()), at::Tensor()};
+    if (is_adam(options)) slot.second = at::zeros_like(p.master());
+    slots_.push_back(slot);
+  }
+}
+
+double Optimizer::gradient_norm(double scale) const {
+  double sum = 0;
+  for (const Slot& slot : slots_) {
+    const at::Tensor& g = slot.parameter->master().grad();
+    if (!g.defined()) continue;
+    at::Tensor flat = g.contiguous();
+    const auto* data = flat.const_data_ptr<float>();
+    // Chunks of a fixed size, added in order: the same bits however many threads there are.
+    int64_t chunks = (flat.numel() + kGrain - 1) / kGrain;
+    std::vector<double> sums(static_cast<size_t>(chunks));
+    at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c)
+        sums[static_cast<size_t>(c)] = kernels::squares(data, c * kGrain, std::min(flat.numel(), (c + 1) * kGrain));
+    });
+    for (double s : sums) sum += s;
+  }
+  return std::sqrt(sum) * scale;
+}
+
+void Optimizer::step(int64_t update, double lr, double scale) {
+  c10::NoGradGuard no_gradient;
+  const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
+  for (Slot& slot : slots_) {
+    model::Parameter& parameter = *slot.parameter;
+    if (!parameter.master().grad().defined()) continue;
+    at::Tensor gradient = parameter.master().grad().contiguous();
+    auto* p = parameter.master().mutable_data_ptr<float>();
+    const auto* g = gradient.const_data_ptr<float>();
+    auto* first = slot.first.mutable_data_ptr<float>();
+    const bool decays = options_.optimizer != "adamw" || parameter.traits().decay;
+    const double wd = decays ? options_.weight_decay : 0;
+    auto each = [&](const auto& kernel) { at::parallel_for(0, gradient.numel(), kGrain, kernel); };
+    if (is_adam(options_)) {
+      auto* second = slot.second.mutable_data_ptr<float>();
+      const double b1 = options_.betas[0], b2 = options_.betas[1];
+      const auto n = static_cast<double>(update);
+      const bool correct = options_.bias_correction;
+      kernels::AdamPlan plan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.epsilon),
+                             correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
+                             correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s};
+      each([&](int64_t begin, int64_t end) { kernels::adam(plan, begin, end, p, g, first, second); });
+    } else if (options_.optimizer == "sgd") {
+      kernels::MomentumPlan plan{rate, static_cast<float>(options_.momentum), static_cast<float>(wd), s};
+      each([&](int64_t begin, int64_t end) { kernels::sgd(plan, begin, end, p, g, first); });
+    } else {
+      const double before = last_lr > 0 ? last_lr : lr;
+      kernels::NagPlan plan{rate, static_cast<float>(options_.momentum), static_cast<float>(before > 0 ? lr / before : 1),
+                            static_cast<float>(lr * wd), s};
+      each([&](int64_t begin, int64_t end) { kernels::nag(plan, begin, end, p, g, first); });
+    }
+    parameter.refresh_copy();
+  }
+  last_lr = lr;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (Slot& slot : slots_) {
+    all.emplace_back("optimizer." + slot.parameter->name() + ".first", slot.first);
+    if (slot.second.defined()) all.emplace_back("optimizer." + slot.parameter->name() + ".second", slot.second);
+  }
+  return all;
+}
+
+}  // namespace mh::train

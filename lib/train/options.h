@@ -1,0 +1,74 @@
+// How a model is trained: keys of the section [train].
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+
+namespace mh::train {
+
+struct TrainOptions {
+  Length length{0, Length::Unit::updates};
+  Length horizon{0, Length::Unit::updates};
+  int64_t seed = 1;
+  std::string precision = "fp32";
+  int64_t block = 512;
+  int64_t batch_tokens = 4096;
+  int64_t micro_tokens = 0;
+  std::string optimizer = "adam";
+  double lr = 5e-4;
+  std::vector<double> betas{0.9, 0.98};
+  double epsilon = 1e-8;
+  bool bias_correction = true;
+  double momentum = 0.99;
+  double weight_decay = 0;
+  double clip = 0;
+  double label_smoothing = 0;
+  std::string schedule = "constant";
+  Length warmup{0, Length::Unit::updates};
+  double warmup_lr = 1e-7;
+  double min_lr = 0;
+  Length period{0, Length::Unit::updates};
+  double period_growth = 1;
+  double period_shrink = 1;
+  Length validate_every{1, Length::Unit::epochs};
+  Length save_every{1, Length::Unit::epochs};
+  Length log_every{10, Length::Unit::updates};
+  int64_t keep = 0;
+  int64_t patience = 0;
+
+  void describe(Fields& f) {
+    f.field("length", length, "when to stop: updates, epochs or tokens since the start");
+    f.field("horizon", horizon, "where the schedule ends; 0u: at the length");
+    f.field("seed", seed, "of first values, dropout and the order of the data", at_least(0));
+    f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
+    f.field("block", block, "tokens in a row", at_least(1));
+    f.field("batch_tokens", batch_tokens, "tokens in an update, at most", at_least(1));
+    f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", at_least(0));
+    f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms", {"adam", "adamw", "sgd", "nag"});
+    f.field("lr", lr, "peak learning rate, per update", at_least(0));
+    f.field("betas", betas, "adam: decay of the two moments", between(0, 1));
+    f.field("epsilon", epsilon, "adam: added to the root of the second moment", at_least(0));
+    f.field("bias_correction", bias_correction, "adam: correct the moments for their start at 0");
+    f.field("momentum", momentum, "sgd, nag", between(0, 1));
+    f.field("weight_decay", weight_decay, "adam, adamw, nag: times the learning rate; sgd: added to the gradient", at_least(0));
+    f.field("clip", clip, "largest norm of the gradient of the mean loss; 0: none", at_least(0));
+    f.field("label_smoothing", label_smoothing, "share of the target spread over all entries", between(0, 1));
+    f.field("schedule", schedule, "of the learning rate after the warm-up",
+            {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"});
+    f.field("warmup", warmup, "linear rise from warmup_lr to lr");
+    f.field("warmup_lr", warmup_lr, "where the warm-up starts", at_least(0));
+    f.field("min_lr", min_lr, "cosine: the lowest learning rate", at_least(0));
+    f.field("period", period, "cosine: of the first cycle; 0u: up to the horizon. cyclic-cosine: half a cycle");
+    f.field("period_growth", period_growth, "cosine: each cycle is longer by this", positive());
+    f.field("period_shrink", period_shrink, "cosine: each cycle's rates are multiplied by this", positive());
+    f.field("validate_every", validate_every, "0u: only at the end");
+    f.field("save_every", save_every, "0u: only at the end");
+    f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end");
+    f.field("keep", keep, "saved models kept in checkpoints/, the newest", at_least(0));
+    f.field("patience", patience, "stop after so many validations without a better one; 0: never", at_least(0));
+  }
+};
+
+}  // namespace mh::train

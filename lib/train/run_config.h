@@ -1,0 +1,45 @@
+// Everything a run is made of, as one resolved configuration.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+#include "train/options.h"
+
+namespace mh::train {
+
+// What the run reads; written into its configuration so that a resume finds the same data.
+struct DataOptions {
+  std::string train;
+  std::string valid;
+  std::string vocabulary;  // fingerprint
+  int64_t train_tokens = 0;
+  int64_t valid_tokens = 0;
+  void describe(Fields& f) {
+    f.field("train", train, "shard to train on");
+    f.field("valid", valid, "shard to validate on; empty: none");
+    f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
+    f.field("train_tokens", train_tokens, "filled in at the start", at_least(0));
+    f.field("valid_tokens", valid_tokens, "filled in at the start", at_least(0));
+  }
+};
+
+struct RunConfig {
+  model::ModelConfig model;
+  TrainOptions train;
+  DataOptions data;
+
+  // Reads all sections and refuses unknown keys.
+  static RunConfig read(Config& config);
+  std::string toml() const;
+};
+
+// All keys with types, defaults and help, those of every stage included; for `--list keys`.
+std::vector<FieldLister::Row> all_keys();
+
+// What differs between two resolved configurations: "key: old -> new", those below `prefix`.
+std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
+                                 const std::vector<std::string>& prefixes);
+
+}  // namespace mh::train

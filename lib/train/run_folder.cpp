@@ -1,0 +1,83 @@
+#include "train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace mh::train {
+
+namespace fs = std::filesystem;
+
+RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
+  if (resume && !fs::exists(file("config.toml")))
+    throw Error(Exit::input, Problem{path, "the folder of a run", fs::exists(path) ? "no config.toml in it" : "no such folder",
+                                     "start one with --config and --train"});
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error || !fs::is_directory(path))
+    throw Error(Exit::failed, Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
+  lock_ = open(file("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0)
+    throw Error(Exit::failed, Problem{path, "a folder that may be written", std::strerror(errno), "choose another --out"});
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0)
+    throw Error(Exit::failed, Problem{path, "a folder that no other training uses", "one that runs in it",
+                                      "wait for it, or choose another --out"});
+  if (!resume && fs::exists(file("config.toml")))
+    throw Error(Exit::usage, Problem{path, "a new folder", "a run that is there already",
+                                     "go on with mh-train --resume --out " + path + ", or choose another --out"});
+}
+
+RunFolder::~RunFolder() {
+  if (log_ >= 0) ::close(log_);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }
+
+void RunFolder::log(const nlohmann::ordered_json& line) {
+  if (log_ < 0) log_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  std::string text = line.dump() + "\n";
+  if (log_ < 0 || ::write(log_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    throw Error(Exit::failed, Problem{file("log.jsonl"), "to write here", std::strerror(errno),
+                                      "make room, then mh-train --resume --out " + path_});
+}
+
+void RunFolder::rewind_log(int64_t update) {
+  if (!has("log.jsonl")) return;
+  std::string kept;
+  for (const std::string& line : split(read_text_file(file("log.jsonl")), '\n')) {
+    auto parsed = nlohmann::json::parse(line, nullptr, false);
+    if (!parsed.is_object()) continue;
+    if (parsed.value("update", int64_t{0}) <= update) kept += line + "\n";
+  }
+  write_file_atomically(file("log.jsonl"), kept);
+}
+
+std::string RunFolder::checkpoint(int64_t update) {
+  fs::create_directories(file("checkpoints"));
+  char name[64];
+  std::snprintf(name, sizeof name, "checkpoints/update-%09lld.safetensors", static_cast<long long>(update));
+  return file(name);
+}
+
+void RunFolder::prune_checkpoints(int64_t keep) {
+  if (!has("checkpoints")) return;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(file("checkpoints")))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (size_t i = 0; i + static_cast<size_t>(keep) < files.size(); ++i) fs::remove(files[i]);
+}
+
+}  // namespace mh::train

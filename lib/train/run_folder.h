@@ -1,0 +1,41 @@
+// The folder of a run:
+//
+//   config.toml            the resolved configuration, written first
+//   log.jsonl              one JSON object a line
+//   last.safetensors       weights and training state: what --resume continues from
+//   best.safetensors       weights with the lowest validation loss
+//   checkpoints/           weights of saved updates, the newest `keep`
+//   lock                   held by the training that runs here
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace mh::train {
+
+class RunFolder {
+ public:
+  // A new run makes the folder; Error(usage) where it holds a run already. A resumed one needs config.toml there;
+  // Error(input) without. Error(failed) while another training holds the lock.
+  RunFolder(const std::string& path, bool resume);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  bool has(const std::string& name) const;
+  // Appends a line to log.jsonl and flushes it. Error(failed) where the disk is full.
+  void log(const nlohmann::ordered_json& line);
+  // Drops lines with an "update" beyond this one, which a resumed run will write again, and a last line cut short.
+  void rewind_log(int64_t update);
+  // Path for the model saved at `update`; then removes all but the newest `keep` in checkpoints/.
+  std::string checkpoint(int64_t update);
+  void prune_checkpoints(int64_t keep);
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+  int log_ = -1;
+};
+
+}  // namespace mh::train

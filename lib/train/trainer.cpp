@@ -1,0 +1,297 @@
+#include "train/trainer.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "base/text.h"
+#include "base/tool.h"
+#include "model/load.h"
+
+namespace mh::train {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string rounded(double value, int digits) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string position_json(const Position& p) {
+  ordered_json j{{"update", p.update}, {"tokens", p.tokens}, {"best_update", p.best_update}, {"worse", p.worse},
+                 {"last_lr", p.last_lr}, {"nll", p.nll}, {"smoothed", p.smoothed}, {"counted", p.counted},
+                 {"stopped_early", p.stopped_early}};
+  if (std::isfinite(p.best)) j["best"] = p.best;
+  return j.dump();
+}
+
+Position parse_position(const std::string& text, const std::string& name) {
+  auto j = nlohmann::json::parse(text, nullptr, false);
+  Position p;
+  try {
+    p.update = j.at("update"), p.tokens = j.at("tokens"), p.best_update = j.at("best_update"), p.worse = j.at("worse");
+    p.last_lr = j.at("last_lr"), p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
+    p.stopped_early = j.at("stopped_early");
+    p.best = j.contains("best") ? j.at("best").get<double>() : INFINITY;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
+  }
+  return p;
+}
+
+}  // namespace
+
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path)
+    : config_(std::move(config)) {
+  if (config_.train.length.count == 0)
+    throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
+  open_data();
+  toml_ = config_.toml();
+  folder_ = std::make_unique<RunFolder>(folder, resume);
+  if (resume) {
+    const std::string before = read_text_file(folder_->file("config.toml"));
+    auto wrong = changes(before, toml_, {"model.", "attention.", "data.vocabulary", "data.train_tokens", "train.seed",
+                                         "train.block", "train.batch_tokens", "train.precision", "train.optimizer"});
+    if (!wrong.empty())
+      throw Error(Exit::usage, Problem{folder, "the model, data and batches that the run was started with",
+                                       join(wrong, "; "), "start a new run for another setting"});
+    auto changed = changes(before, toml_, {"train.", "data."});
+    for (const std::string& change : changed) log_info("changed: " + change);
+    Config old_config;
+    old_config.load_text(before, "config.toml");
+    RunConfig old_run = RunConfig::read(old_config);
+    if (config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
+      log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " + to_string(config_.train.length));
+  }
+  write_file_atomically(folder_->file("config.toml"), toml_);
+
+  model_ = model::build_language_model(config_.model, tokenizer_->size(), at::kCPU);
+  model_->set_path(path);
+  batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
+  end_ = batches_->updates(config_.train.length);
+  lengths_ = {batches_->updates(config_.train.warmup),
+              config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_,
+              batches_->updates(config_.train.period)};
+  if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
+  optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train);
+  if (resume && folder_->has("last.safetensors"))
+    load_state();
+  else
+    model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
+  folder_->rewind_log(at_.update);
+  for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::open_data() {
+  DataOptions& d = config_.data;
+  if (d.train.empty()) throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
+  train_ = std::make_unique<io::ShardFile>(d.train);
+  io::require_kind(train_->header(), d.train, "language-model");
+  tokenizer_ = io::parse_tokenizer(train_->header().tokenizer, d.train);
+  if (!d.valid.empty()) {
+    valid_ = std::make_unique<io::ShardFile>(d.valid);
+    io::require_kind(valid_->header(), d.valid, "language-model");
+    io::require_vocabulary(valid_->header(), d.valid, train_->header().fingerprint, d.train);
+    d.valid_tokens = static_cast<int64_t>(valid_->counts().tokens);
+  }
+  d.vocabulary = train_->header().fingerprint;
+  d.train_tokens = static_cast<int64_t>(train_->counts().tokens);
+}
+
+bool Trainer::due(const Length& every) const {
+  if (at_.update == end_) return true;
+  return every.count > 0 && at_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
+}
+
+Trainer::Sums Trainer::forward_backward() {
+  std::vector<int64_t> rows = batches_->rows_of(at_.update);
+  Sums sums;
+  const auto micro = static_cast<size_t>(batches_->rows_per_micro());
+  for (size_t first = 0; first < rows.size(); first += micro) {
+    std::vector<int64_t> part(rows.begin() + static_cast<int64_t>(first),
+                              rows.begin() + static_cast<int64_t>(std::min(rows.size(), first + micro)));
+    Batch batch = batches_->load(part);
+    attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
+                         static_cast<int64_t>(first)};
+    at::Tensor hidden = model_->hidden(batch.inputs, step);
+    model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing);
+    loss.smoothed.backward();
+    model_->parameters().collect_gradients();
+    sums.nll += loss.nll;
+    sums.smoothed += loss.smoothed.item<double>();
+    sums.tokens += loss.scored;
+  }
+  return sums;
+}
+
+double Trainer::validate() {
+  c10::NoGradGuard no_gradient;
+  double began = now(), nll = 0;
+  int64_t tokens = 0;
+  const int64_t block = config_.train.block;
+  const auto total = static_cast<int64_t>(valid_->counts().tokens);
+  const int64_t blocks = (total + block - 1) / block, rows = std::max<int64_t>(1, 4096 / block);
+  for (int64_t first = 0; first < blocks && stop_signal() == 0; first += rows) {
+    std::vector<int64_t> part;
+    for (int64_t b = first; b < std::min(blocks, first + rows); ++b) part.push_back(b);
+    Batch batch = load_blocks(*valid_, tokenizer_->end_of_line(), block, part);
+    model::SlicedLoss loss = model_->loss(model_->hidden(batch.inputs, {}), batch.targets, 0);
+    nll += loss.nll;
+    tokens += loss.scored;
+  }
+  validation_seconds_ += now() - began;
+  return nll / static_cast<double>(std::max<int64_t>(1, tokens));
+}
+
+void Trainer::write_log(double lr, double norm) {
+  if (at_.counted == 0) return;
+  const double nll = at_.nll / static_cast<double>(at_.counted);
+  ordered_json line{{"update", at_.update},
+                    {"epoch", static_cast<double>(at_.update) / static_cast<double>(batches_->updates_per_epoch())},
+                    {"tokens", at_.tokens},
+                    {"loss", at_.smoothed / static_cast<double>(at_.counted)},
+                    {"nll", nll},
+                    {"perplexity", std::exp(nll)},
+                    {"lr", lr},
+                    {"gradient_norm", norm},
+                    {"tokens_per_second", static_cast<double>(at_.counted) / std::max(train_seconds_, 1e-9)},
+                    {"seconds", train_seconds_},
+                    {"validation_seconds", validation_seconds_}};
+  folder_->log(line);
+  at_.nll = at_.smoothed = 0;
+  at_.counted = 0;
+  train_seconds_ = validation_seconds_ = 0;
+}
+
+void Trainer::save_weights(const std::string& path) {
+  auto sink = open_sink(path);
+  io::write_checkpoint(*sink, model::views_of(model_->parameters()),
+                       {{io::kFormatKey, "1"},
+                        {io::kConfigKey, toml_},
+                        {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
+                        {io::kFingerprintKey, tokenizer_->fingerprint()}});
+  sink->close();
+}
+
+void Trainer::save_state(const std::string& reason) {
+  at_.last_lr = optimizer_->last_lr;
+  auto views = model::views_of(model_->parameters());
+  auto state = optimizer_->state();
+  for (const auto& [name, tensor] : state) views.push_back(model::view_of(name, tensor));
+  auto sink = open_sink(folder_->file("last.safetensors"));
+  io::write_checkpoint(*sink, views,
+                       {{io::kFormatKey, "1"},
+                        {io::kConfigKey, toml_},
+                        {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
+                        {io::kFingerprintKey, tokenizer_->fingerprint()},
+                        {io::kTrainingKey, position_json(at_)}});
+  sink->close();
+  log_detail(str("saved at update ", at_.update, ": ", reason));
+}
+
+void Trainer::load_state() {
+  io::Checkpoint checkpoint(folder_->file("last.safetensors"));
+  model::load_parameters(checkpoint, model_->parameters());
+  for (auto& [name, tensor] : optimizer_->state()) model::load_tensor(checkpoint, name, tensor);
+  at_ = parse_position(checkpoint.entry(io::kTrainingKey), checkpoint.name());
+  optimizer_->last_lr = at_.last_lr;
+  if (checkpoint.entry(io::kFingerprintKey) != tokenizer_->fingerprint())
+    io::require_vocabulary(train_->header(), train_->name(), checkpoint.entry(io::kFingerprintKey), checkpoint.name());
+  log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
+}
+
+// Validation, saving and logging, in an order that a kill between any two cannot spoil: the state is saved last, so what it says
+// is done is done.
+void Trainer::after_update(double lr, double norm) {
+  const bool stopping = stop_signal() != 0;
+  if (valid_ != nullptr && due(config_.train.validate_every) && !stopping) {
+    double nll = validate();
+    if (stop_signal() == 0) {
+      const bool better = nll < at_.best;
+      if (better) at_.best = nll, at_.best_update = at_.update, at_.worse = 0;
+      else ++at_.worse;
+      folder_->log({{"update", at_.update}, {"valid_nll", nll}, {"valid_perplexity", std::exp(nll)}, {"best", better}});
+      last_validation_ = "valid " + rounded(std::exp(nll), 2);
+      log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4), " nats per token, perplexity ",
+                   rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
+      if (better) save_weights(folder_->file("best.safetensors"));
+      if (config_.train.patience > 0 && at_.worse >= config_.train.patience) {
+        at_.stopped_early = true;
+        log_info(str("no better validation in ", at_.worse, " tries: stops"));
+      }
+    }
+  }
+  if (due(config_.train.log_every) || stopping || at_.stopped_early) write_log(lr, norm);
+  const bool at_save = due(config_.train.save_every);
+  if (at_save && config_.train.keep > 0) {
+    save_weights(folder_->checkpoint(at_.update));
+    folder_->prune_checkpoints(config_.train.keep);
+  }
+  if (at_save || stop_signal() != 0 || at_.stopped_early) save_state(at_save ? "it is due" : "the run stops");
+}
+
+int Trainer::run() {
+  catch_stop_signals();
+  if (at_.update >= end_ || at_.stopped_early) {
+    log_info(str("the run is finished: ", with_commas(at_.update), " of ", with_commas(end_),
+                 " updates; train.length=… makes it longer"));
+    return 0;
+  }
+  folder_->log({{"started", str("mh-train ", version())}, {"update", at_.update}, {"threads", at::get_num_threads()},
+                {"parameters", model_->parameters().count()}, {"updates_per_epoch", batches_->updates_per_epoch()},
+                {"configuration", toml_}});
+  log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
+               with_commas(batches_->rows_per_update() * config_.train.block), " tokens"));
+  Progress progress("train", end_, "updates");
+  progress.set_start(at_.update);
+  while (at_.update < end_ && !at_.stopped_early) {
+    const double began = now();
+    Sums sums = forward_backward();
+    const double scale = 1 / static_cast<double>(std::max<int64_t>(1, sums.tokens));
+    const double norm = optimizer_->gradient_norm(scale);
+    const double lr = learning_rate(config_.train, lengths_, at_.update + 1);
+    if (!std::isfinite(sums.smoothed) || !std::isfinite(norm)) {
+      model_->parameters().zero_gradients();
+      save_state("the loss is not finite");
+      auto rows = batches_->rows_of(at_.update);
+      throw Error(Exit::failed, Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
+                                        "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
+                                        "the state before this update is saved; lower train.lr or set train.clip"});
+    }
+    const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
+    optimizer_->step(at_.update + 1, lr, scale * clip);
+    model_->parameters().zero_gradients();
+    ++at_.update;
+    at_.tokens += sums.tokens;
+    at_.nll += sums.nll;
+    at_.smoothed += sums.smoothed;
+    at_.counted += sums.tokens;
+    const double seconds = now() - began;
+    train_seconds_ += seconds;
+    progress.update(at_.update, str("loss ", rounded(sums.smoothed * scale, 3), "  ",
+                                    with_commas(static_cast<int64_t>(static_cast<double>(sums.tokens) / seconds)), " tok/s  ", last_validation_));
+    after_update(lr, norm);
+    if (stop_signal() != 0) {
+      log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(at_.update), "; mh-train --resume goes on"));
+      return 128 + stop_signal();
+    }
+  }
+  return 0;
+}
+
+}  // namespace mh::train

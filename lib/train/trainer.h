@@ -1,0 +1,73 @@
+// The training loop. Everything that a run becomes follows from its configuration and the number of the update, so a run that
+// was killed and resumed has the weights, bit for bit, of one that was not (same number of threads).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "io/tokenizer.h"
+#include "train/batches.h"
+#include "train/optimizer.h"
+#include "train/run_config.h"
+#include "train/run_folder.h"
+#include "train/schedule.h"
+
+namespace mh::train {
+
+// Where a run stands; saved with the weights and moments.
+struct Position {
+  int64_t update = 0;        // updates done
+  int64_t tokens = 0;        // targets trained on
+  double best = INFINITY;    // lowest validation loss, nats per token
+  int64_t best_update = 0;
+  int64_t worse = 0;         // validations since then
+  double last_lr = 0;
+  // Sums since the last line of the log.
+  double nll = 0;
+  double smoothed = 0;
+  int64_t counted = 0;
+  bool stopped_early = false;
+};
+
+class Trainer {
+ public:
+  // The data, the tokenizer in them and the folder are checked before anything is built. `resume`: continue from
+  // last.safetensors, or from the start where there is none yet.
+  Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path);
+  ~Trainer();
+
+  // Trains to the end, or until a signal asks to stop (after saving). Returns the exit status: 0, or 128 + the signal.
+  // Throws Error(failed), after saving, where a loss or gradient is not finite.
+  int run();
+
+ private:
+  struct Sums {
+    double nll = 0, smoothed = 0;
+    int64_t tokens = 0;
+  };
+  Sums forward_backward();
+  double validate();            // nats per token
+  void after_update(double lr, double norm);
+  void write_log(double lr, double norm);
+  void save_state(const std::string& reason);
+  void save_weights(const std::string& path) ;
+  bool due(const Length& every) const;
+  void load_state();
+  void open_data();
+
+  RunConfig config_;
+  std::string toml_;
+  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<io::ShardFile> train_, valid_;
+  std::unique_ptr<io::Tokenizer> tokenizer_;
+  std::unique_ptr<model::LanguageModel> model_;
+  std::unique_ptr<Batches> batches_;
+  std::unique_ptr<Optimizer> optimizer_;
+  ScheduleLengths lengths_;
+  int64_t end_ = 0;  // updates in the run
+  Position at_;
+  double train_seconds_ = 0, validation_seconds_ = 0;  // since the last line of the log
+  std::string last_validation_;
+};
+
+}  // namespace mh::train
