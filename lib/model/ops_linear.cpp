@@ -22,7 +22,7 @@ struct Linear : torch::autograd::Function<Linear> {
     auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
     at::Tensor dx, dweight, dbias;
-    if (context->needs_input_grad(0)) dx = product_nt(dy, weight.t());
+    if (context->needs_input_grad(0)) dx = product_nn(dy, weight);
     if (context->needs_input_grad(1)) dweight = product_tn(dy, x);
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) dbias = dy.sum(0);
     return {dx, dweight, dbias};
