@@ -1,0 +1,19 @@
+# Truncated at each 16th, garbage, and bits flipped in each part.
+make_text 400 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text > whole.mhs 2>/dev/null
+size=$(stat -c %s whole.mhs)
+for i in $(seq 0 15); do
+  head -c $((size * i / 16)) whole.mhs > cut.mhs
+  expect 3 mh-prep info cut.mhs
+  status=0; mh-prep info - < cut.mhs >/dev/null 2>&1 || status=$?
+  [ "$status" -eq 3 ] || fail "pipe cut at $i: $status"
+done
+expect 3 mh-prep info text;  said "a shard (.mhs)"
+expect 3 mh-prep cat text
+for at in 5 20 100 $((size / 2)) $((size - 200)) $((size - 30)) $((size - 3)); do
+  python3 -c "
+import sys
+b = bytearray(open('whole.mhs', 'rb').read()); b[$at] ^= 16; open('flip.mhs', 'wb').write(b)"
+  expect 3 mh-prep info flip.mhs
+done

@@ -1,0 +1,11 @@
+# A line of 100 MB passes in constant memory.
+printf 'one two\n' > small
+mh-prep vocab small > v 2>/dev/null
+( ulimit -v 700000 2>/dev/null || true
+  case ${ASAN_OPTIONS:-} in ?*) ulimit -v unlimited 2>/dev/null || true ;; esac
+  head -c 100000000 < <(yes 'one two three' || true) | tr '\n' ' ' | mh-prep lm --vocab v --threads 1 - > long.mhs ) 2>err || fail "long line"
+expect 0 mh-prep info long.mhs
+printed "records	1"
+head -c 20000000 /dev/zero | tr '\0' x > word
+expect 3 mh-prep lm --vocab v word
+said "a place to cut"

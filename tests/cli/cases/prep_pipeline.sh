@@ -1,0 +1,21 @@
+# Text to vocabulary to shard and back, by files and by pipes.
+make_text 500 > text.txt
+mh-prep vocab --type word - < text.txt > my.vocab
+mh-prep lm --vocab my.vocab text.txt -o a.mhs
+mh-prep lm --vocab my.vocab - < text.txt | cat > b.mhs
+mh-prep lm --vocab my.vocab --threads 1 text.txt > c.mhs
+cmp <(zstd -dc a.mhs 2>/dev/null || true) <(zstd -dc b.mhs 2>/dev/null || true)
+tokens=$(awk '{n += NF + 1} END {print n}' text.txt)
+expect 0 mh-prep info a.mhs
+printed "tokens	$tokens"
+printed "kind	language-model"
+cat a.mhs | mh-prep info --format json - > info.json
+grep -q "\"tokens\":$tokens," info.json || fail "json lacks the tokens"
+mh-prep cat c.mhs > back.txt
+cmp back.txt <(sed 's/^ *//; s/ *$//' text.txt)
+[ "$(mh-prep cat --ids a.mhs | wc -l)" -eq 500 ] || fail "lines of --ids"
+mh-prep cat a.mhs | head -1 >out 2>err; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "cat into head"
+[ ! -s err ] || fail "cat into head is not silent"
+if command -v zstd >/dev/null; then
+  [ "$(zstd -dc a.mhs | wc -c)" -eq $((2 * tokens)) ] || fail "zstd -dc does not print the tokens"
+fi

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Runs the command-line tests: each case is a script of tests/cli/cases, run by bash in a folder of its own.
+
+usage: run.py FOLDER-OF-TOOLS [PREFIX]     only cases whose name starts with PREFIX
+A case passes with exit status 0 and is skipped with 77; its last line is then the reason.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+here = pathlib.Path(__file__).resolve().parent
+tools = pathlib.Path(sys.argv[1]).resolve()
+prefix = sys.argv[2] if len(sys.argv) > 2 else ""
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+for case in sorted((here / "cases").glob(prefix + "*.sh")):
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(here.parent.parent), LC_ALL="C.UTF-8")
+        try:
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
+                                  cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=600, check=False)
+            status, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired:
+            status, output = 1, "took longer than 10 minutes"
+    verdict = {0: "passed", 77: "skipped"}.get(status, "failed")
+    counts[verdict] += 1
+    reason = f" ({output.strip().splitlines()[-1]})" if verdict == "skipped" and output.strip() else ""
+    print(f"{verdict}: cli/{case.stem}{reason}", flush=True)
+    if verdict == "failed":
+        print(output, flush=True)
+
+print("mh-tests: {passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+sys.exit(1 if counts["failed"] else 0)
