@@ -1,0 +1,33 @@
+// Text from a language model, one token at a time over the cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/fields.h"
+#include "model/language_model.h"
+
+namespace mh::task {
+
+struct GenerationOptions {
+  int64_t length = 100;
+  double temperature = 1;
+  int64_t top_k = 0;
+  int64_t seed = 1;
+  int64_t samples = 1;
+  void describe(Fields& f) {
+    f.field("length", length, "tokens to add to the prompt", at_least(1));
+    f.field("temperature", temperature, "below 1: nearer to the likeliest; 0: always the likeliest", at_least(0));
+    f.field("top_k", top_k, "choose among the k likeliest only; 0: among all", at_least(0));
+    f.field("seed", seed, "the same seed gives the same text", at_least(0));
+    f.field("samples", samples, "texts to make", at_least(1));
+  }
+};
+
+// Continues `prompt` (not empty). `each` is called with every new token; returning false ends the text. `sample` numbers
+// the texts of one call: each draws from a stream of its own.
+void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options, int64_t sample,
+              const std::function<bool(int32_t)>& each);
+
+}  // namespace mh::task
