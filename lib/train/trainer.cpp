@@ -59,6 +59,9 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
   if (config_.train.length.count == 0)
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
   open_data();
+  batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
+  model_ = model::build_language_model(config_.model, tokenizer_->size(), at::kCPU);
+  model_->set_path(path);
   toml_ = config_.toml();
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume) {
@@ -78,9 +81,6 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
   }
   write_file_atomically(folder_->file("config.toml"), toml_);
 
-  model_ = model::build_language_model(config_.model, tokenizer_->size(), at::kCPU);
-  model_->set_path(path);
-  batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
   end_ = batches_->updates(config_.train.length);
   lengths_ = {batches_->updates(config_.train.warmup),
               config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_,

@@ -1,0 +1,36 @@
+# From text to scores by pipes; every token scored once; the same seed, the same text; Python reads the checkpoint.
+[ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+tokens=$(awk '{n += NF + 1} END {print n}' text)
+mh-train --config "$ROOT/configs/recipes/wikitext2-small.toml" --train t.mhs --valid t.mhs --out run -q --set model.layers=1 \
+  --set model.width=16 --set attention.heads=2 --set train.block=32 --set train.batch_tokens=128 --set train.length=6u
+expect 0 mh-eval run/best.safetensors t.mhs
+printed "perplexity"
+printed "$tokens"
+cat t.mhs | mh-eval --format json --context 24 run/best.safetensors - > a.json
+cat run/best.safetensors | mh-eval --format json --context 24 --batch 1 - t.mhs > b.json
+python3 - "$tokens" <<'P'
+import json, math, sys
+a, b = json.load(open("a.json")), json.load(open("b.json"))
+assert a["tokens"] == int(sys.argv[1]) and abs(a["nll"] - b["nll"]) < 1e-6
+assert abs(math.exp(a["nll"]) - a["perplexity"]) < 1e-6
+P
+expect 0 mh-eval --per-token tokens.tsv run/best.safetensors run/last.safetensors t.mhs
+[ "$(wc -l < tokens.tsv.0)" -eq $((tokens + 1)) ] || fail "lines of --per-token"
+[ "$(wc -l < out)" -eq 3 ] || fail "a line for each model"
+expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3
+mv out first
+expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3
+cmp out first
+expect 0 mh-eval generate run/best.safetensors --length 5 --temperature 0 --samples 2
+expect 0 mh-train --dry-run --format json --config "$ROOT/configs/recipes/wikitext103-vanilla.toml"
+printed '"parameters":156000256'
+for recipe in "$ROOT"/configs/recipes/*.toml; do expect 0 mh-train --dry-run --config "$recipe" --train t.mhs --set model.vocabulary_rows=0; done
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 - <<'P'
+from safetensors.numpy import load_file
+t = load_file("run/best.safetensors")
+assert t["decoder.layers.0.self.query.weight"].shape == (16, 16) and len(t) > 10
+P

@@ -1,0 +1,41 @@
+# Configurations and data that make no sense: what was expected, what was found, the right status.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "4u"\n' > c.toml
+try() { expect "$1" mh-train --config c.toml --train t.mhs --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
+try 2 "did you mean 'train.lr'?" --set train.lrr=1
+try 2 "an integer" --set model.layers=two
+try 2 "at least 1" --set model.layers=0
+try 2 "a divisor of the width 16" --set attention.heads=3
+try 2 "a length with a unit" --set train.length=300
+try 2 "at least a block" --set train.batch_tokens=8
+try 2 "one of: " --set attention.mixer=nnoe
+try 3 "missing.mhs" --train missing.mhs
+try 3 "a shard (.mhs)" --train text
+try 3 "the vocabulary" --valid other.mhs
+try 3 "missing.toml" --config missing.toml
+try 4 "CUDA" --device cuda
+expect 2 mh-train --config c.toml --train t.mhs
+expect 2 mh-train --out run --cnofig c.toml; said "did you mean '--config'?"
+printf '[model\n' > bad.toml
+expect 2 mh-train --config bad.toml --train t.mhs --out run; said "bad.toml:1"
+expect 0 mh-train --config c.toml --train t.mhs --out run
+expect 2 mh-train --resume --out run --set model.layers=2; said "model.layers: 1 -> 2"
+expect 2 mh-train --resume --out run --train other.mhs; said "data.vocabulary"
+for at in 0 1 5 9 15; do
+  size=$(stat -c %s run/last.safetensors)
+  head -c $((size * at / 16)) run/last.safetensors > cut.safetensors
+  expect 3 mh-eval cut.safetensors t.mhs
+done
+expect 3 mh-eval text t.mhs;                       said "a checkpoint"
+expect 3 mh-eval run/last.safetensors other.mhs;   said "the vocabulary"
+expect 3 mh-eval run/last.safetensors text
+expect 2 mh-eval run/last.safetensors
+expect 2 mh-eval --context 16 run/last.safetensors t.mhs; said "less than the block"
+expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
+said "a finite loss"
+[ -f nan/last.safetensors ] || fail "no state saved"

@@ -1,0 +1,29 @@
+# A signal saves first; a full disk, a read-only folder and a second training are refused; the last state stays.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 300 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "100ku"\nsave_every = "5u"\n' > c.toml
+mh-train --config c.toml --train t.mhs --out run 2>log &
+pid=$!
+for _ in $(seq 100); do [ ! -f run/last.safetensors ] || break; sleep 0.1; done
+expect 1 mh-train --resume --out run
+said "no other training"
+kill -TERM "$pid"
+status=0; wait "$pid" || status=$?
+[ "$status" -eq 143 ] || fail "SIGTERM: $status"
+grep -q "stopped by signal 15" log || fail "no word of the signal"
+expect 2 mh-train --config c.toml --train t.mhs --out run
+said "--resume --out run"
+updates=$(python3 -c "
+import json, struct
+b = open('run/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
+print(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['update'])")
+# A limit on the size of files stands for a full disk.
+cp run/last.safetensors before
+status=0; ( ulimit -f 4; mh-train --resume --out run --set train.length="$((updates + 50))u" >/dev/null 2>err ) || status=$?
+[ "$status" -eq 1 ] || fail "full disk: $status"
+cmp before run/last.safetensors
+[ -z "$(find run -name '*.part*')" ] || fail "a partial file is left"
+expect 0 mh-train --resume --out run --set train.length="$((updates + 5))u"
+expect 3 mh-train --resume --out none

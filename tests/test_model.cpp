@@ -1,0 +1,151 @@
+// The decoder language model: parameter counts, causality, incremental decoding, configurations.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "model/model_config.h"
+
+using namespace mh;
+using namespace mh::model;
+
+namespace {
+
+ModelConfig configured(const std::string& toml) {
+  Config config;
+  config.load_text(toml, "test");
+  ModelConfig c = ModelConfig::read(config);
+  config.check_all_known();
+  return c;
+}
+
+int64_t count(const std::string& toml, int64_t vocabulary) {
+  return build_language_model(configured(toml), vocabulary, at::kMeta)->parameters().count();
+}
+
+at::Tensor tokens(int64_t rows, int64_t length, int64_t vocabulary, uint64_t seed) {
+  at::manual_seed(seed);
+  return at::randint(vocabulary, {rows, length}, at::kLong);
+}
+
+const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
+
+}  // namespace
+
+TEST_CASE("parameter counts of published decoder language models") {
+  // Mixhead's vanilla models on WikiText-103 and WikiText-2.
+  CHECK(count("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
+  CHECK(count("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
+}
+
+TEST_CASE("parameter counts follow the formula for any head size") {
+  for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
+    const int64_t size = k > 0 ? k : d / h;
+    const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
+    CHECK(count(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h, "\nhead_size = ", k),
+                50) == 50L * d + layers * layer + 2L * d);
+  }
+}
+
+TEST_CASE("later tokens change nothing before them") {
+  for (const char* extra : {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
+    auto config = configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra, "[attention]\nheads = 4\n"));
+    auto model = build_language_model(config, 30, at::kCPU);
+    model->parameters().initialise(1);
+    c10::NoGradGuard no_gradient;
+    at::Tensor a = tokens(2, 9, 30, 1), b = a.clone();
+    b.narrow(1, 6, 3).copy_(tokens(2, 3, 30, 2));
+    for (auto path : {attention::Path::composed, attention::Path::automatic}) {
+      model->set_path(path);
+      at::Tensor x = model->logits(model->hidden(a, {})), y = model->logits(model->hidden(b, {}));
+      CHECK(at::equal(x.narrow(1, 0, 6), y.narrow(1, 0, 6)));
+      CHECK(!at::allclose(x.narrow(1, 6, 3), y.narrow(1, 6, 3)));
+    }
+  }
+}
+
+TEST_CASE("decoding step by step equals the full pass, in every stage combination") {
+  c10::NoGradGuard no_gradient;
+  for (const auto& pairing : attention::pairings().names())
+    for (const auto& score : attention::scores().names())
+      for (const auto& normaliser : attention::normalisers().names())
+        for (const auto& mixer : attention::mixers().names())
+          for (const auto& combiner : attention::combiners().names()) {
+            auto config = configured(str(kTiny, "head_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '",
+                                         normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n"));
+            auto model = build_language_model(config, 30, at::kCPU);
+            model->parameters().initialise(1);
+            at::Tensor x = tokens(3, 11, 30, 1);
+            at::Tensor full = model->logits(model->hidden(x, {}));
+            auto state = model->new_state(3);
+            int64_t at = 0;
+            for (int64_t step : {1, 3, 1, 2, 4}) {
+              at::Tensor part = model->logits(model->hidden(x.narrow(1, at, step), {}, state.get()));
+              CHECK(at::allclose(part, full.narrow(1, at, step), 1e-4, 1e-5));
+              at += step;
+            }
+            CHECK(state->length() == 11);
+            // Reordered rows continue as the rows they came from.
+            state->reorder(at::tensor({2, 0}, at::kLong));
+            at::Tensor next = tokens(2, 1, 30, 5);
+            at::Tensor longer = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next}, 1);
+            CHECK(at::allclose(model->logits(model->hidden(next, {}, state.get())),
+                               model->logits(model->hidden(longer, {})).narrow(1, 11, 1), 1e-4, 1e-5));
+          }
+}
+
+TEST_CASE("padded rows take no part in the softmax unless a key says so") {
+  c10::NoGradGuard no_gradient;
+  at::Tensor x = tokens(1, 5, 30, 1), targets = tokens(1, 5, 30, 2);
+  auto loss = [&](const char* extra) {
+    auto model = build_language_model(configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
+    model->parameters().initialise(1);
+    // The rows that both share are the same; a longer table draws more behind them.
+    return model->loss(model->hidden(x, {}), targets, 0).nll;
+  };
+  CHECK(loss("vocabulary_rows = 40\n") == Approx(loss("")).epsilon(1e-6));
+  CHECK(loss("vocabulary_rows = 40\nscore_padded_rows = true\n") > loss("vocabulary_rows = 40\n") + 0.01);
+}
+
+TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_language_model(configured(kTiny), 30, at::kCPU);
+  model->parameters().initialise(3);
+  at::Tensor x = tokens(2, 7, 30, 1), targets = tokens(2, 7, 30, 2);
+  targets[1][6] = -1;
+  at::Tensor hidden = model->hidden(x, {});
+  at::Tensor p = model->target_log_probabilities(hidden, targets);
+  SlicedLoss loss = model->loss(hidden, targets, 0);
+  CHECK(loss.scored == 13);
+  CHECK(loss.nll == Approx(-p.sum().item<double>()).epsilon(1e-5));
+  at::Tensor by_logits = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+  CHECK(at::allclose(p, by_logits * (targets >= 0), 1e-4, 1e-5));
+}
+
+TEST_CASE("a resolved configuration reads back to itself, overrides included") {
+  const std::string text = std::string(kTiny) + "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
+  ModelConfig c = configured(text);
+  CHECK(c.attention.layer(attention::Kind::decoder_self, 0).heads == 4);
+  CHECK(c.attention.layer(attention::Kind::decoder_self, 1).heads == 2);
+  CHECK(c.attention.layer(attention::Kind::decoder_self, 1).head_size == 6);
+  CHECK(configured(c.toml()).toml() == c.toml());
+  CHECK(build_language_model(c, 30, at::kMeta)->parameters().count() ==
+        build_language_model(configured(c.toml()), 30, at::kMeta)->parameters().count());
+}
+
+TEST_CASE("configurations that make no sense are refused") {
+  for (const char* bad : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3", "[attention]\nmixer = 'mixhaed'",
+                          "[attention]\nhaeds = 3", "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
+    CHECK_THROWS_AS(configured(bad), Error);
+  CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
+}
+
+TEST_CASE("the same seed gives the same first values, another seed others") {
+  auto first = [&](uint64_t seed) {
+    auto model = build_language_model(configured(kTiny), 30, at::kCPU);
+    model->parameters().initialise(seed);
+    return model->parameters().find("decoder.layers.1.self.query.weight")->master().detach().clone();
+  };
+  CHECK(at::equal(first(1), first(1)));
+  CHECK(!at::equal(first(1), first(2)));
+}

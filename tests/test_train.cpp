@@ -1,0 +1,241 @@
+// Optimisers against plain loops, schedules against published values, batches that cover the text, runs that learn.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "folder.h"
+#include "io/shard.h"
+#include "model/load.h"
+#include "task/scoring.h"
+#include "train/trainer.h"
+
+using namespace mh;
+using namespace mh::train;
+
+TEST_CASE("learning rates have their published values") {
+  TrainOptions o;
+  o.lr = 5e-4;
+  o.schedule = "inverse-sqrt";
+  for (auto [n, rate] : {std::pair{2000, 2.5005e-4}, {4000, 5e-4}, {16000, 2.5e-4}, {50000, 1.41421e-4}})
+    CHECK(learning_rate(o, {4000, 0, 0}, n) == Approx(rate).epsilon(1e-5));
+  // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
+  o.schedule = "cosine";
+  o.lr = 1, o.min_lr = 1e-4, o.period_growth = 2, o.period_shrink = 0.75;
+  for (auto [n, rate] : {std::pair{16000, 1.0}, {83500, .853568}, {151000, .50005}, {218500, .146532}, {285999, 1.0000e-4}, {286000, .75}})
+    CHECK(learning_rate(o, {16000, 286000, 270000}, n) == Approx(rate).epsilon(1e-5));
+  // Transformer-XL: one cosine to 0.
+  o.lr = 2.5e-4, o.min_lr = 0;
+  CHECK(learning_rate(o, {0, 200000, 0}, 100000) == Approx(1.25e-4));
+  CHECK(learning_rate(o, {0, 200000, 0}, 200000) == Approx(0).margin(1e-12));
+  // Skip Cross-Head's released schedule: cyclic, period 32000.
+  o.schedule = "cyclic-cosine";
+  for (auto [n, rate] : {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
+    CHECK(learning_rate(o, {16000, 0, 16000}, n) == Approx(rate).margin(1e-12));
+  o.schedule = "linear", o.lr = 1, o.warmup_lr = 0;
+  CHECK(learning_rate(o, {10, 110, 0}, 5) == Approx(0.5));
+  CHECK(learning_rate(o, {10, 110, 0}, 60) == Approx(0.5));
+  CHECK(learning_rate(o, {10, 110, 0}, 110) == 0);
+}
+
+namespace {
+
+// One parameter of four numbers, trained on given gradients; compared with `expected`, a plain loop in double.
+void compare_optimizer(TrainOptions o, const std::function<void(int, double, double, double, double*)>& expected) {
+  model::ParameterList list(at::kCPU);
+  list.add("w", {4}, {model::Init::normal(1), true, false, std::nullopt, 0});
+  list.initialise(1);
+  at::Tensor& w = list.all().front().master();
+  std::vector<std::array<double, 3>> state(4);
+  for (int i = 0; i < 4; ++i) state[static_cast<size_t>(i)] = {static_cast<double>(w.detach()[i].item<float>()), 0, 0};
+  Optimizer optimizer(list, o);
+  double before = 0.01;
+  for (int n = 1; n <= 20; ++n) {
+    const double lr = 0.01 / n, scale = 0.5;
+    w.mutable_grad() = at::randn({4});
+    for (int i = 0; i < 4; ++i)
+      expected(n, lr, n == 1 ? lr : before, scale * static_cast<double>(w.grad()[i].item<float>()), state[static_cast<size_t>(i)].data());
+    optimizer.step(n, lr, scale);
+    before = lr;
+    for (int i = 0; i < 4; ++i)
+      CHECK(static_cast<double>(w.detach()[i].item<float>()) == Approx(state[static_cast<size_t>(i)][0]).epsilon(1e-5).margin(1e-6));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("optimisers equal plain loops in double precision") {
+  TrainOptions o;
+  o.weight_decay = 0.1;
+  o.betas = {0.9, 0.98};
+  for (const char* name : {"adam", "adamw"}) {
+    o.optimizer = name;
+    compare_optimizer(o, [](int n, double lr, double, double g, double* s) {
+      s[0] -= lr * 0.1 * s[0];
+      s[1] = 0.9 * s[1] + 0.1 * g;
+      s[2] = 0.98 * s[2] + 0.02 * g * g;
+      s[0] -= lr * (s[1] / (1 - std::pow(0.9, n))) / (std::sqrt(s[2] / (1 - std::pow(0.98, n))) + 1e-8);
+    });
+  }
+  o.optimizer = "sgd";
+  o.momentum = 0.9;
+  compare_optimizer(o, [](int, double lr, double, double g, double* s) {
+    s[1] = 0.9 * s[1] + g + 0.1 * s[0];
+    s[0] -= lr * s[1];
+  });
+  o.optimizer = "nag";
+  o.momentum = 0.99;
+  compare_optimizer(o, [](int, double lr, double before, double g, double* s) {
+    const double m = 0.99, c = lr / before;
+    s[0] = s[0] * (1 - lr * 0.1) + m * m * c * s[1] - (1 + m) * lr * g;
+    s[1] = m * c * s[1] - lr * g;
+  });
+}
+
+namespace {
+
+// A text whose every token follows from the one before, so that a model can learn it.
+void write_text(const std::string& path, int64_t tokens) {
+  auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  io::ShardHeader h;
+  h.vocabulary = tokenizer->size();
+  h.fingerprint = tokenizer->fingerprint();
+  h.tokenizer = tokenizer->serialize();
+  auto sink = open_sink(path);
+  io::ShardWriter writer(*sink, h);
+  std::vector<int32_t> line;
+  for (int64_t i = 0; i < tokens; ++i) line.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i % 5));
+  writer.add_run(line);
+  writer.finish();
+  sink->close();
+}
+
+RunConfig tiny(const Folder& folder, const std::string& extra) {
+  Config config;
+  config.load_text(
+      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nblock = 8\nbatch_tokens = 64\nlr = 0.01\n"
+      "log_every = '1u'\n" + extra + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
+      "test");
+  return RunConfig::read(config);
+}
+
+}  // namespace
+
+TEST_CASE("batches cover every token exactly once an epoch, in an order of their own") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), 1003);
+  io::ShardFile shard(folder.file("t.mhs"));
+  std::vector<int32_t> text(1003);
+  shard.read(0, text);
+  TrainOptions o;
+  o.block = 10, o.batch_tokens = 70;
+  Batches batches(shard, 0, o);
+  CHECK(batches.updates_per_epoch() == 15);
+  std::vector<int64_t> first_order;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::multiset<int64_t> seen;
+    std::vector<int64_t> order;
+    int64_t targets = 0;
+    for (int64_t u = 0; u < 15; ++u) {
+      auto rows = batches.rows_of(epoch * 15 + u);
+      Batch batch = batches.load(rows);
+      for (size_t r = 0; r < rows.size(); ++r) {
+        seen.insert(rows[r]);
+        order.push_back(rows[r]);
+        for (int64_t t = 0; t < 10; ++t) {
+          const int64_t i = rows[r] * 10 + t;
+          const auto target = batch.targets[static_cast<int64_t>(r)][t].item<int64_t>();
+          if (i >= 1003) {
+            CHECK(target == -1);
+            continue;
+          }
+          ++targets;
+          REQUIRE(target == text[static_cast<size_t>(i)]);
+          REQUIRE(batch.inputs[static_cast<int64_t>(r)][t].item<int64_t>() == (i == 0 ? 0 : text[static_cast<size_t>(i - 1)]));
+        }
+      }
+    }
+    CHECK(targets == 1003);
+    CHECK(seen.size() == 101);
+    CHECK(std::set<int64_t>(seen.begin(), seen.end()).size() == 101);
+    if (epoch == 0) first_order = order;
+    else CHECK(order != first_order);
+  }
+  CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
+  CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
+  o.batch_tokens = 9;
+  CHECK_THROWS_AS(Batches(shard, 0, o), Error);
+}
+
+TEST_CASE("a run learns, and ends with what its log says") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), 2000);
+  for (const char* precision : {"fp32", "bf16"}) {
+    const std::string out = folder.file(precision);
+    Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false, attention::Path::automatic);
+    CHECK(trainer.run() == 0);
+    auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
+    io::TokenText text = io::read_tokens(folder.file("t.mhs"));
+    task::ScoringOptions scoring;
+    scoring.block = 8;
+    task::Score score = task::score_text(*loaded.model, text.tokens, 0, scoring);
+    CHECK(score.tokens == 2000);
+    CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
+  }
+}
+
+TEST_CASE("micro-batches give the update of the whole batch") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), 2000);
+  auto weights = [&](const std::string& name, const std::string& extra) {
+    Trainer trainer(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name), false, attention::Path::automatic);
+    trainer.run();
+    return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
+  };
+  // Plain steps: Adam would blow rounding up to whole steps where a gradient is all but zero, as of key biases.
+  auto whole = weights("whole", ""), parts = weights("parts", "micro_tokens = 16");
+  for (auto& p : whole.model->parameters().all())
+    CHECK(at::allclose(p.master(), parts.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
+}
+
+TEST_CASE("every token is scored exactly once, whatever the context") {
+  for (auto [tokens, block, context] : {std::tuple{100, 7, 0}, {100, 7, 3}, {100, 7, 6}, {5, 7, 6}, {1, 1, 0}, {49, 7, 1}}) {
+    std::vector<int> seen(static_cast<size_t>(tokens));
+    for (const auto& c : task::make_chunks(tokens, block, context)) {
+      CHECK(c.length <= block);
+      if (c.first > 0) CHECK(c.scored == context);
+      for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) ++seen[static_cast<size_t>(i)];
+    }
+    for (int s : seen) CHECK(s == 1);
+  }
+  CHECK_THROWS_AS(task::make_chunks(10, 5, 5), Error);
+}
+
+TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluation") {
+  Config config;
+  config.load_text("[model]\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 2\n", "test");
+  auto model = model::build_language_model(model::ModelConfig::read(config), 6, at::kCPU);
+  model->parameters().initialise(1);
+  std::vector<int32_t> text;
+  for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
+  task::ScoringOptions o;
+  o.block = 8, o.context = 5;
+  auto score = [&](int64_t batch) {
+    o.batch = batch;
+    return task::score_text(*model, text, 0, o).nll;
+  };
+  CHECK(score(1) == Approx(score(4)).epsilon(1e-6));
+  CHECK(score(1) == Approx(score(100)).epsilon(1e-6));
+  double sum = 0;
+  c10::NoGradGuard no_gradient;
+  for (const auto& c : task::make_chunks(53, 8, 5))
+    for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) {
+      std::vector<int64_t> inputs;
+      for (int64_t k = c.first; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);
+      at::Tensor x = at::tensor(inputs, at::kLong).unsqueeze(0);
+      at::Tensor p = at::log_softmax(model->logits(model->hidden(x, {})), -1);
+      sum -= p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();
+    }
+  CHECK(score(1) == Approx(sum).epsilon(1e-5));
+}
