@@ -14,8 +14,8 @@ try 2 "a divisor of the width 16" --set attention.heads=3
 try 2 "a length with a unit" --set train.length=300
 try 2 "at least a block" --set train.batch_tokens=8
 try 2 "one of: " --set attention.mixer=nnoe
-try 3 "missing.mhs" --train missing.mhs
-try 3 "a shard (.mhs)" --train text
+try 3 "missing.mhs" --set data.train=missing.mhs
+try 3 "a shard (.mhs)" --set data.train=text
 try 3 "the vocabulary" --valid other.mhs
 try 3 "missing.toml" --config missing.toml
 try 4 "CUDA" --device cuda

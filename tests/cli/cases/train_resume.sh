@@ -27,20 +27,19 @@ save_every = "10u"
 log_every = "4u"
 keep = 2
 T
-run() { mh-train --threads 1 "$@"; }
-run --config c.toml --train t.mhs --valid t.mhs --out whole -q
-run --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null &
+mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out whole -q
+mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null &
 pid=$!
 kills=0
 for pause in 0.2 0.6 0.7 0.45 0.8 0.65 0.5 0.9; do
   sleep "$pause"
   kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
   wait "$pid" 2>/dev/null || true
-  if [ -f killed/config.toml ]; then run --resume --out killed -q 2>/dev/null & pid=$!
-  else rm -rf killed; run --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null & pid=$!; fi
+  if [ -f killed/config.toml ]; then mh-train --threads 1 --resume --out killed -q 2>/dev/null & pid=$!
+  else rm -rf killed; mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null & pid=$!; fi
 done
 wait "$pid" 2>/dev/null || true
-expect 0 run --resume --out killed
+expect 0 mh-train --threads 1 --resume --out killed
 [ "$kills" -gt 2 ] || fail "only $kills kills"
 python3 - <<'P'
 import json, struct
@@ -61,7 +60,7 @@ def log(path):
 assert log("whole/log.jsonl") == log("killed/log.jsonl"), "the logs differ"
 P
 [ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "keep = 2"
-expect 0 run --resume --out whole
+expect 0 mh-train --threads 1 --resume --out whole
 said "the run is finished"
-expect 0 run --resume --out whole --set train.length=410u
+expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u
 said "changed: train.length"
