@@ -1,10 +1,10 @@
 // Runs the tests of one program and counts those that were skipped by name (Catch2 2 has no SKIP of its own).
 // The last line is `mh-tests: N passed, N failed, N skipped`, which ./run test adds up.
 #define CATCH_CONFIG_RUNNER
-#include "skip.h"
-
 #include <catch2/catch.hpp>
 #include <cstdio>
+
+#include "skip.h"
 
 namespace {
 

@@ -1,5 +1,6 @@
 // Multi-head attention as plain loops in double precision, written from the equations:
-//   Q_i = x W^Q_i + b, K_i, V_i likewise; A = Q_i K_iᵀ / √dk; P = softmax over allowed keys; Z_i = P V_i; y = concat(Z) W^O + b.
+//   Q_i = x W^Q_i + b, K_i, V_i likewise; A = Q_i K_iᵀ / √dk; P = softmax over allowed keys; Z_i = P V_i; y = concat(Z)
+//   W^O + b.
 #pragma once
 
 #include <cmath>

@@ -5,9 +5,9 @@
 
 void mh_note_skip(const std::string& reason);
 
-#define SKIP(reason)       \
-  do {                     \
-    mh_note_skip(reason);  \
-    SUCCEED("skipped");    \
-    return;                \
+#define SKIP(reason)      \
+  do {                    \
+    mh_note_skip(reason); \
+    SUCCEED("skipped");   \
+    return;               \
   } while (0)

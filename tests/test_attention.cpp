@@ -1,10 +1,9 @@
 // The attention layer against plain loops in double precision, forward and gradients; its paths against each other.
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
-
-#include <ATen/CPUGeneratorImpl.h>
-#include <c10/core/GradMode.h>
 
 #include "attention/layer.h"
 #include "base/error.h"
@@ -61,12 +60,14 @@ TEST_CASE("attention equals plain loops over random shapes and masks") {
   rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes z{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
-    const bool cross = *rc::gen::arbitrary<bool>(), bias = *rc::gen::arbitrary<bool>(), padded = *rc::gen::arbitrary<bool>(),
-               causal = *rc::gen::arbitrary<bool>(), additive = *rc::gen::arbitrary<bool>();
+    const bool cross = *rc::gen::arbitrary<bool>(), bias = *rc::gen::arbitrary<bool>(),
+               padded = *rc::gen::arbitrary<bool>(), causal = *rc::gen::arbitrary<bool>(),
+               additive = *rc::gen::arbitrary<bool>();
     z.keys = cross ? pick(1, 7) : z.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(z.width, z.heads, z.key_size, z.value_size, bias, seed, cross ? Kind::decoder_cross : Kind::decoder_self);
-    at::Tensor x = normal({z.batch, z.queries, z.width}, seed), m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
+    at::Tensor x = normal({z.batch, z.queries, z.width}, seed),
+               m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
     Mask mask;
     mask.causal = causal;
     mask.offset = causal ? pick(0, 2) : 0;
@@ -99,7 +100,8 @@ TEST_CASE("gradients of every parameter and input equal differences of the plain
   for (bool cross : {false, true}) {
     Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
     Layer l(z.width, z.heads, z.key_size, z.value_size, true, 5, cross ? Kind::decoder_cross : Kind::decoder_self);
-    at::Tensor x = normal({z.batch, z.queries, z.width}, 7).requires_grad_(), m = cross ? normal({z.batch, z.keys, z.width}, 8) : x;
+    at::Tensor x = normal({z.batch, z.queries, z.width}, 7).requires_grad_(),
+               m = cross ? normal({z.batch, z.keys, z.width}, 8) : x;
     at::Tensor r = normal({z.batch, z.queries, z.width}, 9);
     Mask mask;
     mask.causal = !cross;
@@ -146,7 +148,8 @@ TEST_CASE("the fused path errs at most twice as much as the composed one") {
   at::Tensor x = normal({2, 48, 64}, 4) * 0.3;
   Mask mask;
   mask.causal = true;
-  Vector wanted = reference::attention(z, doubles(x), doubles(x), l.weights(), [](int64_t, int64_t t, int64_t s) { return s <= t; });
+  Vector wanted = reference::attention(z, doubles(x), doubles(x), l.weights(),
+                                       [](int64_t, int64_t t, int64_t s) { return s <= t; });
   double size = 0;
   for (double v : wanted) size = std::max(size, std::abs(v));
   l.layer->set_path(Path::composed);

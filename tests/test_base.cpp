@@ -69,7 +69,8 @@ TEST_CASE("lengths carry a unit") {
   CHECK(parse_length("16ku", "x") == Length{16000, Length::Unit::updates});
   CHECK(parse_length("2Mt", "x") == Length{2000000, Length::Unit::tokens});
   for (const char* bad : {"", "300", "u", "-3u", "3x", "3uu", "3.5u", "99999999999999999999u", "9999999999999999Gt"})
-    CHECK(contains(message([&] { parse_length(bad, "train.length"); }), "2: train.length: expected a length with a unit"));
+    CHECK(contains(message([&] { parse_length(bad, "train.length"); }),
+                   "2: train.length: expected a length with a unit"));
   CHECK(to_string(Length{5, Length::Unit::epochs}) == "5e");
 }
 
@@ -145,7 +146,8 @@ TEST_CASE("bad configuration values say where, what was expected and what was fo
       config.check_all_known();
     });
   };
-  CHECK(complaint("\nhaeds = 4") == "2: a.toml:2: expected a known key; found unknown key 'haeds'; did you mean 'heads'?");
+  CHECK(complaint("\nhaeds = 4") ==
+        "2: a.toml:2: expected a known key; found unknown key 'haeds'; did you mean 'heads'?");
   CHECK(complaint("heads = 'four'") == "2: a.toml:1: heads: expected an integer of at least 1; found \"four\"");
   CHECK(contains(complaint("heads = 0"), "of at least 1"));
   CHECK(contains(complaint("heads = 1.5"), "an integer"));

@@ -132,11 +132,16 @@ TEST_CASE("headers that make no sense are refused") {
   refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})",
+                      "0000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // a gap
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));
+  refused(with_header(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      "0000"));
+  refused(with_header(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      "00000000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
   CHECK(status_of([&] { Checkpoint c(folder.file("none")); }) == 3);
   CHECK(status_of([&] { Checkpoint c(folder.path.string()); }) == 3);
@@ -144,7 +149,8 @@ TEST_CASE("headers that make no sense are refused") {
 
 TEST_CASE("a checkpoint of others, without our entries, is plain tensors") {
   Folder folder;
-  write_file_atomically(folder.file("y"), with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  write_file_atomically(folder.file("y"),
+                        with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
   Checkpoint read(folder.file("y"));
   CHECK(read.tensors().size() == 1);
   CHECK(std::memcmp(read.data("a"), "0000", 4) == 0);

@@ -42,7 +42,8 @@ TEST_CASE("parameter counts follow the formula for any head size") {
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
     const int64_t size = k > 0 ? k : d / h;
     const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
-    CHECK(count(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h, "\nhead_size = ", k),
+    CHECK(count(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h,
+                    "\nhead_size = ", k),
                 50) == 50L * d + layers * layer + 2L * d);
   }
 }
@@ -71,8 +72,9 @@ TEST_CASE("decoding step by step equals the full pass, in every stage combinatio
       for (const auto& normaliser : attention::normalisers().names())
         for (const auto& mixer : attention::mixers().names())
           for (const auto& combiner : attention::combiners().names()) {
-            auto config = configured(str(kTiny, "head_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '",
-                                         normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n"));
+            auto config =
+                configured(str(kTiny, "head_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '",
+                               normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n"));
             auto model = build_language_model(config, 30, at::kCPU);
             model->parameters().initialise(1);
             at::Tensor x = tokens(3, 11, 30, 1);
@@ -98,7 +100,8 @@ TEST_CASE("padded rows take no part in the softmax unless a key says so") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = tokens(1, 5, 30, 1), targets = tokens(1, 5, 30, 2);
   auto loss = [&](const char* extra) {
-    auto model = build_language_model(configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
+    auto model = build_language_model(
+        configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
     model->parameters().initialise(1);
     // The rows that both share are the same; a longer table draws more behind them.
     return model->loss(model->hidden(x, {}), targets, 0).nll;
@@ -118,12 +121,15 @@ TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits
   SlicedLoss loss = model->loss(hidden, targets, 0);
   CHECK(loss.scored == 13);
   CHECK(loss.nll == Approx(-p.sum().item<double>()).epsilon(1e-5));
-  at::Tensor by_logits = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+  at::Tensor by_logits =
+      at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
   CHECK(at::allclose(p, by_logits * (targets >= 0), 1e-4, 1e-5));
 }
 
 TEST_CASE("a resolved configuration reads back to itself, overrides included") {
-  const std::string text = std::string(kTiny) + "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
+  const std::string text =
+      std::string(kTiny) +
+      "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
   ModelConfig c = configured(text);
   CHECK(c.attention.layer(attention::Kind::decoder_self, 0).heads == 4);
   CHECK(c.attention.layer(attention::Kind::decoder_self, 1).heads == 2);
@@ -134,8 +140,9 @@ TEST_CASE("a resolved configuration reads back to itself, overrides included") {
 }
 
 TEST_CASE("configurations that make no sense are refused") {
-  for (const char* bad : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3", "[attention]\nmixer = 'mixhaed'",
-                          "[attention]\nhaeds = 3", "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
+  for (const char* bad : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3",
+                          "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
+                          "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
     CHECK_THROWS_AS(configured(bad), Error);
   CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
 }

@@ -1,10 +1,10 @@
 // Shards: round trips, streaming equals random access, and every way to be broken is refused.
+#include <rapidcheck.h>
 #include <zstd.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <numeric>
-#include <rapidcheck.h>
 
 #include "base/error.h"
 #include "base/random.h"

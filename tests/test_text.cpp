@@ -1,6 +1,6 @@
-#include "base/text.h"
-
 #include <catch2/catch.hpp>
+
+#include "base/text.h"
 
 TEST_CASE("nearest finds a slip of the hand and nothing else") {
   CHECK(mh::nearest("leanring_rate", {"learning_rate", "length"}) == "learning_rate");

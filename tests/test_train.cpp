@@ -23,7 +23,12 @@ TEST_CASE("learning rates have their published values") {
   // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
   o.schedule = "cosine";
   o.lr = 1, o.min_lr = 1e-4, o.period_growth = 2, o.period_shrink = 0.75;
-  for (auto [n, rate] : {std::pair{16000, 1.0}, {83500, .853568}, {151000, .50005}, {218500, .146532}, {285999, 1.0000e-4}, {286000, .75}})
+  for (auto [n, rate] : {std::pair{16000, 1.0},
+                         {83500, .853568},
+                         {151000, .50005},
+                         {218500, .146532},
+                         {285999, 1.0000e-4},
+                         {286000, .75}})
     CHECK(learning_rate(o, {16000, 286000, 270000}, n) == Approx(rate).epsilon(1e-5));
   // Transformer-XL: one cosine to 0.
   o.lr = 2.5e-4, o.min_lr = 0;
@@ -31,7 +36,8 @@ TEST_CASE("learning rates have their published values") {
   CHECK(learning_rate(o, {0, 200000, 0}, 200000) == Approx(0).margin(1e-12));
   // Skip Cross-Head's released schedule: cyclic, period 32000.
   o.schedule = "cyclic-cosine";
-  for (auto [n, rate] : {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
+  for (auto [n, rate] :
+       {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
     CHECK(learning_rate(o, {16000, 0, 16000}, n) == Approx(rate).margin(1e-12));
   o.schedule = "linear", o.lr = 1, o.warmup_lr = 0;
   CHECK(learning_rate(o, {10, 110, 0}, 5) == Approx(0.5));
@@ -55,11 +61,13 @@ void compare_optimizer(TrainOptions o, const std::function<void(int, double, dou
     const double lr = 0.01 / n, scale = 0.5;
     w.mutable_grad() = at::randn({4});
     for (int i = 0; i < 4; ++i)
-      expected(n, lr, n == 1 ? lr : before, scale * static_cast<double>(w.grad()[i].item<float>()), state[static_cast<size_t>(i)].data());
+      expected(n, lr, n == 1 ? lr : before, scale * static_cast<double>(w.grad()[i].item<float>()),
+               state[static_cast<size_t>(i)].data());
     optimizer.step(n, lr, scale);
     before = lr;
     for (int i = 0; i < 4; ++i)
-      CHECK(static_cast<double>(w.detach()[i].item<float>()) == Approx(state[static_cast<size_t>(i)][0]).epsilon(1e-5).margin(1e-6));
+      CHECK(static_cast<double>(w.detach()[i].item<float>()) ==
+            Approx(state[static_cast<size_t>(i)][0]).epsilon(1e-5).margin(1e-6));
   }
 }
 
@@ -114,8 +122,10 @@ void write_text(const std::string& path, int64_t tokens) {
 RunConfig tiny(const Folder& folder, const std::string& extra) {
   Config config;
   config.load_text(
-      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nblock = 8\nbatch_tokens = 64\nlr = 0.01\n"
-      "log_every = '1u'\n" + extra + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
+      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nblock = "
+      "8\nbatch_tokens = 64\nlr = 0.01\n"
+      "log_every = '1u'\n" +
+          extra + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
       "test");
   return RunConfig::read(config);
 }
@@ -152,7 +162,8 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
           }
           ++targets;
           REQUIRE(target == text[static_cast<size_t>(i)]);
-          REQUIRE(batch.inputs[static_cast<int64_t>(r)][t].item<int64_t>() == (i == 0 ? 0 : text[static_cast<size_t>(i - 1)]));
+          REQUIRE(batch.inputs[static_cast<int64_t>(r)][t].item<int64_t>() ==
+                  (i == 0 ? 0 : text[static_cast<size_t>(i - 1)]));
         }
       }
     }
@@ -173,7 +184,8 @@ TEST_CASE("a run learns, and ends with what its log says") {
   write_text(folder.file("t.mhs"), 2000);
   for (const char* precision : {"fp32", "bf16"}) {
     const std::string out = folder.file(precision);
-    Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false, attention::Path::automatic);
+    Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false,
+                    attention::Path::automatic);
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
     io::TokenText text = io::read_tokens(folder.file("t.mhs"));
@@ -189,7 +201,8 @@ TEST_CASE("micro-batches give the update of the whole batch") {
   Folder folder;
   write_text(folder.file("t.mhs"), 2000);
   auto weights = [&](const std::string& name, const std::string& extra) {
-    Trainer trainer(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name), false, attention::Path::automatic);
+    Trainer trainer(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name), false,
+                    attention::Path::automatic);
     trainer.run();
     return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
   };
@@ -200,7 +213,8 @@ TEST_CASE("micro-batches give the update of the whole batch") {
 }
 
 TEST_CASE("every token is scored exactly once, whatever the context") {
-  for (auto [tokens, block, context] : {std::tuple{100, 7, 0}, {100, 7, 3}, {100, 7, 6}, {5, 7, 6}, {1, 1, 0}, {49, 7, 1}}) {
+  for (auto [tokens, block, context] :
+       {std::tuple{100, 7, 0}, {100, 7, 3}, {100, 7, 6}, {5, 7, 6}, {1, 1, 0}, {49, 7, 1}}) {
     std::vector<int> seen(static_cast<size_t>(tokens));
     for (const auto& c : task::make_chunks(tokens, block, context)) {
       CHECK(c.length <= block);

@@ -29,9 +29,12 @@ struct Arguments {
 
 model::LoadedModel load(const Arguments& a, const std::string& path) {
   if (a.device == "cuda")
-    throw Error(Exit::device, Problem{"--device cuda", "a build with its CUDA half", "none in this version", "use --device cpu"});
+    throw Error(Exit::device,
+                Problem{"--device cuda", "a build with its CUDA half", "none in this version", "use --device cpu"});
   model::LoadedModel m = model::load_model(path, at::kCPU);
-  m.model->set_path(a.attention == "composed" ? attention::Path::composed : a.attention == "fused" ? attention::Path::fused : attention::Path::automatic);
+  m.model->set_path(a.attention == "composed" ? attention::Path::composed
+                    : a.attention == "fused"  ? attention::Path::fused
+                                              : attention::Path::automatic);
   if (a.precision == "bf16") m.model->parameters().set_bf16(true);
   return m;
 }
@@ -57,7 +60,8 @@ void print(ByteSink& sink, const ordered_json& j, const std::string& format, boo
 
 void score(const Arguments& a, const task::ScoringOptions& given) {
   if (a.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data", str(a.files.size(), " files"), "mh-eval MODEL… DATA"});
+    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data", str(a.files.size(), " files"),
+                                     "mh-eval MODEL… DATA"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
   if (!a.per_token.empty()) refuse_output_onto_input(a.per_token, a.files);
@@ -71,19 +75,29 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
     task::ScoringOptions options = given;
     if (options.block == 0) options.block = training_block(m);
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
-    std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(a.per_token + (a.files.size() > 2 ? str(".", i) : ""));
+    std::unique_ptr<ByteSink> tokens =
+        a.per_token.empty() ? nullptr : open_sink(a.per_token + (a.files.size() > 2 ? str(".", i) : ""));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::EachToken each;
     if (tokens != nullptr)
-      each = [&](int64_t index, int32_t token, double p) { tokens->write(str(index, '\t', token, '\t', m.tokenizer->piece(token), '\t', shortest(p), '\n')); };
+      each = [&](int64_t index, int32_t token, double p) {
+        tokens->write(str(index, '\t', token, '\t', m.tokenizer->piece(token), '\t', shortest(p), '\n'));
+      };
     task::Score s = task::score_text(*m.model, text.tokens, m.tokenizer->end_of_line(), options, each);
     if (tokens != nullptr) tokens->close();
     if (s.tokens == 0) throw Error(Exit::input, Problem{data, "tokens to score", "none", ""});
     const double nll = s.nll / static_cast<double>(s.tokens);
-    ordered_json j{{"model", m.name}, {"tokens", s.tokens}, {"nll", nll}, {"perplexity", std::exp(nll)}, {"bits_per_token", nll / std::log(2.0)},
-                   {"bits_per_byte", s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, text.counts.text_bytes))},
-                   {"block", options.block}, {"context", options.context}, {"precision", a.precision},
-                   {"protocol", options.context > 0 ? "context-window" : "independent-blocks"}};
+    ordered_json j{
+        {"model", m.name},
+        {"tokens", s.tokens},
+        {"nll", nll},
+        {"perplexity", std::exp(nll)},
+        {"bits_per_token", nll / std::log(2.0)},
+        {"bits_per_byte", s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, text.counts.text_bytes))},
+        {"block", options.block},
+        {"context", options.context},
+        {"precision", a.precision},
+        {"protocol", options.context > 0 ? "context-window" : "independent-blocks"}};
     print(*sink, j, a.format, i == 0);
   }
   sink->close();
@@ -118,12 +132,21 @@ int main(int argc, char** argv) {
              "  mh-eval generate run1/best.safetensors --prompt 'The history of' --length 50"});
   Arguments a;
   CLI::App& app = tool.app();
-  app.add_option("files", a.files, "checkpoints, then a shard; one of them may be - for standard input")->type_name("MODEL... DATA");
-  app.add_option("--format", a.format, "table or json [table]")->type_name("WHAT")->check(CLI::IsMember({"table", "json"}));
+  app.add_option("files", a.files, "checkpoints, then a shard; one of them may be - for standard input")
+      ->type_name("MODEL... DATA");
+  app.add_option("--format", a.format, "table or json [table]")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--per-token", a.per_token, "write each token's log-probability (nats) to a table")->type_name("FILE");
-  app.add_option("--device", a.device, "auto, cpu or cuda [auto]")->type_name("WHERE")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--precision", a.precision, "of matrix products: fp32 or bf16 [fp32]")->type_name("TYPE")->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--attention", a.attention, "auto, composed or fused [auto]")->type_name("PATH")->check(CLI::IsMember({"auto", "composed", "fused"}));
+  app.add_option("--device", a.device, "auto, cpu or cuda [auto]")
+      ->type_name("WHERE")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--precision", a.precision, "of matrix products: fp32 or bf16 [fp32]")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--attention", a.attention, "auto, composed or fused [auto]")
+      ->type_name("PATH")
+      ->check(CLI::IsMember({"auto", "composed", "fused"}));
   app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::NonNegativeNumber);
   task::ScoringOptions scoring;
   CommandLineFields scoring_fields(app);

@@ -41,7 +41,8 @@ LineEnds line_ends(bool any_bytes) {
 }
 
 void report_crlf(const TextBatches& text) {
-  if (text.normalised() > 0) log_info(with_commas(static_cast<int64_t>(text.normalised())) + " lines ended in CR LF; the CR is dropped");
+  if (text.normalised() > 0)
+    log_info(with_commas(static_cast<int64_t>(text.normalised())) + " lines ended in CR LF; the CR is dropped");
 }
 
 void make_vocab(const VocabularyOptions& options) {
@@ -59,27 +60,36 @@ void make_vocab(const VocabularyOptions& options) {
 }
 
 void make_lm(const LmOptions& options) {
-  if (options.vocab.empty()) throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
+  if (options.vocab.empty())
+    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
   refuse_output_onto_input(output, inputs);
   auto tokenizer = load_tokenizer(options.vocab);
-  TextBatches text(inputs, line_ends(tokenizer->takes_any_bytes()), [&](std::string_view t) { return tokenizer->cut(t); });
+  TextBatches text(inputs, line_ends(tokenizer->takes_any_bytes()),
+                   [&](std::string_view t) { return tokenizer->cut(t); });
   int threads = static_cast<int>(options.threads > 0 ? options.threads : std::thread::hardware_concurrency());
   ShardHeader header;
   header.vocabulary = tokenizer->size();
   header.token_bytes = tokenizer->size() <= 65536 ? 2 : 4;
   header.fingerprint = tokenizer->fingerprint();
   header.tokenizer = tokenizer->serialize();
-  header.provenance = ordered_json{{"tool", str("mh-prep ", version())}, {"inputs", inputs}, {"vocabulary", options.vocab}, {"crlf", crlf}}.dump();
+  header.provenance = ordered_json{
+      {"tool", str("mh-prep ", version())},
+      {"inputs", inputs},
+      {"vocabulary", options.vocab},
+      {"crlf", crlf}}.dump();
   auto sink = open_sink(output);
   ShardWriter writer(*sink, header);
   EncodeSummary sum = encode_lines(text, *tokenizer, threads, writer);
-  if (sum.tokens == 0) throw Error(Exit::input, Problem{join(inputs, " "), "text", "an empty input", "check what makes it"});
+  if (sum.tokens == 0)
+    throw Error(Exit::input, Problem{join(inputs, " "), "text", "an empty input", "check what makes it"});
   writer.finish();
   sink->close();
   report_crlf(text);
-  log_info(str(with_commas(static_cast<int64_t>(sum.lines)), " lines, ", with_commas(static_cast<int64_t>(sum.tokens)), " tokens, ",
-               with_commas(static_cast<int64_t>(sum.unknown)), " unknown, ", human_bytes(sum.bytes), " in ", human_seconds(sum.seconds), " (",
-               human_bytes(static_cast<uint64_t>(static_cast<double>(sum.bytes) / std::max(sum.seconds, 1e-6))), "/s)"));
+  log_info(str(with_commas(static_cast<int64_t>(sum.lines)), " lines, ", with_commas(static_cast<int64_t>(sum.tokens)),
+               " tokens, ", with_commas(static_cast<int64_t>(sum.unknown)), " unknown, ", human_bytes(sum.bytes),
+               " in ", human_seconds(sum.seconds), " (",
+               human_bytes(static_cast<uint64_t>(static_cast<double>(sum.bytes) / std::max(sum.seconds, 1e-6))),
+               "/s)"));
 }
 
 void show_info() {
@@ -90,14 +100,22 @@ void show_info() {
     }
     const ShardHeader& h = stream.header();
     auto type = parse_tokenizer(h.tokenizer, stream.name())->type();
-    ordered_json j{{"file", stream.name()}, {"kind", h.kind}, {"tokens", stream.counts().tokens}, {"records", stream.counts().records},
-                   {"text_bytes", stream.counts().text_bytes}, {"vocabulary", h.vocabulary}, {"tokenizer", type},
-                   {"token_bytes", h.token_bytes}, {"fingerprint", h.fingerprint}, {"provenance", ordered_json::parse(h.provenance)}};
+    ordered_json j{{"file", stream.name()},
+                   {"kind", h.kind},
+                   {"tokens", stream.counts().tokens},
+                   {"records", stream.counts().records},
+                   {"text_bytes", stream.counts().text_bytes},
+                   {"vocabulary", h.vocabulary},
+                   {"tokenizer", type},
+                   {"token_bytes", h.token_bytes},
+                   {"fingerprint", h.fingerprint},
+                   {"provenance", ordered_json::parse(h.provenance)}};
     auto sink = open_sink("-");
     if (format == "json") {
       sink->write(j.dump() + "\n");
     } else {
-      for (auto& [key, value] : j.items()) sink->write(key + "\t" + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n");
+      for (auto& [key, value] : j.items())
+        sink->write(key + "\t" + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n");
     }
     sink->close();
   }
@@ -136,18 +154,23 @@ void quietly(const std::function<void()>& printer) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Tool tool({"mh-prep", "Turns text into vocabularies and shards, shows what a shard holds, and turns it back into text.",
+  Tool tool({"mh-prep",
+             "Turns text into vocabularies and shards, shows what a shard holds, and turns it back into text.",
              "  mh-prep vocab --type word train.txt > my.vocab\n"
              "  zstd -dc train.txt.zst | mh-prep lm --vocab my.vocab - > train.mhs\n"
              "  mh-prep info train.mhs; mh-prep cat train.mhs | head"});
   tool.app().require_subcommand(1);
   auto add = [&](const char* name, const char* help, bool text) {
     CLI::App* sub = tool.app().add_subcommand(name, help);
-    sub->add_option("inputs", inputs, text ? "text files, one sentence or paragraph a line; - is standard input" : "shards; - is standard input")
-        ->required()->type_name("FILE");
+    sub->add_option(
+           "inputs", inputs,
+           text ? "text files, one sentence or paragraph a line; - is standard input" : "shards; - is standard input")
+        ->required()
+        ->type_name("FILE");
     if (text) {
       sub->add_option("-o,--output", output, "where to write [standard output]")->type_name("FILE");
-      sub->add_option("--crlf", crlf, "lines that end in CR LF: refuse or normalise [refuse]")->type_name("WHAT")
+      sub->add_option("--crlf", crlf, "lines that end in CR LF: refuse or normalise [refuse]")
+          ->type_name("WHAT")
           ->check(CLI::IsMember({"refuse", "normalise"}));
     }
     return sub;
@@ -161,7 +184,9 @@ int main(int argc, char** argv) {
   CommandLineFields lm_fields(*lm);
   lm_fields.declare(lm_options);
   CLI::App* info = add("info", "show what shards hold, after checking every sum", false);
-  info->add_option("--format", format, "table or json [table]")->type_name("WHAT")->check(CLI::IsMember({"table", "json"}));
+  info->add_option("--format", format, "table or json [table]")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"table", "json"}));
   CLI::App* cat = add("cat", "turn a shard back into text", false);
   cat->add_flag("--ids", ids, "numbers instead of text, one record a line");
   return tool.run(argc, argv, [&] {

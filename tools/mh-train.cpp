@@ -71,21 +71,27 @@ void dry_run(const Arguments& a) {
   int64_t vocabulary = run.model.model.vocabulary_rows;
   if (!run.data.train.empty()) vocabulary = io::ShardFile(run.data.train).header().vocabulary;
   if (vocabulary == 0)
-    throw Error(Exit::usage, Problem{"--dry-run", "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
+    throw Error(Exit::usage,
+                Problem{"--dry-run", "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   const auto& t = run.train;
   const int64_t parameters = model->parameters().count(), rows = t.batch_tokens / t.block;
   const int64_t held = std::min(rows, t.micro_tokens > 0 ? t.micro_tokens / t.block : rows) * t.block;
   // Weights, gradients and two moments, then what the layers keep for their gradients.
-  const int64_t bytes = 16 * parameters + 4 * held * run.model.model.layers * (10 * run.model.model.width + 2 * run.model.model.ffn);
-  nlohmann::ordered_json j{{"parameters", parameters}, {"vocabulary", vocabulary}, {"tokens_per_update", rows * t.block},
-                           {"length", to_string(t.length)}, {"memory_estimate", bytes}};
+  const int64_t bytes =
+      16 * parameters + 4 * held * run.model.model.layers * (10 * run.model.model.width + 2 * run.model.model.ffn);
+  nlohmann::ordered_json j{{"parameters", parameters},
+                           {"vocabulary", vocabulary},
+                           {"tokens_per_update", rows * t.block},
+                           {"length", to_string(t.length)},
+                           {"memory_estimate", bytes}};
   if (t.length.unit == Length::Unit::updates) j["updates"] = t.length.count;
   if (a.format == "json") {
     std::cout << j.dump() << '\n';
     return;
   }
-  for (auto& [key, value] : j.items()) std::cout << key << '\t' << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+  for (auto& [key, value] : j.items())
+    std::cout << key << '\t' << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
 }
 
 }  // namespace
@@ -103,11 +109,21 @@ int main(int argc, char** argv) {
   app.add_option("-o,--out", a.out, "folder of the run")->type_name("FOLDER");
   app.add_flag("--resume", a.resume, "go on with the run in --out");
   app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
-  app.add_option("--list", a.list, "list stages, keys or backbones, and end")->type_name("WHAT")->check(CLI::IsMember({"stages", "keys", "backbones"}));
-  app.add_option("--format", a.format, "of --dry-run: table or json [table]")->type_name("WHAT")->check(CLI::IsMember({"table", "json"}));
-  app.add_option("--device", a.device, "auto, cpu or cuda [auto]")->type_name("WHERE")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--precision", a.precision, "fp32 or bf16; sets train.precision")->type_name("TYPE")->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--attention", a.attention, "auto, composed or fused [auto]")->type_name("PATH")->check(CLI::IsMember({"auto", "composed", "fused"}));
+  app.add_option("--list", a.list, "list stages, keys or backbones, and end")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"stages", "keys", "backbones"}));
+  app.add_option("--format", a.format, "of --dry-run: table or json [table]")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"table", "json"}));
+  app.add_option("--device", a.device, "auto, cpu or cuda [auto]")
+      ->type_name("WHERE")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--precision", a.precision, "fp32 or bf16; sets train.precision")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--attention", a.attention, "auto, composed or fused [auto]")
+      ->type_name("PATH")
+      ->check(CLI::IsMember({"auto", "composed", "fused"}));
   app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(CLI::NonNegativeNumber);
   return tool.run(argc, argv, [&] {
@@ -116,10 +132,13 @@ int main(int argc, char** argv) {
     if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", ""});
     if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
     if (a.device == "cuda")
-      throw Error(Exit::device, Problem{"--device cuda", "a build with its CUDA half", "none in this version", "use --device cpu"});
+      throw Error(Exit::device,
+                  Problem{"--device cuda", "a build with its CUDA half", "none in this version", "use --device cpu"});
     model::prepare_cpu(a.threads);
     Config config = configuration(a);
-    auto path = a.attention == "composed" ? attention::Path::composed : a.attention == "fused" ? attention::Path::fused : attention::Path::automatic;
+    auto path = a.attention == "composed" ? attention::Path::composed
+                : a.attention == "fused"  ? attention::Path::fused
+                                          : attention::Path::automatic;
     train::Trainer trainer(train::RunConfig::read(config), a.out, a.resume, path);
     tool.set_status(trainer.run());
   });

@@ -25,7 +25,9 @@ std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::T
   return all();
 }
 
-std::pair<at::Tensor, at::Tensor> Cache::all() const { return {keys_.narrow(2, 0, length_), values_.narrow(2, 0, length_)}; }
+std::pair<at::Tensor, at::Tensor> Cache::all() const {
+  return {keys_.narrow(2, 0, length_), values_.narrow(2, 0, length_)};
+}
 
 void Cache::reorder(const at::Tensor& rows) {
   if (length_ == 0) return;
@@ -64,8 +66,8 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   if (options.bias) key_bias_ = bias(".key.bias", keys, inits.query_key_value_bias, true);
   value_ = weight(".value.weight", values, shape.width, inits.query_key_value, 0);
   if (options.bias) value_bias_ = bias(".value.bias", values, inits.query_key_value_bias, true);
-  for (Stage* stage : std::initializer_list<Stage*>{pairing_.get(), score_.get(), normaliser_.get(), mixer_.get(),
-                                                    combiner_.get()})
+  for (Stage* stage :
+       std::initializer_list<Stage*>{pairing_.get(), score_.get(), normaliser_.get(), mixer_.get(), combiner_.get()})
     stage->add_parameters(parameters, shape_);
   output_ = weight(".output.weight", shape.width, values, inits.output, 1);
   if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
@@ -75,7 +77,8 @@ at::Tensor AttentionLayer::split_heads(const at::Tensor& x, int64_t size) const 
   return x.view({x.size(0), x.size(1), shape_.heads, size}).transpose(1, 2);
 }
 
-AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) {
+AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
+                                                  Cache* cache) {
   const int64_t keys = shape_.heads * shape_.key_size, values = shape_.heads * shape_.value_size;
   auto joined = [](std::initializer_list<const model::Parameter*> parts) {
     std::vector<at::Tensor> tensors;
@@ -98,7 +101,8 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     p.v = split_heads(kv.narrow(-1, keys, values), shape_.value_size);
   } else {
     // One product for all three: the weights are small beside the activations, so joining them costs little.
-    at::Tensor qkv = model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
+    at::Tensor qkv =
+        model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
     p.q = split_heads(qkv.narrow(-1, 0, keys), shape_.key_size);
     p.k = split_heads(qkv.narrow(-1, keys, keys), shape_.key_size);
     p.v = split_heads(qkv.narrow(-1, 2 * keys, values), shape_.value_size);

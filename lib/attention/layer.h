@@ -17,12 +17,13 @@
 
 namespace mh::attention {
 
-// Which implementation of the mathematics: composed tensor operations, or the fused kernel of the tensor library. `fused` is an
-// error where a layer cannot take it; `automatic` takes it where every stage, the shapes and the device allow.
+// Which implementation of the mathematics: composed tensor operations, or the fused kernel of the tensor library.
+// `fused` is an error where a layer cannot take it; `automatic` takes it where every stage, the shapes and the device
+// allow.
 enum class Path { automatic, composed, fused };
 
-// Keys and values of the positions already seen, (B, h, length, size) each, for incremental decoding. In cross-attention they are
-// made once from the encoder's output.
+// Keys and values of the positions already seen, (B, h, length, size) each, for incremental decoding. In
+// cross-attention they are made once from the encoder's output.
 class Cache {
  public:
   int64_t length() const { return length_; }
@@ -44,7 +45,8 @@ class AttentionLayer {
     model::Init query_key_value_bias;
     model::Init output;
   };
-  AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape, const Inits& inits);
+  AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
+                 const Inits& inits);
 
   const Shape& shape() const { return shape_; }
 

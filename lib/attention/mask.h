@@ -10,10 +10,10 @@ namespace mh::attention {
 
 struct Mask {
   bool causal = false;
-  int64_t offset = 0;       // causal: query t may see keys s <= t + offset (cached positions or memory in front)
-  int64_t window = 0;       // > 0: and s > t + offset - window
-  at::Tensor key_lengths;   // (B) int64, or undefined: only keys s < key_lengths[b] are real
-  at::Tensor additive;      // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
+  int64_t offset = 0;      // causal: query t may see keys s <= t + offset (cached positions or memory in front)
+  int64_t window = 0;      // > 0: and s > t + offset - window
+  at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real
+  at::Tensor additive;     // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
 
   bool empty() const { return !causal && window == 0 && !key_lengths.defined() && !additive.defined(); }
 };

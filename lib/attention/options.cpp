@@ -8,8 +8,8 @@ namespace {
 
 // Lists the options of the implementation that `name` chooses, made with their defaults where they are not there yet.
 template <class S>
-void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const std::string& key, const std::string& name,
-                    std::map<std::string, std::shared_ptr<StageOptions>>& stages) {
+void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const std::string& key,
+                    const std::string& name, std::map<std::string, std::shared_ptr<StageOptions>>& stages) {
   auto it = stages.find(name);
   if (it == stages.end()) it = stages.emplace(name, registry.make(name, "attention." + key)->options()).first;
   if (it->second != nullptr) f.section(name, *it->second);

@@ -4,9 +4,12 @@ namespace mh::attention {
 
 const char* name_of(Kind kind) {
   switch (kind) {
-    case Kind::encoder_self: return "encoder.self";
-    case Kind::decoder_self: return "decoder.self";
-    case Kind::decoder_cross: return "decoder.cross";
+    case Kind::encoder_self:
+      return "encoder.self";
+    case Kind::decoder_self:
+      return "decoder.self";
+    case Kind::decoder_cross:
+      return "decoder.cross";
   }
   return "";
 }

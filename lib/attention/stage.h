@@ -1,5 +1,5 @@
-// An attention layer is a row of stages: geometry, pairing, score, normaliser, mixer, combiner. A method of a paper is one
-// implementation of one stage; each has a do-nothing default.
+// An attention layer is a row of stages: geometry, pairing, score, normaliser, mixer, combiner. A method of a paper is
+// one implementation of one stage; each has a do-nothing default.
 //
 // Symbols: B batch, h heads, Tq and Tk lengths, d width, dk and dv sizes of a head.
 #pragma once
@@ -34,16 +34,16 @@ struct Places {
 // The layer a stage belongs to; fixed when the model is built.
 struct Shape {
   Kind kind = Kind::decoder_self;
-  int64_t layer = 0;    // from 0
-  int64_t width = 0;    // d
-  int64_t heads = 0;    // h
+  int64_t layer = 0;       // from 0
+  int64_t width = 0;       // d
+  int64_t heads = 0;       // h
   int64_t key_size = 0;    // dk
   int64_t value_size = 0;  // dv
   std::string name;        // "decoder.layers.3.self": the prefix of its parameters
 };
 
-// Shows an analysis what happens inside, head by head. With an observer the composed path is taken. What is given is part
-// of the graph: an observer may call retain_grad() on it.
+// Shows an analysis what happens inside, head by head. With an observer the composed path is taken. What is given is
+// part of the graph: an observer may call retain_grad() on it.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -89,8 +89,8 @@ class Score : public Stage {
   virtual void score(Context& context) = 0;
 };
 
-// Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly 0, a row
-// without any allowed entry becomes zeros.
+// Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly
+// 0, a row without any allowed entry becomes zeros.
 class Normaliser : public Stage {
  public:
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;

@@ -9,8 +9,8 @@ struct Step {
   bool training = false;   // dropout and stochastic stages act
   uint64_t seed = 1;       // of the run; random streams are made from it and a stage's own name
   uint32_t update = 0;     // number of the update, from 0; micro-batches of one update differ by `row_offset`
-  int64_t row_offset = 0;  // index of the batch's first row within the update's whole batch: rows draw by their place in the
-                           // update, so splitting it into micro-batches or processes changes nothing
+  int64_t row_offset = 0;  // index of the batch's first row within the update's whole batch: rows draw by their place
+                           // in the update, so splitting it into micro-batches or processes changes nothing
 };
 
 }  // namespace mh::attention

@@ -16,10 +16,8 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
     std::string help = field.help;
     if (!field.choices.empty()) help += " (" + join(field.choices, "|") + ")";
     if (field.text != "\"\"" && field.type != "true/false") help += " [" + unquoted(field.text) + "]";
-    if (field.type == "true/false")
-      given.option = app_.add_flag(name + "{true}", given.text, help);
-    else
-      given.option = app_.add_option(name, given.text, help)->type_name(placeholder(field.type));
+    if (field.type == "true/false") given.option = app_.add_flag(name + "{true}", given.text, help);
+    else given.option = app_.add_option(name, given.text, help)->type_name(placeholder(field.type));
     return false;
   }
   const Given& given = given_.at(field.key);

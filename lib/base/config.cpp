@@ -1,8 +1,9 @@
 #include "base/config.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <sstream>
-#include <toml++/toml.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -28,10 +29,8 @@ template <class Leaf>
 void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
   for (auto&& [key, node] : table) {
     std::string full = prefix + std::string(key.str());
-    if (const toml::table* inner = node.as_table())
-      walk(*inner, full + ".", leaf);
-    else
-      leaf(full, node);
+    if (const toml::table* inner = node.as_table()) walk(*inner, full + ".", leaf);
+    else leaf(full, node);
   }
 }
 
@@ -57,8 +56,8 @@ void Config::load_file(const std::string& path) { load_file(path, {}); }
 
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
   if (std::find(open_files.begin(), open_files.end(), path) != open_files.end())
-    throw Error(Exit::usage, Problem{path, "includes that end", "a file that includes itself: " +
-                                     join(open_files, " -> ") + " -> " + path, ""});
+    throw Error(Exit::usage, Problem{path, "includes that end",
+                                     "a file that includes itself: " + join(open_files, " -> ") + " -> " + path, ""});
   open_files.push_back(path);
   std::string text = read_text_file(path);
   toml::table table = parse(text, path);
@@ -105,7 +104,8 @@ bool Config::has_section(const std::string& section) const { return !keys_below(
 std::vector<std::string> Config::keys_below(const std::string& section) const {
   std::vector<std::string> keys;
   std::string prefix = section + ".";
-  for (auto it = values_.lower_bound(prefix); it != values_.end() && it->first.compare(0, prefix.size(), prefix) == 0; ++it)
+  for (auto it = values_.lower_bound(prefix); it != values_.end() && it->first.compare(0, prefix.size(), prefix) == 0;
+       ++it)
     keys.push_back(it->first.substr(prefix.size()));
   return keys;
 }

@@ -1,10 +1,11 @@
 #include "base/fields.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
-#include <toml++/toml.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -37,6 +38,7 @@ std::string written(const Length& v) { return quoted(to_string(v)); }
 template <class T>
 std::string written(const std::vector<T>& values) {
   std::vector<std::string> parts;
+  parts.reserve(values.size());
   for (const T& v : values) parts.push_back(written(v));
   return "[" + join(parts, ", ") + "]";
 }
@@ -87,7 +89,8 @@ void read(const toml::node& node, std::string& v, const std::vector<std::string>
 }
 void read(const toml::node& node, Length& v, const std::vector<std::string>&, Range, const std::string& where) {
   auto found = node.value_exact<std::string>();
-  if (!found) throw Complaint{"a length with a unit, such as \"16000u\" updates, \"10e\" epochs or \"2000000t\" tokens"};
+  if (!found)
+    throw Complaint{"a length with a unit, such as \"16000u\" updates, \"10e\" epochs or \"2000000t\" tokens"};
   v = parse_length(*found, where);
 }
 template <class T>

@@ -1,5 +1,5 @@
-// Options are plain structs beside the code they drive. A struct lists its fields once, in describe(); the command line,
-// the configuration file, `--set`, the resolved configuration and the help all come from that one list:
+// Options are plain structs beside the code they drive. A struct lists its fields once, in describe(); the command
+// line, the configuration file, `--set`, the resolved configuration and the help all come from that one list:
 //
 //   struct OptimizerOptions {
 //     double lr = 5e-4;
@@ -68,7 +68,7 @@ class Fields {
  protected:
   // What a field looks like to a visitor, whatever its type. `text` is the present value in TOML syntax.
   struct Field {
-    std::string key;   // full, with the sections
+    std::string key;  // full, with the sections
     std::string help;
     std::string type;  // "true/false", "integer", "number", "text", "length", "integers", "numbers", "texts"
     std::string text;

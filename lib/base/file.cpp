@@ -23,12 +23,16 @@ std::string system_words(int code) { return std::strerror(code); }
 std::string advice(int code) {
   switch (code) {
     case ENOSPC:
-    case EDQUOT: return "free some space, or write elsewhere";
+    case EDQUOT:
+      return "free some space, or write elsewhere";
     case EACCES:
     case EPERM:
-    case EROFS: return "choose a folder that may be written";
-    case ENOENT: return "make the folder first";
-    default: return "";
+    case EROFS:
+      return "choose a folder that may be written";
+    case ENOENT:
+      return "make the folder first";
+    default:
+      return "";
   }
 }
 
@@ -47,10 +51,8 @@ class DescriptorSink : public ByteSink {
   void write(const void* data, size_t size) override {
     const char* bytes = static_cast<const char*>(data);
     if (buffer_.size() + size > kBuffer) flush();
-    if (size >= kBuffer)
-      put(bytes, size);
-    else
-      buffer_.insert(buffer_.end(), bytes, bytes + size);
+    if (size >= kBuffer) put(bytes, size);
+    else buffer_.insert(buffer_.end(), bytes, bytes + size);
     written_ += size;
   }
   void close() override { flush(); }

@@ -25,8 +25,8 @@ class ByteSink {
 };
 
 // A file (written under a temporary name beside it and renamed by close(): atomic; permissions as the umask says), or
-// standard output for "-". Throws Error(failed) where the folder does not exist or is read-only, Error(usage) for a folder.
-// A device such as /dev/full or /dev/null, or a FIFO, is written in place.
+// standard output for "-". Throws Error(failed) where the folder does not exist or is read-only, Error(usage) for a
+// folder. A device such as /dev/full or /dev/null, or a FIFO, is written in place.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 // A sink over any file descriptor that is already open; close() does not close it.
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);
@@ -70,18 +70,18 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 // output redirected onto an input).
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs);
 
-// Lines of text: '\n' ends a line, the last one may lack it. Constant memory: a line longer than `max_line` bytes comes in
-// pieces (see `ends_line`), so a line of any length passes.
+// Lines of text: '\n' ends a line, the last one may lack it. Constant memory: a line longer than `max_line` bytes comes
+// in pieces (see `ends_line`), so a line of any length passes.
 class LineReader {
  public:
   explicit LineReader(ByteSource& source, size_t max_line = 1 << 20);
   struct Piece {
-    std::string_view text;   // without the '\n'; valid until the next call
+    std::string_view text;  // without the '\n'; valid until the next call
     bool starts_line;
     bool ends_line;
-    bool has_newline;        // ends_line, and not by the end of the input
-    uint64_t line;           // from 1
-    uint64_t offset;         // of the first byte, from the start of the input
+    bool has_newline;  // ends_line, and not by the end of the input
+    uint64_t line;     // from 1
+    uint64_t offset;   // of the first byte, from the start of the input
   };
   bool next(Piece& piece);
 

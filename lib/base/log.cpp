@@ -85,10 +85,11 @@ void Progress::update(int64_t done, const std::string& note) {
     const int width = 20;
     int filled = static_cast<int>(share * width);
     line += std::string(percent) + " [" + std::string(filled, '=') + (filled < width ? ">" : "") +
-            std::string(std::max(0, width - filled - 1), ' ') + "] " + with_commas(done) + "/" + with_commas(total_) + " " +
-            unit_;
+            std::string(std::max(0, width - filled - 1), ' ') + "] " + with_commas(done) + "/" + with_commas(total_) +
+            " " + unit_;
     if (done > start_ && done < total_)
-      rest += "  left " + human_seconds(seconds * static_cast<double>(total_ - done) / static_cast<double>(done - start_));
+      rest +=
+          "  left " + human_seconds(seconds * static_cast<double>(total_ - done) / static_cast<double>(done - start_));
   } else {
     line += with_commas(done) + " " + unit_ + "  " + human_seconds(seconds);
   }

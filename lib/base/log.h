@@ -22,12 +22,13 @@ void log_warning(const std::string& message);  // always shown
 void log_info(const std::string& message);     // not with --quiet
 void log_detail(const std::string& message);   // only with -v
 
-// Whether stderr is a terminal, and whether colours are wanted there (a terminal, NO_COLOR unset or empty, TERM not dumb).
+// Whether stderr is a terminal, and whether colours are wanted there (a terminal, NO_COLOR unset or empty, TERM not
+// dumb).
 bool stderr_is_terminal();
 bool stderr_has_colour();
 
-// One line that is rewritten in place: "train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left 3m10s".
-// Draws at most ten times a second, nothing at all with --quiet or when stderr is no terminal.
+// One line that is rewritten in place: "train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left
+// 3m10s". Draws at most ten times a second, nothing at all with --quiet or when stderr is no terminal.
 class Progress {
  public:
   // total <= 0: unknown, only counts are shown.

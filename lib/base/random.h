@@ -1,5 +1,6 @@
-// Counter-based random numbers: a value is a pure function of (seed, stream name, update, site, position), so dropout has
-// the same bits on every path, with any number of threads, and after a resume, and no generator state is ever saved.
+// Counter-based random numbers: a value is a pure function of (seed, stream name, update, site, position), so dropout
+// has the same bits on every path, with any number of threads, and after a resume, and no generator state is ever
+// saved.
 //
 // Source: Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 #pragma once
@@ -40,9 +41,9 @@ class RandomSequence {
   RandomSequence(const RandomStream& stream, uint32_t update = 0, uint32_t site = 0);
   uint32_t next_u32();
   uint64_t next_u64();
-  double uniform();                 // [0, 1), 53 bits
-  double normal();                  // mean 0, standard deviation 1 (Box–Muller)
-  uint64_t below(uint64_t bound);   // unbiased, 0 … bound-1; bound > 0
+  double uniform();                            // [0, 1), 53 bits
+  double normal();                             // mean 0, standard deviation 1 (Box–Muller)
+  uint64_t below(uint64_t bound);              // unbiased, 0 … bound-1; bound > 0
   void shuffle(std::vector<int64_t>& values);  // Fisher–Yates
 
  private:

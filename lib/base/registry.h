@@ -34,8 +34,8 @@ class Registry {
   const Entry& find(const std::string& name, const std::string& key) const {
     auto it = entries_.find(name);
     if (it == entries_.end())
-      throw Error(Exit::usage, Problem{key, str("one of: ", join(names(), ", ")), str("unknown ", what_, " '", name, "'"),
-                                       did_you_mean(name, names())});
+      throw Error(Exit::usage, Problem{key, str("one of: ", join(names(), ", ")),
+                                       str("unknown ", what_, " '", name, "'"), did_you_mean(name, names())});
     return it->second;
   }
   std::unique_ptr<Interface> make(const std::string& name, const std::string& key, Args... args) const {

@@ -18,7 +18,8 @@ size_t distance(std::string_view a, std::string_view b) {
   for (size_t i = 1; i <= a.size(); ++i)
     for (size_t j = 1; j <= b.size(); ++j) {
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   return d[a.size()][b.size()];
 }
@@ -92,12 +93,9 @@ std::string human_seconds(double seconds) {
   if (!(seconds >= 0) || seconds > 3.6e9) return "?";
   auto s = static_cast<int64_t>(std::llround(seconds));
   char text[48];
-  if (s < 60)
-    std::snprintf(text, sizeof text, "%ds", static_cast<int>(s));
-  else if (s < 3600)
-    std::snprintf(text, sizeof text, "%dm%02ds", static_cast<int>(s / 60), static_cast<int>(s % 60));
-  else
-    std::snprintf(text, sizeof text, "%lldh%02dm", static_cast<long long>(s / 3600), static_cast<int>(s / 60 % 60));
+  if (s < 60) std::snprintf(text, sizeof text, "%ds", static_cast<int>(s));
+  else if (s < 3600) std::snprintf(text, sizeof text, "%dm%02ds", static_cast<int>(s / 60), static_cast<int>(s % 60));
+  else std::snprintf(text, sizeof text, "%lldh%02dm", static_cast<long long>(s / 3600), static_cast<int>(s / 60 % 60));
   return text;
 }
 

@@ -29,7 +29,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   collect_options(app, names);
   for (const std::string& word : app.remaining(true)) {
     std::string hint = did_you_mean(word.substr(0, word.find('=')), names);
-    if (!hint.empty()) return "unknown option " + word + "; " + hint;
+    if (!hint.empty()) return str("unknown option ", word, "; ", hint);
   }
   return message;
 }

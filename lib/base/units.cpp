@@ -8,11 +8,11 @@ namespace mh {
 
 Length parse_length(const std::string& text, const std::string& where) {
   auto bad = [&] {
-    return Error(Exit::usage, Problem{where, "a length with a unit: 16000u updates, 10e epochs or 2000000t tokens",
-                                      "'" + text + "'", text.find_first_not_of("0123456789") == std::string::npos &&
-                                                                !text.empty()
-                                                            ? "add the unit, as in " + text + "u"
-                                                            : ""});
+    return Error(Exit::usage,
+                 Problem{where, "a length with a unit: 16000u updates, 10e epochs or 2000000t tokens", "'" + text + "'",
+                         text.find_first_not_of("0123456789") == std::string::npos && !text.empty()
+                             ? "add the unit, as in " + text + "u"
+                             : ""});
   };
   Length length;
   const char* begin = text.data();

@@ -23,9 +23,9 @@ struct Type {
   const char* name;
   size_t bytes;
 };
-constexpr Type kTypes[] = {{DType::f64, "F64", 8},   {DType::f32, "F32", 4}, {DType::f16, "F16", 2},
-                           {DType::bf16, "BF16", 2}, {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
-                           {DType::i16, "I16", 2},   {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
+constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {DType::f16, "F16", 2},
+                           {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
+                           {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
 constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own bound
 constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or take another one of the run";
@@ -63,9 +63,8 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   uint64_t offset = 0;
   for (const TensorView& t : tensors) {
     if (header.contains(t.info.name)) throw Error(Exit::failed, "two tensors are named " + t.info.name);
-    header[t.info.name] = {{"dtype", name_of(t.info.type)},
-                           {"shape", t.info.shape},
-                           {"data_offsets", {offset, offset + t.info.bytes()}}};
+    header[t.info.name] = {
+        {"dtype", name_of(t.info.type)}, {"shape", t.info.shape}, {"data_offsets", {offset, offset + t.info.bytes()}}};
     offset += t.info.bytes();
   }
   std::string text = header.dump();
@@ -103,7 +102,8 @@ void Checkpoint::parse() {
   if (length > kLargestHeader || length < 2 || bytes_[8] != '{')
     throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
                                      "mh-train makes checkpoints; mh-prep's shards come after the models"});
-  if (length > size_ - 8) throw bad(": byte 0", str("a header of ", length, " bytes"), str("a file of ", size_, ": it is cut off"));
+  if (length > size_ - 8)
+    throw bad(": byte 0", str("a header of ", length, " bytes"), str("a file of ", size_, ": it is cut off"));
   std::vector<std::string> keys;  // of the outermost object; the parser would keep only the last of two alike
   json header = json::parse(
       bytes_ + 8, bytes_ + 8 + length,
@@ -131,7 +131,8 @@ void Checkpoint::parse() {
       TensorInfo info;
       info.name = key;
       auto type_name = value.at("dtype").get<std::string>();
-      auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
+      auto type =
+          std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
       if (type == std::end(kTypes)) throw bad(": " + key, "a known type of numbers", type_name);
       info.type = type->type;
       info.shape = value.at("shape").get<std::vector<int64_t>>();
@@ -149,9 +150,8 @@ void Checkpoint::parse() {
       throw bad(": " + key, "a shape that memory can hold", value.at("shape").dump());
     }
   }
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   uint64_t at = 0;
   for (const Span& s : spans) {
     if (s.begin != at) throw bad(": " + s.name, str("data at offset ", at), str("at ", s.begin));

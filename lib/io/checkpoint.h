@@ -1,5 +1,5 @@
-// Checkpoints (.safetensors): named tensors with a header of text entries, byte by byte in mhc(5). The format is the one that
-// Python's `safetensors` reads; what is ours stands in its metadata. Knows no tensor library: data are bytes.
+// Checkpoints (.safetensors): named tensors with a header of text entries, byte by byte in mhc(5). The format is the
+// one that Python's `safetensors` reads; what is ours stands in its metadata. Knows no tensor library: data are bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace mh::io {
 
 enum class DType { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
-const char* name_of(DType type);    // "F32", as the format writes it
+const char* name_of(DType type);  // "F32", as the format writes it
 size_t bytes_of(DType type);
 
 struct TensorInfo {
@@ -32,12 +32,13 @@ struct TensorView {
 using Metadata = std::map<std::string, std::string>;  // text entries; ours start with "multihead."
 
 // Metadata keys.
-inline constexpr const char* kFormatKey = "multihead.format";          // "1"
-inline constexpr const char* kConfigKey = "multihead.config";          // resolved configuration, TOML
-inline constexpr const char* kTokenizerKey = "multihead.tokenizer";    // serialised, base64
-inline constexpr const char* kFingerprintKey = "multihead.vocabulary"; // fingerprint of the tokenizer
-inline constexpr const char* kTrainingKey = "multihead.training";      // JSON: where a training stands; training states only
-inline constexpr const char* kSumsKey = "multihead.xxh64";             // JSON: tensor name to checksum, added by the writer
+inline constexpr const char* kFormatKey = "multihead.format";           // "1"
+inline constexpr const char* kConfigKey = "multihead.config";           // resolved configuration, TOML
+inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // serialised, base64
+inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // fingerprint of the tokenizer
+inline constexpr const char* kTrainingKey =
+    "multihead.training";                                   // JSON: where a training stands; training states only
+inline constexpr const char* kSumsKey = "multihead.xxh64";  // JSON: tensor name to checksum, added by the writer
 
 // Writes everything in one pass, tensors in the order given; does not close the sink.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);

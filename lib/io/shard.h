@@ -1,8 +1,8 @@
-// Shards (.mhs): files of token records, byte by byte in mhs(5). A shard is a valid zstd file that is written to a pipe in one
-// pass; any part of it is read without what stands before it.
+// Shards (.mhs): files of token records, byte by byte in mhs(5). A shard is a valid zstd file that is written to a pipe
+// in one pass; any part of it is read without what stands before it.
 //
-// A record has one run of tokens for each field of its kind: a language-model record is one line of text (field `tokens`,
-// its end-of-line token included). Runs stand in the content one after another, record by record.
+// A record has one run of tokens for each field of its kind: a language-model record is one line of text (field
+// `tokens`, its end-of-line token included). Runs stand in the content one after another, record by record.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,12 @@ struct Trailer;  // shard_format.h
 struct ShardHeader {
   std::string kind = "language-model";
   std::vector<std::string> fields{"tokens"};
-  int token_bytes = 2;           // 2 or 4, little-endian
-  int64_t vocabulary = 0;        // tokens are below it
-  std::string fingerprint;       // of the vocabulary (tokenizer.h)
-  std::string tokenizer;         // serialised, so that a shard can be turned back into text
-  std::string provenance = "{}"; // JSON: tool, version, inputs, options. No clock time: the same input gives the same bytes
+  int token_bytes = 2;      // 2 or 4, little-endian
+  int64_t vocabulary = 0;   // tokens are below it
+  std::string fingerprint;  // of the vocabulary (tokenizer.h)
+  std::string tokenizer;    // serialised, so that a shard can be turned back into text
+  std::string provenance =
+      "{}";  // JSON: tool, version, inputs, options. No clock time: the same input gives the same bytes
 };
 
 // What is known after the last one.
@@ -60,8 +61,8 @@ class ShardWriter {
   std::unique_ptr<State> state_;
 };
 
-// A shard in a file, mapped: random access. Throws Error(input), naming the file and the place, for anything that is not
-// exactly a shard. Safe to read from several threads.
+// A shard in a file, mapped: random access. Throws Error(input), naming the file and the place, for anything that is
+// not exactly a shard. Safe to read from several threads.
 class ShardFile {
  public:
   explicit ShardFile(const std::string& path);
@@ -80,9 +81,9 @@ class ShardFile {
 
  private:
   struct Frame {
-    uint64_t offset;       // in the file
+    uint64_t offset;  // in the file
     uint32_t compressed;
-    uint64_t first_byte;   // of the content
+    uint64_t first_byte;  // of the content
     uint32_t bytes;
   };
   struct Cached {
@@ -130,8 +131,8 @@ struct TokenText {
 };
 TokenText read_tokens(const std::string& path);
 
-// Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name), with
-// both fingerprints and the way out. Error(input).
+// Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name),
+// with both fingerprints and the way out. Error(input).
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind);
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
                         const std::string& owner);

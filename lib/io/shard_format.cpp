@@ -40,7 +40,8 @@ std::pair<json, std::string_view> unseal(std::string_view payload, std::string_v
 }  // namespace
 
 void damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kAgain)});
+  throw Error(Exit::input,
+              Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kAgain)});
 }
 
 void cut_off(const std::string& name, uint64_t offset, const std::string& expected) {
@@ -79,9 +80,8 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
 }
 
 std::string encode_trailer(const Trailer& t) {
-  json j = {{"tokens", t.counts.tokens},         {"records", t.counts.records},
-            {"text_bytes", t.counts.text_bytes}, {"content_xxh64", t.content_hash},
-            {"lengths_xxh64", t.lengths_hash},   {"runs", t.runs},
+  json j = {{"tokens", t.counts.tokens},       {"records", t.counts.records},     {"text_bytes", t.counts.text_bytes},
+            {"content_xxh64", t.content_hash}, {"lengths_xxh64", t.lengths_hash}, {"runs", t.runs},
             {"lengths_bytes", t.lengths_bytes}};
   return seal(kTrailerTag, j.dump(), "");
 }

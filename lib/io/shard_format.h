@@ -9,21 +9,21 @@
 
 namespace mh::io {
 
-constexpr uint32_t kHeaderMagic = 0x184D2A50;   // skippable frames of zstd
+constexpr uint32_t kHeaderMagic = 0x184D2A50;  // skippable frames of zstd
 constexpr uint32_t kTrailerMagic = 0x184D2A51;
 constexpr uint32_t kSeekMagic = 0x184D2A5E;
 constexpr uint32_t kSeekFooter = 0x8F92EAB1;
 constexpr uint32_t kZstdMagic = 0xFD2FB528;
 
-constexpr std::string_view kHeaderTag = "MHSHARD1";   // tag and version of each payload
+constexpr std::string_view kHeaderTag = "MHSHARD1";  // tag and version of each payload
 constexpr std::string_view kLengthsTag = "MHLENGT1";
 constexpr std::string_view kTrailerTag = "MHTRAIL1";
 
-constexpr size_t kFrameTokens = 1 << 15;              // small enough that one random block costs microseconds
-constexpr uint32_t kMaxHeader = 256U << 20;           // a header that claims more is not a shard
-constexpr uint32_t kMaxTrailer = 1U << 20;            // the JSON of the last trailer
-constexpr size_t kLengthsChunk = 64U << 20;           // compressed run lengths of one trailer frame
-constexpr uint32_t kMaxFrameBytes = 16U << 20;        // a data frame that claims more is not ours
+constexpr size_t kFrameTokens = 1 << 15;        // small enough that one random block costs microseconds
+constexpr uint32_t kMaxHeader = 256U << 20;     // a header that claims more is not a shard
+constexpr uint32_t kMaxTrailer = 1U << 20;      // the JSON of the last trailer
+constexpr size_t kLengthsChunk = 64U << 20;     // compressed run lengths of one trailer frame
+constexpr uint32_t kMaxFrameBytes = 16U << 20;  // a data frame that claims more is not ours
 
 inline uint32_t load32(const uint8_t* p) {
   return p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;
@@ -42,7 +42,7 @@ struct Trailer {
   uint64_t content_hash = 0;  // xxh64 of the uncompressed content
   uint64_t lengths_hash = 0;  // xxh64 of the run lengths as varints
   uint64_t runs = 0;
-  uint64_t lengths_bytes = 0; // of the run lengths as varints
+  uint64_t lengths_bytes = 0;  // of the run lengths as varints
 };
 
 // Payloads without the skippable frame's 8-byte head; both end with the xxh64 of what stands before it.
@@ -55,7 +55,8 @@ Trailer decode_trailer(std::string_view payload, const std::string& name);
 // Unpacks run lengths (LEB128 varints) and checks count, sum and hash against the trailer.
 std::vector<uint32_t> decode_lengths(const std::string& packed, const Trailer& trailer, const std::string& name);
 
-[[noreturn]] void damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found);
+[[noreturn]] void damaged(const std::string& name, uint64_t offset, const std::string& expected,
+                          const std::string& found);
 [[noreturn]] void cut_off(const std::string& name, uint64_t offset, const std::string& expected);
 
 }  // namespace mh::io

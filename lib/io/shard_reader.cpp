@@ -179,12 +179,12 @@ struct ShardStream::State {
   std::unique_ptr<ByteSource> source;
   ShardHeader header;
   Trailer trailer;
-  uint64_t offset = 0;             // bytes consumed of the file
-  std::vector<uint8_t> tokens;     // the decompressed frame
-  size_t taken = 0;                // bytes of it already given out
-  uint64_t content = 0;            // bytes of content so far
+  uint64_t offset = 0;          // bytes consumed of the file
+  std::vector<uint8_t> tokens;  // the decompressed frame
+  size_t taken = 0;             // bytes of it already given out
+  uint64_t content = 0;         // bytes of content so far
   std::string packed_lengths;
-  std::string table;               // the seek table as it should be
+  std::string table;  // the seek table as it should be
   uint32_t frames = 0;
   XXH64_state_t* hash = XXH64_createState();
   bool ended = false;
@@ -216,8 +216,8 @@ struct ShardStream::State {
   bool next();
 };
 
-// One zstd frame of tokens. Its header and its blocks' sizes are read from the stream, so that not a byte of the next frame
-// is taken.
+// One zstd frame of tokens. Its header and its blocks' sizes are read from the stream, so that not a byte of the next
+// frame is taken.
 void ShardStream::State::read_frame(const uint8_t* magic) {
   const std::string& name = source->name();
   const uint64_t start = offset - 4;
@@ -274,7 +274,8 @@ void ShardStream::State::read_seek_table(uint32_t size) {
       trailer.runs != trailer.counts.records * header.fields.size())
     damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer says"),
             str(content / static_cast<uint64_t>(header.token_bytes)));
-  if (XXH64_digest(hash) != trailer.content_hash) damaged(name, offset, "content whose checksum matches", "another one");
+  if (XXH64_digest(hash) != trailer.content_hash)
+    damaged(name, offset, "content whose checksum matches", "another one");
   ended = true;
 }
 
@@ -371,9 +372,9 @@ void require_kind(const ShardHeader& header, const std::string& name, const std:
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
                         const std::string& owner) {
   if (header.fingerprint != fingerprint)
-    throw Error(Exit::input, Problem{name, "the vocabulary " + fingerprint + " of " + owner,
-                                     "the vocabulary " + header.fingerprint,
-                                     "make the shard again from its text with the vocabulary that made the other one"});
+    throw Error(Exit::input,
+                Problem{name, "the vocabulary " + fingerprint + " of " + owner, "the vocabulary " + header.fingerprint,
+                        "make the shard again from its text with the vocabulary that made the other one"});
 }
 
 }  // namespace mh::io

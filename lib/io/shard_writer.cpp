@@ -65,8 +65,8 @@ struct ShardWriter::State {
   }
   void write_frame() {
     compressed.resize(ZSTD_compressBound(pending.size()));
-    size_t size = zstd_check(
-        ZSTD_compress2(data, compressed.data(), compressed.size(), pending.data(), pending.size()));
+    size_t size =
+        zstd_check(ZSTD_compress2(data, compressed.data(), compressed.size(), pending.data(), pending.size()));
     sink.write(compressed.data(), size);
     enter(size, pending.size());
     XXH64_update(content_hash, pending.data(), pending.size());
@@ -91,8 +91,8 @@ struct ShardWriter::State {
 ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std::make_unique<State>(sink, header)) {
   if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary < 1 || header.vocabulary > INT32_MAX ||
       (header.token_bytes == 2 && header.vocabulary > 65536) || header.fields.empty())
-    throw Error(Exit::usage, str("a shard of ", header.vocabulary, " entries cannot have tokens of ", header.token_bytes,
-                                 " bytes and ", header.fields.size(), " fields"));
+    throw Error(Exit::usage, str("a shard of ", header.vocabulary, " entries cannot have tokens of ",
+                                 header.token_bytes, " bytes and ", header.fields.size(), " fields"));
   std::string payload = encode_header(header);
   if (payload.size() > kMaxHeader)
     throw Error(Exit::usage, Problem{"shard header", str("at most ", kMaxHeader, " bytes"), str(payload.size()), ""});
@@ -145,7 +145,8 @@ void ShardWriter::end_run() {
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0) throw Error(Exit::failed, "the last record is not complete");
+  if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0)
+    throw Error(Exit::failed, "the last record is not complete");
   if (!s.pending.empty()) s.write_frame();
   s.pack_lengths(ZSTD_e_end);
   for (const std::string& chunk : s.packed) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);

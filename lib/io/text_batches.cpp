@@ -49,8 +49,8 @@ void TextBatches::add(TextBatch& batch, std::string_view text, const LineReader:
   }
   size_t begin = batch.text.size();
   batch.text += text;
-  batch.segments.push_back({begin, batch.text.size(), ends_line, newline, piece.line,
-                            carry_.empty() ? piece.offset : carry_offset_});
+  batch.segments.push_back(
+      {begin, batch.text.size(), ends_line, newline, piece.line, carry_.empty() ? piece.offset : carry_offset_});
 }
 
 bool TextBatches::next(TextBatch& batch) {

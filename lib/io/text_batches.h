@@ -16,11 +16,11 @@ enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 // Some lines of text, or parts of a very long one, without their line ends.
 struct TextBatch {
   struct Segment {
-    size_t begin, end;   // in `text`
-    bool ends_line;      // the next segment starts a new line
-    bool has_newline;    // false for a last line that lacks its '\n'
-    uint64_t line;       // in the file, from 1
-    uint64_t offset;     // of the first byte, in the file
+    size_t begin, end;  // in `text`
+    bool ends_line;     // the next segment starts a new line
+    bool has_newline;   // false for a last line that lacks its '\n'
+    uint64_t line;      // in the file, from 1
+    uint64_t offset;    // of the first byte, in the file
   };
   std::string text;
   std::vector<Segment> segments;
@@ -28,8 +28,8 @@ struct TextBatch {
   uint64_t source_bytes = 0;  // of the input, line ends included
 };
 
-// Reads the files in order ("-": standard input), about 1 MiB a batch, in constant memory. A line longer than that comes
-// in segments that `cut` divides (Tokenizer::cut); where it cannot, Error(input).
+// Reads the files in order ("-": standard input), about 1 MiB a batch, in constant memory. A line longer than that
+// comes in segments that `cut` divides (Tokenizer::cut); where it cannot, Error(input).
 class TextBatches {
  public:
   using Cut = std::function<size_t(std::string_view)>;

@@ -26,10 +26,10 @@ class Encoder {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string type() const = 0;         // word, byte, char, sentencepiece
-  virtual int64_t size() const = 0;             // tokens are in [0, size)
-  virtual int32_t end_of_line() const = 0;      // closes each line; also what the first token is predicted from
-  virtual int32_t unknown() const = 0;          // -1: everything is known
+  virtual std::string type() const = 0;                // word, byte, char, sentencepiece
+  virtual int64_t size() const = 0;                    // tokens are in [0, size)
+  virtual int32_t end_of_line() const = 0;             // closes each line; also what the first token is predicted from
+  virtual int32_t unknown() const = 0;                 // -1: everything is known
   virtual std::string piece(int32_t token) const = 0;  // as shown to people
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Text of the tokens of one line; end-of-line tokens become line ends.

@@ -52,9 +52,8 @@ std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, con
       }
     if (count >= static_cast<uint64_t>(options.min_count)) pieces.push_back({std::string(key), count});
   });
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return a.count != b.count ? a.count > b.count : a.text < b.text;
-  });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
   special.insert(special.end(), pieces.begin(), pieces.end());
   if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
     special.resize(static_cast<size_t>(options.size));
@@ -139,14 +138,15 @@ class TrainingText : public sentencepiece::SentenceIterator {
 
 std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   if (options.size == 0)
-    throw Error(Exit::usage, Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
+    throw Error(Exit::usage,
+                Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
   int64_t threads = options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
   TrainingText lines(text);
   std::string model;
-  std::string arguments =
-      str("--model_type=", options.type, " --vocab_size=", options.size, " --character_coverage=",
-          shortest(options.character_coverage), " --byte_fallback=", options.byte_fallback ? "true" : "false",
-          " --num_threads=", threads, " --max_sentence_length=16777216");
+  std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
+                              " --character_coverage=", shortest(options.character_coverage),
+                              " --byte_fallback=", options.byte_fallback ? "true" : "false", " --num_threads=", threads,
+                              " --max_sentence_length=16777216");
   // Its talk is for -v only; the level in the arguments would come too late for the first lines.
   sentencepiece::logging::SetMinLogLevel(log_level() == LogLevel::verbose ? 0 : 2);
   if (!lines.done()) {

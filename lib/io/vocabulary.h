@@ -19,9 +19,11 @@ struct VocabularyOptions {
   int64_t threads = 0;
   void describe(Fields& f) {
     f.field("type", type, "what a token is", {"word", "char", "byte", "bpe", "unigram"});
-    f.field("size", size, "entries at most, the special ones included; 0: no bound (bpe and unigram need one)", at_least(0));
+    f.field("size", size, "entries at most, the special ones included; 0: no bound (bpe and unigram need one)",
+            at_least(0));
     f.field("min_count", min_count, "word, char: leave out what occurs less often", at_least(1));
-    f.field("character_coverage", character_coverage, "bpe, unigram: share of characters that get a piece", between(0, 1));
+    f.field("character_coverage", character_coverage, "bpe, unigram: share of characters that get a piece",
+            between(0, 1));
     f.field("byte_fallback", byte_fallback, "bpe, unigram: spell unknown characters in bytes");
     f.field("threads", threads, "bpe, unigram: threads of the trainer; 0: all cores", at_least(0));
   }

@@ -116,8 +116,7 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
     if (!seen.insert(piece.text).second) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
     file.pieces.push_back(std::move(piece));
   }
-  if (!rest.empty() || file.pieces.size() != count)
-    bad(name, line, count_text + " entries", str(file.pieces.size()));
+  if (!rest.empty() || file.pieces.size() != count) bad(name, line, count_text + " entries", str(file.pieces.size()));
   return file;
 }
 

@@ -6,10 +6,11 @@ namespace mh::model {
 
 namespace {
 
-// Initial values of facts of the two schemes: fairseq's (Xavier, gain 1/√2 for queries, keys and values, their biases as a
-// plain linear layer's) and BERT's (truncated normal, biases 0).
+// Initial values of facts of the two schemes: fairseq's (Xavier, gain 1/√2 for queries, keys and values, their biases
+// as a plain linear layer's) and BERT's (truncated normal, biases 0).
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
-  if (options.init == Scheme::bert) return {Init::truncated_normal(0.02), Init::constant(0), Init::truncated_normal(0.02)};
+  if (options.init == Scheme::bert)
+    return {Init::truncated_normal(0.02), Init::constant(0), Init::truncated_normal(0.02)};
   return {Init::xavier_uniform(1 / std::sqrt(2.0)), Init::uniform(1 / std::sqrt(static_cast<double>(options.width))),
           Init::xavier_uniform()};
 }

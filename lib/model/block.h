@@ -33,7 +33,8 @@ class FeedForward {
 class Block {
  public:
   // `name` is "decoder.layers.3".
-  Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer, const std::string& name);
+  Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
+        const std::string& name);
   // x (B, T, d) -> (B, T, d).
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
                      attention::Cache* cache, attention::Observer* observer);

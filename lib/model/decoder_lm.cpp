@@ -59,8 +59,9 @@ class DecoderLm : public LanguageModel {
     if (options_.positions == Positions::sinusoidal) x = x + positions_from(past, length, x.device());
     if (positions_ != nullptr) {
       if (past + length > options_.max_positions)
-        throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", options_.max_positions, " tokens"),
-                                         str(past + length), "use shorter blocks or contexts"});
+        throw Error(Exit::usage,
+                    Problem{"model.max_positions", str("inputs of at most ", options_.max_positions, " tokens"),
+                            str(past + length), "use shorter blocks or contexts"});
       x = x + positions_->value().narrow(0, past, length);
     }
     x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
@@ -78,7 +79,8 @@ class DecoderLm : public LanguageModel {
   }
 
   SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing) override {
-    return sliced_cross_entropy(hidden.flatten(0, 1), output_->value(), {}, targets.flatten(), scored_rows(), smoothing);
+    return sliced_cross_entropy(hidden.flatten(0, 1), output_->value(), {}, targets.flatten(), scored_rows(),
+                                smoothing);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
@@ -109,7 +111,8 @@ class DecoderLm : public LanguageModel {
 
   at::Tensor positions_from(int64_t first, int64_t length, at::Device device) {
     if (!table_.defined() || table_.size(0) < first + length)
-      table_ = sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * (first + length), 256), options_.width, device);
+      table_ =
+          sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * (first + length), 256), options_.width, device);
     return table_.narrow(0, first, length);
   }
 

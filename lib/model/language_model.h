@@ -14,7 +14,7 @@
 namespace mh::attention {
 class Observer;
 enum class Path;
-}
+}  // namespace mh::attention
 
 namespace mh::model {
 
@@ -28,14 +28,13 @@ class DecodingState {
   virtual void reorder(const at::Tensor& rows) = 0;
 };
 
-
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
 
   virtual ParameterList& parameters() = 0;
-  virtual int64_t vocabulary() const = 0;        // entries of the vocabulary (targets are below it)
-  virtual int64_t max_length() const = 0;        // longest input, or 0 where there is no bound (sinusoidal positions)
+  virtual int64_t vocabulary() const = 0;  // entries of the vocabulary (targets are below it)
+  virtual int64_t max_length() const = 0;  // longest input, or 0 where there is no bound (sinusoidal positions)
 
   // tokens (B, T) int64 -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it
   // has seen, and it is brought up to date. `observer` may be null; with it the composed path is taken.

@@ -15,14 +15,17 @@ void ModelOptions::describe(Fields& f) {
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "what tells positions apart");
   f.field("max_positions", max_positions, "learned: how many positions there are", at_least(1));
-  f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}}, "of the feed-forward parts");
+  f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}},
+           "of the feed-forward parts");
   f.field("tied", tied, "the output layer's weight is the embedding's");
   f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
-  f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries", at_least(0));
+  f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries",
+          at_least(0));
   f.field("score_padded_rows", score_padded_rows, "rows beyond the vocabulary take part in the softmax");
   f.field("dropout_embedding", dropout_embedding, "dropout after embedding and position are added", between(0, 0.999));
   f.field("dropout_attention", dropout_attention, "dropout of an attention layer's output", between(0, 0.999));
-  f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts", between(0, 0.999));
+  f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts",
+          between(0, 0.999));
   f.field("dropout_ffn", dropout_ffn, "dropout of a feed-forward part's output", between(0, 0.999));
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init, {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}}, "first values of the parameters");
@@ -54,8 +57,9 @@ Registry<Backbone>& backbones() {
 
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device) {
   if (config.model.vocabulary_rows > 0 && config.model.vocabulary_rows < vocabulary)
-    throw Error(Exit::usage, Problem{"model.vocabulary_rows", str("at least the vocabulary's ", vocabulary, " entries, or 0"),
-                                     str(config.model.vocabulary_rows), ""});
+    throw Error(Exit::usage,
+                Problem{"model.vocabulary_rows", str("at least the vocabulary's ", vocabulary, " entries, or 0"),
+                        str(config.model.vocabulary_rows), ""});
   return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary, device);
 }
 

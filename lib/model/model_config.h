@@ -54,7 +54,8 @@ class Backbone {
  public:
   virtual ~Backbone() = default;
   // `vocabulary` entries; device "meta" for counting.
-  virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, int64_t vocabulary, at::Device device) const = 0;
+  virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, int64_t vocabulary,
+                                              at::Device device) const = 0;
 };
 Registry<Backbone>& backbones();
 

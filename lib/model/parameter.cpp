@@ -32,10 +32,8 @@ void Parameter::refresh_copy() {
 void Parameter::collect_gradient() {
   if (!copy_.defined() || !copy_.grad().defined()) return;
   c10::NoGradGuard no_gradient;
-  if (master_.grad().defined())
-    master_.mutable_grad().add_(copy_.grad());
-  else
-    master_.mutable_grad() = copy_.grad().to(at::kFloat);
+  if (master_.grad().defined()) master_.mutable_grad().add_(copy_.grad());
+  else master_.mutable_grad() = copy_.grad().to(at::kFloat);
   copy_.mutable_grad() = at::Tensor();
 }
 
@@ -57,7 +55,9 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
     for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>((2 * random.uniform() - 1) * half_width);
   };
   switch (init.kind) {
-    case Init::Kind::constant: std::fill(out, out + count, static_cast<float>(init.a)); return;
+    case Init::Kind::constant:
+      std::fill(out, out + count, static_cast<float>(init.a));
+      return;
     case Init::Kind::normal:
       for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(init.a * random.normal());
       return;
@@ -68,7 +68,9 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
         out[i] = static_cast<float>(init.a * x);
       }
       return;
-    case Init::Kind::uniform: uniform(init.a); return;
+    case Init::Kind::uniform:
+      uniform(init.a);
+      return;
     case Init::Kind::xavier_uniform: {
       double fan = static_cast<double>(shape[shape.size() - 1] + shape[shape.size() - 2]);
       uniform(init.a * std::sqrt(6 / fan));

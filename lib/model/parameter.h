@@ -51,8 +51,8 @@ class Parameter {
 
   // Turns the bf16 copy on (precision bf16) or off; see ParameterList.
   void use_copy(bool on);
-  void refresh_copy();             // copy <- master, after the optimiser changed it
-  void collect_gradient();         // master.grad += copy.grad (in fp32), copy.grad cleared
+  void refresh_copy();      // copy <- master, after the optimiser changed it
+  void collect_gradient();  // master.grad += copy.grad (in fp32), copy.grad cleared
 
  private:
   std::string name_;

@@ -10,7 +10,8 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
   auto* out = table.mutable_data_ptr<float>();
   for (int64_t p = 0; p < length; ++p)
     for (int64_t k = 0; k < half; ++k) {
-      double frequency = std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(std::max<int64_t>(1, half - 1)));
+      double frequency =
+          std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(std::max<int64_t>(1, half - 1)));
       double angle = static_cast<double>(first + p) * frequency;
       out[p * width + k] = static_cast<float>(std::sin(angle));
       out[p * width + half + k] = static_cast<float>(std::cos(angle));

@@ -35,8 +35,8 @@ int32_t choose(const at::Tensor& logits, const GenerationOptions& o, RandomSeque
 
 }  // namespace
 
-void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& o, int64_t sample,
-              const std::function<bool(int32_t)>& each) {
+void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& o,
+              int64_t sample, const std::function<bool(int32_t)>& each) {
   c10::NoGradGuard no_gradient;
   RandomSequence random(RandomStream(static_cast<uint64_t>(o.seed), "generate"), static_cast<uint32_t>(sample));
   auto state = model.new_state(1);

@@ -25,9 +25,9 @@ struct GenerationOptions {
   }
 };
 
-// Continues `prompt` (not empty). `each` is called with every new token; returning false ends the text. `sample` numbers
-// the texts of one call: each draws from a stream of its own.
-void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options, int64_t sample,
-              const std::function<bool(int32_t)>& each);
+// Continues `prompt` (not empty). `each` is called with every new token; returning false ends the text. `sample`
+// numbers the texts of one call: each draws from a stream of its own.
+void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options,
+              int64_t sample, const std::function<bool(int32_t)>& each);
 
 }  // namespace mh::task

@@ -28,7 +28,8 @@ Score score_text(model::LanguageModel& model, const std::vector<int32_t>& tokens
                  const ScoringOptions& options, const EachToken& each) {
   c10::NoGradGuard no_gradient;
   auto chunks = make_chunks(static_cast<int64_t>(tokens.size()), options.block, options.context);
-  const auto batch = static_cast<size_t>(options.batch > 0 ? options.batch : std::max<int64_t>(1, 4096 / options.block));
+  const auto batch =
+      static_cast<size_t>(options.batch > 0 ? options.batch : std::max<int64_t>(1, 4096 / options.block));
   Progress progress("score", static_cast<int64_t>(chunks.size()), "passes");
   Score score;
   for (size_t begin = 0; begin < chunks.size(); begin += batch) {

@@ -9,7 +9,11 @@
 namespace mh::train {
 
 Batches::Batches(const io::ShardFile& shard, int32_t end_of_line, const TrainOptions& o)
-    : shard_(shard), end_of_line_(end_of_line), seed_(static_cast<uint64_t>(o.seed)), block_(o.block), batch_tokens_(o.batch_tokens) {
+    : shard_(shard),
+      end_of_line_(end_of_line),
+      seed_(static_cast<uint64_t>(o.seed)),
+      block_(o.block),
+      batch_tokens_(o.batch_tokens) {
   const auto tokens = static_cast<int64_t>(shard.counts().tokens);
   if (tokens == 0) throw Error(Exit::input, Problem{shard.name(), "tokens to train on", "none", ""});
   if (o.batch_tokens < o.block)
@@ -26,9 +30,12 @@ Batches::Batches(const io::ShardFile& shard, int32_t end_of_line, const TrainOpt
 
 int64_t Batches::updates(const Length& length) const {
   switch (length.unit) {
-    case Length::Unit::updates: return length.count;
-    case Length::Unit::epochs: return length.count * updates_per_epoch_;
-    case Length::Unit::tokens: return (length.count + rows_ * block_ - 1) / (rows_ * block_);
+    case Length::Unit::updates:
+      return length.count;
+    case Length::Unit::epochs:
+      return length.count * updates_per_epoch_;
+    case Length::Unit::tokens:
+      return (length.count + rows_ * block_ - 1) / (rows_ * block_);
   }
   return 0;
 }
@@ -50,7 +57,8 @@ Batch Batches::load(const std::vector<int64_t>& rows) const { return load_blocks
 
 Batch load_blocks(const io::ShardFile& shard, int32_t end_of_line, int64_t block, const std::vector<int64_t>& rows) {
   const auto count = static_cast<int64_t>(rows.size()), total = static_cast<int64_t>(shard.counts().tokens);
-  Batch batch{at::full({count, block}, static_cast<int64_t>(end_of_line), at::kLong), at::full({count, block}, -1, at::kLong)};
+  Batch batch{at::full({count, block}, static_cast<int64_t>(end_of_line), at::kLong),
+              at::full({count, block}, -1, at::kLong)};
   auto* in = batch.inputs.mutable_data_ptr<int64_t>();
   auto* out = batch.targets.mutable_data_ptr<int64_t>();
   std::vector<int32_t> tokens(static_cast<size_t>(block) + 1);
@@ -59,7 +67,8 @@ Batch load_blocks(const io::ShardFile& shard, int32_t end_of_line, int64_t block
     // The token before the block comes along: the block's first input.
     const int64_t before = first > 0 ? 1 : 0;
     tokens[0] = end_of_line;
-    shard.read(static_cast<uint64_t>(first - before), std::span(tokens).subspan(static_cast<size_t>(1 - before), static_cast<size_t>(length + before)));
+    shard.read(static_cast<uint64_t>(first - before),
+               std::span(tokens).subspan(static_cast<size_t>(1 - before), static_cast<size_t>(length + before)));
     std::copy_n(tokens.begin(), length, in);
     std::copy_n(tokens.begin() + 1, length, out);
   }

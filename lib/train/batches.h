@@ -1,5 +1,5 @@
-// Language-model batches as fairseq's `none` mode: the whole text in one row, cut into blocks of n tokens, blocks shuffled
-// anew each epoch by (seed, epoch), no state across blocks.
+// Language-model batches as fairseq's `none` mode: the whole text in one row, cut into blocks of n tokens, blocks
+// shuffled anew each epoch by (seed, epoch), no state across blocks.
 //
 // Token i is predicted from the tokens before it in its block and token i-1; the very first from an end-of-line symbol.
 // So every token is a target exactly once an epoch. Where a batch stands follows from its number alone.

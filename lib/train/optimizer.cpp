@@ -20,7 +20,8 @@ bool is_adam(const TrainOptions& o) { return o.optimizer == "adam" || o.optimize
 
 Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& options) : options_(options) {
   if (options.betas.size() != 2)
-    throw Error(Exit::usage, Problem{"train.betas", "two numbers", std::to_string(options.betas.size()), "such as [0.9, 0.98]"});
+    throw Error(Exit::usage,
+                Problem{"train.betas", "two numbers", std::to_string(options.betas.size()), "such as [0.9, 0.98]"});
   c10::NoGradGuard no_gradient;
   for (model::Parameter& p : parameters.all()) {
     Slot slot{&p, at::zeros_like(p.master()), at::Tensor()};
@@ -66,17 +67,22 @@ void Optimizer::step(int64_t update, double lr, double scale) {
       const double b1 = options_.betas[0], b2 = options_.betas[1];
       const auto n = static_cast<double>(update);
       const bool correct = options_.bias_correction;
-      kernels::AdamPlan plan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.epsilon),
+      kernels::AdamPlan plan{rate,
+                             static_cast<float>(b1),
+                             static_cast<float>(b2),
+                             static_cast<float>(options_.epsilon),
                              correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                             correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s};
+                             correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F,
+                             static_cast<float>(lr * wd),
+                             s};
       each([&](int64_t begin, int64_t end) { kernels::adam(plan, begin, end, p, g, first, second); });
     } else if (options_.optimizer == "sgd") {
       kernels::MomentumPlan plan{rate, static_cast<float>(options_.momentum), static_cast<float>(wd), s};
       each([&](int64_t begin, int64_t end) { kernels::sgd(plan, begin, end, p, g, first); });
     } else {
       const double before = last_lr > 0 ? last_lr : lr;
-      kernels::NagPlan plan{rate, static_cast<float>(options_.momentum), static_cast<float>(before > 0 ? lr / before : 1),
-                            static_cast<float>(lr * wd), s};
+      kernels::NagPlan plan{rate, static_cast<float>(options_.momentum),
+                            static_cast<float>(before > 0 ? lr / before : 1), static_cast<float>(lr * wd), s};
       each([&](int64_t begin, int64_t end) { kernels::nag(plan, begin, end, p, g, first); });
     }
     parameter.refresh_copy();

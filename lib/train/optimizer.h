@@ -3,7 +3,8 @@
 //   adam, adamw  p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
 //                fairseq). adam decays every parameter as fairseq does, adamw leaves out biases and norms.
 //   sgd          buf = m·buf + g + wd·p;  p -= lr·buf
-//   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the update before (fairseq)
+//   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the update before
+//   (fairseq)
 #pragma once
 
 #include <ATen/core/Tensor.h>

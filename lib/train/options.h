@@ -46,13 +46,15 @@ struct TrainOptions {
     f.field("block", block, "tokens in a row", at_least(1));
     f.field("batch_tokens", batch_tokens, "tokens in an update, at most", at_least(1));
     f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", at_least(0));
-    f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms", {"adam", "adamw", "sgd", "nag"});
+    f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms",
+            {"adam", "adamw", "sgd", "nag"});
     f.field("lr", lr, "peak learning rate, per update", at_least(0));
     f.field("betas", betas, "adam: decay of the two moments", between(0, 1));
     f.field("epsilon", epsilon, "adam: added to the root of the second moment", at_least(0));
     f.field("bias_correction", bias_correction, "adam: correct the moments for their start at 0");
     f.field("momentum", momentum, "sgd, nag", between(0, 1));
-    f.field("weight_decay", weight_decay, "adam, adamw, nag: times the learning rate; sgd: added to the gradient", at_least(0));
+    f.field("weight_decay", weight_decay, "adam, adamw, nag: times the learning rate; sgd: added to the gradient",
+            at_least(0));
     f.field("clip", clip, "largest norm of the gradient of the mean loss; 0: none", at_least(0));
     f.field("label_smoothing", label_smoothing, "share of the target spread over all entries", between(0, 1));
     f.field("schedule", schedule, "of the learning rate after the warm-up",

@@ -44,10 +44,8 @@ std::map<std::string, std::string> flat(const std::string& toml) {
   for (const std::string& line : split(toml, '\n')) {
     if (line.empty()) continue;
     size_t equals = line.find(" = ");
-    if (line[0] == '[')
-      section = line.substr(1, line.size() - 2) + ".";
-    else if (equals != std::string::npos)
-      values[section + line.substr(0, equals)] = line.substr(equals + 3);
+    if (line[0] == '[') section = line.substr(1, line.size() - 2) + ".";
+    else if (equals != std::string::npos) values[section + line.substr(0, equals)] = line.substr(equals + 3);
   }
   return values;
 }
@@ -64,7 +62,8 @@ std::vector<std::string> changes(const std::string& old_toml, const std::string&
     return false;
   };
   for (const auto& [key, value] : before)
-    if (wanted(key) && after[key] != value) found.push_back(key + ": " + value + " -> " + (after[key].empty() ? "default" : after[key]));
+    if (wanted(key) && after[key] != value)
+      found.push_back(key + ": " + value + " -> " + (after[key].empty() ? "default" : after[key]));
   for (const auto& [key, value] : after)
     if (wanted(key) && before.count(key) == 0 && !value.empty()) found.push_back(key + ": default -> " + value);
   return found;

@@ -21,15 +21,18 @@ namespace fs = std::filesystem;
 
 RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (resume && !fs::exists(file("config.toml")))
-    throw Error(Exit::input, Problem{path, "the folder of a run", fs::exists(path) ? "no config.toml in it" : "no such folder",
-                                     "start one with --config and --train"});
+    throw Error(Exit::input,
+                Problem{path, "the folder of a run", fs::exists(path) ? "no config.toml in it" : "no such folder",
+                        "start one with --config and --train"});
   std::error_code error;
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
-    throw Error(Exit::failed, Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
+    throw Error(Exit::failed,
+                Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
   lock_ = open(file("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0)
-    throw Error(Exit::failed, Problem{path, "a folder that may be written", std::strerror(errno), "choose another --out"});
+    throw Error(Exit::failed,
+                Problem{path, "a folder that may be written", std::strerror(errno), "choose another --out"});
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0)
     throw Error(Exit::failed, Problem{path, "a folder that no other training uses", "one that runs in it",
                                       "wait for it, or choose another --out"});

@@ -16,8 +16,7 @@ double cosine(const TrainOptions& o, const ScheduleLengths& l, int64_t n) {
       period *= o.period_growth;
       scale *= o.period_shrink;
     }
-  else if (t > period)
-    t = period;
+  else if (t > period) t = period;
   double low = scale * o.min_lr, high = scale * o.lr;
   return low + 0.5 * (high - low) * (1 + std::cos(M_PI * t / period));
 }

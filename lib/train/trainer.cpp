@@ -20,9 +20,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string rounded(double value, int digits) {
   char text[40];
@@ -31,9 +29,9 @@ std::string rounded(double value, int digits) {
 }
 
 std::string position_json(const Position& p) {
-  ordered_json j{{"update", p.update}, {"tokens", p.tokens}, {"best_update", p.best_update}, {"worse", p.worse},
-                 {"last_lr", p.last_lr}, {"nll", p.nll}, {"smoothed", p.smoothed}, {"counted", p.counted},
-                 {"stopped_early", p.stopped_early}};
+  ordered_json j{{"update", p.update},     {"tokens", p.tokens},   {"best_update", p.best_update},
+                 {"worse", p.worse},       {"last_lr", p.last_lr}, {"nll", p.nll},
+                 {"smoothed", p.smoothed}, {"counted", p.counted}, {"stopped_early", p.stopped_early}};
   if (std::isfinite(p.best)) j["best"] = p.best;
   return j.dump();
 }
@@ -66,8 +64,9 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume) {
     const std::string before = read_text_file(folder_->file("config.toml"));
-    auto wrong = changes(before, toml_, {"model.", "attention.", "data.vocabulary", "data.train_tokens", "train.seed",
-                                         "train.block", "train.batch_tokens", "train.precision", "train.optimizer"});
+    auto wrong = changes(before, toml_,
+                         {"model.", "attention.", "data.vocabulary", "data.train_tokens", "train.seed", "train.block",
+                          "train.batch_tokens", "train.precision", "train.optimizer"});
     if (!wrong.empty())
       throw Error(Exit::usage, Problem{folder, "the model, data and batches that the run was started with",
                                        join(wrong, "; "), "start a new run for another setting"});
@@ -77,7 +76,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
     old_config.load_text(before, "config.toml");
     RunConfig old_run = RunConfig::read(old_config);
     if (config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
-      log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " + to_string(config_.train.length));
+      log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
+               to_string(config_.train.length));
   }
   write_file_atomically(folder_->file("config.toml"), toml_);
 
@@ -87,10 +87,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
               batches_->updates(config_.train.period)};
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train);
-  if (resume && folder_->has("last.safetensors"))
-    load_state();
-  else
-    model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
+  if (resume && folder_->has("last.safetensors")) load_state();
+  else model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
   folder_->rewind_log(at_.update);
   for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
 }
@@ -99,7 +97,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::open_data() {
   DataOptions& d = config_.data;
-  if (d.train.empty()) throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
+  if (d.train.empty())
+    throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
   train_ = std::make_unique<io::ShardFile>(d.train);
   io::require_kind(train_->header(), d.train, "language-model");
   tokenizer_ = io::parse_tokenizer(train_->header().tokenizer, d.train);
@@ -215,8 +214,8 @@ void Trainer::load_state() {
   log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
 }
 
-// Validation, saving and logging, in an order that a kill between any two cannot spoil: the state is saved last, so what it says
-// is done is done.
+// Validation, saving and logging, in an order that a kill between any two cannot spoil: the state is saved last, so
+// what it says is done is done.
 void Trainer::after_update(double lr, double norm) {
   const bool stopping = stop_signal() != 0;
   if (valid_ != nullptr && due(config_.train.validate_every) && !stopping) {
@@ -227,8 +226,8 @@ void Trainer::after_update(double lr, double norm) {
       else ++at_.worse;
       folder_->log({{"update", at_.update}, {"valid_nll", nll}, {"valid_perplexity", std::exp(nll)}, {"best", better}});
       last_validation_ = "valid " + rounded(std::exp(nll), 2);
-      log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4), " nats per token, perplexity ",
-                   rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
+      log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4),
+                   " nats per token, perplexity ", rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
       if (better) save_weights(folder_->file("best.safetensors"));
       if (config_.train.patience > 0 && at_.worse >= config_.train.patience) {
         at_.stopped_early = true;
@@ -252,8 +251,11 @@ int Trainer::run() {
                  " updates; train.length=… makes it longer"));
     return 0;
   }
-  folder_->log({{"started", str("mh-train ", version())}, {"update", at_.update}, {"threads", at::get_num_threads()},
-                {"parameters", model_->parameters().count()}, {"updates_per_epoch", batches_->updates_per_epoch()},
+  folder_->log({{"started", str("mh-train ", version())},
+                {"update", at_.update},
+                {"threads", at::get_num_threads()},
+                {"parameters", model_->parameters().count()},
+                {"updates_per_epoch", batches_->updates_per_epoch()},
                 {"configuration", toml_}});
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->rows_per_update() * config_.train.block), " tokens"));
@@ -269,9 +271,10 @@ int Trainer::run() {
       model_->parameters().zero_gradients();
       save_state("the loss is not finite");
       auto rows = batches_->rows_of(at_.update);
-      throw Error(Exit::failed, Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
-                                        "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
-                                        "the state before this update is saved; lower train.lr or set train.clip"});
+      throw Error(Exit::failed,
+                  Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
+                          "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
+                          "the state before this update is saved; lower train.lr or set train.clip"});
     }
     const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
     optimizer_->step(at_.update + 1, lr, scale * clip);
@@ -284,10 +287,12 @@ int Trainer::run() {
     const double seconds = now() - began;
     train_seconds_ += seconds;
     progress.update(at_.update, str("loss ", rounded(sums.smoothed * scale, 3), "  ",
-                                    with_commas(static_cast<int64_t>(static_cast<double>(sums.tokens) / seconds)), " tok/s  ", last_validation_));
+                                    with_commas(static_cast<int64_t>(static_cast<double>(sums.tokens) / seconds)),
+                                    " tok/s  ", last_validation_));
     after_update(lr, norm);
     if (stop_signal() != 0) {
-      log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(at_.update), "; mh-train --resume goes on"));
+      log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(at_.update),
+                   "; mh-train --resume goes on"));
       return 128 + stop_signal();
     }
   }

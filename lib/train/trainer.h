@@ -1,5 +1,5 @@
-// The training loop. Everything that a run becomes follows from its configuration and the number of the update, so a run that
-// was killed and resumed has the weights, bit for bit, of one that was not (same number of threads).
+// The training loop. Everything that a run becomes follows from its configuration and the number of the update, so a
+// run that was killed and resumed has the weights, bit for bit, of one that was not (same number of threads).
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace mh::train {
 
 // Where a run stands; saved with the weights and moments.
 struct Position {
-  int64_t update = 0;        // updates done
-  int64_t tokens = 0;        // targets trained on
-  double best = INFINITY;    // lowest validation loss, nats per token
+  int64_t update = 0;      // updates done
+  int64_t tokens = 0;      // targets trained on
+  double best = INFINITY;  // lowest validation loss, nats per token
   int64_t best_update = 0;
-  int64_t worse = 0;         // validations since then
+  int64_t worse = 0;  // validations since then
   double last_lr = 0;
   // Sums since the last line of the log.
   double nll = 0;
@@ -46,11 +46,11 @@ class Trainer {
     int64_t tokens = 0;
   };
   Sums forward_backward();
-  double validate();            // nats per token
+  double validate();  // nats per token
   void after_update(double lr, double norm);
   void write_log(double lr, double norm);
   void save_state(const std::string& reason);
-  void save_weights(const std::string& path) ;
+  void save_weights(const std::string& path);
   bool due(const Length& every) const;
   void load_state();
   void open_data();
