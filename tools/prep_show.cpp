@@ -1,0 +1,64 @@
+// mh-prep info and mh-prep cat: what a shard holds.
+#include <nlohmann/json.hpp>
+
+#include "io/shard.h"
+#include "io/tokenizer.h"
+#include "prep.h"
+
+namespace mh::prep {
+
+using namespace mh::io;
+using nlohmann::ordered_json;
+
+void show_info(const Arguments& a) {
+  for (const std::string& input : a.inputs) {
+    ShardStream stream(input);
+    std::vector<int32_t> tokens(1 << 16);
+    while (stream.read(tokens) > 0) {
+    }
+    const ShardHeader& h = stream.header();
+    auto type = parse_tokenizer(h.tokenizer, stream.name())->type();
+    ordered_json j{{"file", stream.name()},
+                   {"kind", h.kind},
+                   {"tokens", stream.counts().tokens},
+                   {"records", stream.counts().records},
+                   {"text_bytes", stream.counts().text_bytes},
+                   {"vocabulary", h.vocabulary},
+                   {"tokenizer", type},
+                   {"token_bytes", h.token_bytes},
+                   {"fingerprint", h.fingerprint},
+                   {"provenance", ordered_json::parse(h.provenance)}};
+    auto sink = open_sink("-");
+    if (a.format == "json") {
+      sink->write(j.dump() + "\n");
+    } else {
+      for (auto& [key, value] : j.items())
+        sink->write(key + "\t" + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n");
+    }
+    sink->close();
+  }
+}
+
+void show_text(const Arguments& a) {
+  ShardStream stream(a.inputs.at(0));
+  auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
+  auto sink = open_sink("-");
+  std::vector<int32_t> tokens(1 << 14), line;
+  auto print = [&] {
+    if (!a.ids) return sink->write(tokenizer->decode(line));
+    for (size_t i = 0; i < line.size(); ++i) sink->write((i > 0 ? " " : "") + std::to_string(line[i]));
+    sink->write("\n");
+  };
+  while (size_t n = stream.read(tokens)) {
+    for (size_t i = 0; i < n; ++i) {
+      line.push_back(tokens[i]);
+      if (tokens[i] != tokenizer->end_of_line()) continue;
+      print();
+      line.clear();
+    }
+  }
+  if (!line.empty()) print();
+  sink->close();
+}
+
+}  // namespace mh::prep
