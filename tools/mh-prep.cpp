@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   auto add = [&](const char* name, const char* help, bool text) {
     CLI::App* sub = tool.app().add_subcommand(name, help);
     sub->add_option(
-           "inputs", inputs,
+           "inputs", a.inputs,
            text ? "text files, one sentence or paragraph a line; - is standard input" : "shards; - is standard input")
         ->required()
         ->type_name("FILE");
