@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""The figures that multihead must reach, against their peers, alternating in one run.
+
+    ./run bench [--rounds 5] [--only train,memory,prep,shard,equality] [--full]
+
+Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
+project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
+random text, a fresh process for each round, and a clock that starts after the first updates; the project is timed from
+outside, by when its log lines appear. The peer runs with glibc's allocator told to keep memory (MALLOC_*), which makes it
+faster; its memory is measured without, which makes it smaller.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import equality
+
+here = pathlib.Path(__file__).resolve().parent
+allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
+
+
+def run(command, **options):
+    """Runs a command to its end; seconds and peak memory in bytes."""
+    began = time.perf_counter()
+    with subprocess.Popen([str(c) for c in command], **options) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"bench: {' '.join(map(str, command))}: exit status {process.returncode}")
+    return time.perf_counter() - began, usage.ru_maxrss * 1024
+
+
+def interval(ratios, draws=10000):
+    """95% bootstrap interval of the median."""
+    pick = random.Random(1)
+    medians = sorted(statistics.median(pick.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+def row(what, unit, project, peer, bar, less=False):
+    """project and peer: one number a round. `less`: smaller is better. peer may be a fixed bound in the project's unit."""
+    fixed = not isinstance(peer, list)
+    peers = [peer] * len(project) if fixed else peer
+    ratios = [(b / a if less else a / b) for a, b in zip(project, peers)]
+    low, high = interval(ratios)
+    print(f"{what}\t{unit}\t{statistics.median(project):.4g}\t{'-' if fixed else f'{statistics.median(peer):.4g}'}\t"
+          f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{bar:g}\t{'pass' if low >= bar else 'FAIL'}", flush=True)
+    return low >= bar
+
+
+class Bench:
+    def __init__(self, arguments, folder):
+        self.a, self.folder = arguments, folder
+        self.tools = pathlib.Path(arguments.tools).resolve()
+        self.passed = True
+
+    def row(self, *values, **options):
+        self.passed &= row(*values, **options)
+
+    def talk(self, text):
+        print(f"bench: {text}", file=sys.stderr, flush=True)
+
+    def shard(self, entries):
+        """Random text whose vocabulary has so many entries (four are special or the line's end)."""
+        path = self.folder / f"{entries}.mhs"
+        if not path.exists():
+            text, vocabulary = self.folder / f"{entries}.txt", self.folder / f"{entries}.vocab"
+            equality.write_text(text, entries - 2, 250000)
+            run([self.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
+            run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
+        return path
+
+    def train(self, entries, precision, warm=3, updates=10):
+        """Tokens per second of mh-train between two lines of its log, and its peak memory."""
+        shard, out = self.shard(entries), pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        config = self.folder / "train.toml"
+        config.write_text(
+            f"[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nblock = 256\nbatch_tokens = 4096\n"
+            f"lr = 5e-4\noptimizer = 'adam'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\nlength = '{warm + updates + 1}u'\n")
+        log, stamps, done = out / "run/log.jsonl", {}, threading.Event()
+
+        def watch():
+            position = 0
+            while not done.is_set() or (log.exists() and log.stat().st_size > position):
+                if log.exists() and log.stat().st_size > position:
+                    now = time.perf_counter()
+                    with open(log, "rb") as lines:
+                        lines.seek(position)
+                        chunk = lines.read()
+                    complete = chunk[:chunk.rfind(b"\n") + 1]
+                    position += len(complete)
+                    for line in complete.splitlines():
+                        entry = json.loads(line)
+                        if "nll" in entry:
+                            stamps[entry["update"]] = now
+                time.sleep(0.005)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            _, peak = run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
+                           "--precision", precision, "--threads", self.a.threads])
+        finally:
+            done.set()
+            watcher.join()
+        return updates * 4096 / (stamps[warm + updates] - stamps[warm]), peak
+
+    def peer(self, entries, precision, tuned=True, warm=3, updates=10):
+        done = subprocess.run(
+            [sys.executable, here / "peer.py", "--rows", str(entries), "--precision", precision, "--warm", str(warm),
+             "--updates", str(updates), "--threads", str(self.a.threads)],
+            env=dict(os.environ, **(allocator if tuned else {})), check=True, capture_output=True, text=True)
+        result = json.loads(done.stdout.splitlines()[-1])
+        return result["tokens_per_second"], result["peak"]
+
+    def training(self):
+        for entries, bar in ((8000, 1.0), (33278, 1.15)):
+            for precision in ("fp32", "bf16"):
+                speeds, memories = ([], []), ([], [])
+                for i in range(self.a.rounds):
+                    self.talk(f"training, vocabulary {entries}, {precision}, round {i + 1} of {self.a.rounds}")
+                    for mine, tuned in zip(speeds, (self.train(entries, precision), self.peer(entries, precision))):
+                        mine.append(tuned[0])
+                        if mine is speeds[0]:
+                            memories[0].append(tuned[1] / 1e6)
+                    if entries == 33278:
+                        memories[1].append(self.peer(entries, precision, tuned=False, warm=1, updates=1)[1] / 1e6)
+                self.row(f"training, vocabulary {entries}, {precision}", "tokens/s", *speeds, bar)
+                if memories[1]:
+                    self.row(f"peak memory, vocabulary {entries}, {precision}", "MB", *memories, 2, less=True)
+
+    def text(self):
+        """WikiText-2 where it is, else random text."""
+        path = self.folder / "text"
+        source = pathlib.Path(os.environ.get("MH_DATA", "")) / "wikitext-2/train.txt.zst"
+        if not path.exists():
+            if os.environ.get("MH_DATA") and source.exists():
+                run(["zstd", "-qd", source, "-o", path])
+            else:
+                self.talk("WikiText-2 is not there (MH_DATA): random words instead")
+                equality.write_text(path, 30000, 1500000)
+        return path
+
+    def on_one_core(self, command, **options):
+        core = str(sorted(os.sched_getaffinity(0))[0])
+        return run(["taskset", "-c", core, *command], **options)
+
+    def prep(self):
+        text, model, vocabulary = self.text(), self.folder / "bpe.model", self.folder / "words"
+        size = text.stat().st_size / 1e6
+        run([self.tools / "mh-prep", "-q", "vocab", "--type", "bpe", "--size", "8000", "-o", model, text])
+        run([self.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
+        mine, words, theirs = [], [], []
+        ids, encoded = self.folder / "ids", self.folder / "bpe.mhs"
+        prep = [self.tools / "mh-prep", "-q", "lm", "--threads", "1"]
+        for i in range(self.a.rounds):
+            self.talk(f"mh-prep, round {i + 1} of {self.a.rounds}")
+            mine.append(size / self.on_one_core([*prep, "--vocab", model, "-o", encoded, text])[0])
+            theirs.append(size / self.on_one_core(
+                ["spm_encode", f"--model={model}", "--output_format=id", f"--output={ids}", text], stderr=subprocess.DEVNULL)[0])
+            words.append(size / self.on_one_core([*prep, "--vocab", vocabulary, "-o", self.folder / "words.mhs", text])[0])
+        self.row("mh-prep, BPE of 8000, one core", "MB/s", mine, theirs, 8)
+        listed = subprocess.run([self.tools / "mh-prep", "cat", "--ids", encoded], check=True, capture_output=True).stdout
+        # mh-prep ends each line with the end-of-line token; spm_encode does not.
+        ours = [line.split()[:-1] for line in listed.splitlines()]
+        same = ours == [line.split() for line in ids.read_bytes().splitlines()]
+        self.row("mh-prep, BPE of 8000, lines with the ids of spm_encode", "all or none", [float(same)], 1.0, 1)
+        self.row("mh-prep, words, one core", "of 80 MB/s", [w / 80 for w in words], 1.0, 1)
+        self.memory(vocabulary)
+
+    def memory(self, vocabulary):
+        """Peak memory of mh-prep as its input grows."""
+        text = self.text().read_bytes()
+        peaks = []
+        for megabytes in (10, 1000 if self.a.full else 200):
+            self.talk(f"mh-prep, {megabytes} MB")
+            command = [str(self.tools / "mh-prep"), "-q", "lm", "--vocab", str(vocabulary), "-o", str(self.folder / "big.mhs"), "-"]
+            with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+                left = megabytes * 10**6
+                while left > 0:
+                    left -= process.stdin.write(text[:left])
+                process.stdin.close()
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0
+            peaks.append(usage.ru_maxrss * 1024 / 1e6)
+        self.row(f"mh-prep, memory at {megabytes} MB, of 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
+        self.row(f"mh-prep, memory at {megabytes} MB, of that at 10 MB", "MB", [peaks[1]], [peaks[0]], 0.9, less=True)
+
+    def reading(self):
+        shard, shares = self.shard(33278), []
+        seconds = 4096 / self.train(8000, "bf16")[0]
+        for _ in range(self.a.rounds):
+            done = subprocess.run([self.tools.parent / "tests/shard-bench", shard], check=True, capture_output=True, text=True)
+            shares.append(float(done.stdout) * 1e-6 / seconds)
+        self.row("reading random blocks, share of a bf16 training step, of 1%", "share", shares, 0.01, 1, less=True)
+
+    def equality(self):
+        self.talk("200 updates, the project and PyTorch")
+        done = subprocess.run([sys.executable, here / "equality.py", "--tools", self.tools, "--full", "--threads", str(self.a.threads)],
+                              check=False, capture_output=True, text=True)
+        self.talk((done.stdout + done.stderr).strip().splitlines()[-1])
+        self.row("losses of 200 updates within 1e-3 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--tools", required=True, help="folder of the tools")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", default="training,prep,reading,equality", help="parts, with commas between [all]")
+    parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
+    a = parser.parse_args()
+    print("what\tunit\tproject\tpeer\tratio\tlower\tupper\tbar\tverdict", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(a, pathlib.Path(folder))
+        for part in a.only.split(","):
+            getattr(bench, part)()
+    return 0 if bench.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

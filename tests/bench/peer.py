@@ -1,0 +1,120 @@
+"""The peer of the training benchmarks: a decoder language model in eager PyTorch, tuned.
+
+Packed queries, keys and values, the library's fused attention, fused AdamW, gradients set to none, threads pinned, bf16 by
+autocast. The model is the one that mh-train builds by default: pre-norm, sinusoidal positions, ReLU, tied embeddings.
+
+    python peer.py --rows 8000 --precision fp32 --updates 12     one line of JSON for each window of updates
+"""
+import argparse
+import json
+import math
+import resource
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def sinusoidal(length, width, first=2):
+    """fairseq's table: sines in the first half, cosines in the second, positions from padding index + 1."""
+    frequencies = torch.exp(torch.arange(width // 2, dtype=torch.float64) * -(math.log(10000) / (width // 2 - 1)))
+    angles = torch.arange(first, first + length, dtype=torch.float64)[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], 1).float()
+
+
+class Layer(nn.Module):
+    def __init__(self, d, h, f):
+        super().__init__()
+        self.h = h
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, f), nn.Linear(f, d)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(F.relu(self.up(self.norm2(x))))
+
+
+class Decoder(nn.Module):
+    def __init__(self, vocabulary, layers=4, d=256, h=8, f=1024, n=256):
+        super().__init__()
+        self.d = d
+        self.embedding = nn.Embedding(vocabulary, d)
+        nn.init.normal_(self.embedding.weight, std=d**-0.5)
+        self.layers = nn.ModuleList(Layer(d, h, f) for _ in range(layers))
+        self.norm = nn.LayerNorm(d)
+        self.register_buffer("positions", sinusoidal(n, d))
+
+    def forward(self, tokens):
+        x = self.embedding(tokens) * math.sqrt(self.d) + self.positions[: tokens.shape[1]]
+        for layer in self.layers:
+            x = layer(x)
+        return F.linear(self.norm(x), self.embedding.weight)
+
+    def load_project(self, tensors):
+        """Takes the weights of a checkpoint of mh-train (name -> tensor)."""
+        own = {"embedding.weight": tensors["decoder.embedding.weight"],
+               "norm.weight": tensors["decoder.norm.weight"], "norm.bias": tensors["decoder.norm.bias"],
+               "positions": self.positions}
+        for i in range(len(self.layers)):
+            theirs, mine = f"decoder.layers.{i}.", f"layers.{i}."
+            for kind in ("weight", "bias"):
+                own[mine + f"qkv.{kind}"] = torch.cat([tensors[theirs + f"self.{p}.{kind}"] for p in ("query", "key", "value")])
+                own[mine + f"out.{kind}"] = tensors[theirs + f"self.output.{kind}"]
+                own[mine + f"norm1.{kind}"] = tensors[theirs + f"self.norm.{kind}"]
+                own[mine + f"norm2.{kind}"] = tensors[theirs + f"ffn.norm.{kind}"]
+                own[mine + f"up.{kind}"] = tensors[theirs + f"ffn.up.{kind}"]
+                own[mine + f"down.{kind}"] = tensors[theirs + f"ffn.down.{kind}"]
+        self.load_state_dict(own)
+
+
+def optimizer_of(model, lr):
+    return torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.0, fused=True)
+
+
+def update(model, optimizer, tokens, targets, bf16=False):
+    """One update; the loss before it, in nats per token."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        logits = model(tokens)
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.item()
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, required=True, help="entries of the vocabulary")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--length", type=int, default=256, help="tokens in a row")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--warm", type=int, default=3, help="updates before the clock starts")
+    parser.add_argument("--updates", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    a = parser.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1)
+    at_start = peak()
+    model = Decoder(a.rows, n=a.length)
+    optimizer = optimizer_of(model, 5e-4)
+    batch = a.batch_tokens // a.length
+    data = torch.randint(a.rows, (a.warm + a.updates, batch, a.length + 1))
+    for i, rows in enumerate(data):
+        if i == a.warm:
+            began = time.perf_counter()
+        update(model, optimizer, rows[:, :-1], rows[:, 1:], a.precision == "bf16")
+    seconds = time.perf_counter() - began
+    print(json.dumps({"tokens_per_second": a.updates * batch * a.length / seconds, "peak": peak(), "at_start": at_start}))
+
+
+if __name__ == "__main__":
+    main()

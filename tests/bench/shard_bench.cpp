@@ -1,0 +1,21 @@
+// Microseconds that an update's random blocks take to read from a shard: shard_bench SHARD [BLOCK [ROWS [UPDATES]]]
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/random.h"
+#include "io/shard.h"
+
+int main(int argc, char** argv) {
+  auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  const int64_t block = number(2, 256), rows = number(3, 16), updates = number(4, 500);
+  mh::io::ShardFile shard(argv[1]);
+  const auto blocks = static_cast<int64_t>(shard.counts().tokens) / block - 1;
+  mh::RandomSequence random(mh::RandomStream(1, "shard_bench"));
+  std::vector<int32_t> tokens(static_cast<size_t>(block) + 1);
+  auto began = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < updates * rows; ++i)
+    shard.read(random.below(static_cast<uint64_t>(blocks)) * static_cast<uint64_t>(block), tokens);
+  std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
+  std::printf("%.2f\n", spent.count() * 1e6 / static_cast<double>(updates));
+}
