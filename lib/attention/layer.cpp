@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "attention/fused_cpu.h"
 #include "base/text.h"
 #include "model/ops.h"
 
@@ -103,9 +104,8 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     // One product for all three: the weights are small beside the activations, so joining them costs little.
     at::Tensor qkv =
         model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
-    p.q = split_heads(qkv.narrow(-1, 0, keys), shape_.key_size);
-    p.k = split_heads(qkv.narrow(-1, keys, keys), shape_.key_size);
-    p.v = split_heads(qkv.narrow(-1, 2 * keys, values), shape_.value_size);
+    auto parts = split_projection(qkv, shape_.heads, shape_.key_size, shape_.value_size);
+    p = {parts[0], parts[1], parts[2]};
   }
   if (cache != nullptr) std::tie(p.k, p.v) = cache->append(p.k, p.v);
   return p;
@@ -134,13 +134,15 @@ at::Tensor AttentionLayer::fused(const Context& c) {
   // A plain causal square is known to the kernel; anything else is given as a tensor.
   const bool square = mask.causal && mask.offset == 0 && queries == keys && mask.window == 0 &&
                       !mask.key_lengths.defined() && !mask.additive.defined();
+  const bool open = !mask.causal && mask.window == 0 && !mask.key_lengths.defined() && !mask.additive.defined();
+  if ((square || open) && has_fused_cpu(c.q, c.k, c.v)) return fused_cpu(c.q, c.k, c.v, square);
   std::optional<at::Tensor> given;
   if (!square) {
     at::Tensor ok = allowed(mask, queries, keys, c.q.device());
     at::Tensor bias = mask.additive;
     if (ok.defined()) {
-      at::Tensor open = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
-      bias = bias.defined() ? bias + open : open;
+      at::Tensor hidden = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
+      bias = bias.defined() ? bias + hidden : hidden;
     }
     if (bias.defined()) given = bias.to(c.q.scalar_type()).expand({c.q.size(0), shape_.heads, queries, keys});
   }

@@ -1,0 +1,288 @@
+#include "cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+namespace {
+
+constexpr int64_t block = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
+
+MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
+
+// Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of AVX-512's registers, 4 x 1 those of AVX2.
+struct Large {
+  static constexpr int rows = 8, vectors = 2;
+};
+struct Small {
+  static constexpr int rows = 4, vectors = 1;
+};
+
+// c (m, n) = or += a (m, k) b (k, n); a's element (i, j) at a[i * ai + j * aj]; rows of b and c contiguous. m is a
+// multiple of 8 and n of 16.
+template <int rows, int vectors, bool add>
+MH_INLINE void tile_product(int64_t k, const float* a, int64_t ai, int64_t aj, const float* b, int64_t ldb, float* c,
+                            int64_t ldc) {
+  Floats sum[rows][vectors];
+  for (int i = 0; i < rows; ++i)
+    for (int v = 0; v < vectors; ++v) {
+      if constexpr (add) load(c + i * ldc + v * lanes, sum[i][v]);
+      else sum[i][v] = Floats{};
+    }
+  for (int64_t j = 0; j < k; ++j) {
+    Floats right[vectors];
+    for (int v = 0; v < vectors; ++v) load(b + j * ldb + v * lanes, right[v]);
+    for (int i = 0; i < rows; ++i) {
+      const float left = a[i * ai + j * aj];
+      for (int v = 0; v < vectors; ++v) sum[i][v] += left * right[v];
+    }
+  }
+  for (int i = 0; i < rows; ++i)
+    for (int v = 0; v < vectors; ++v) store(sum[i][v], c + i * ldc + v * lanes);
+}
+
+template <class Tile, bool add>
+MH_INLINE void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t ai, int64_t aj, const float* b,
+                       int64_t ldb, float* c, int64_t ldc) {
+  constexpr int rows = Tile::rows, vectors = Tile::vectors;
+  int64_t x = 0;
+  for (; x + vectors * lanes <= n; x += vectors * lanes)
+    for (int64_t y = 0; y < m; y += rows)
+      tile_product<rows, vectors, add>(k, a + y * ai, ai, aj, b + x, ldb, c + y * ldc + x, ldc);
+  for (; x < n; x += lanes)
+    for (int64_t y = 0; y < m; y += rows)
+      tile_product<rows, 1, add>(k, a + y * ai, ai, aj, b + x, ldb, c + y * ldc + x, ldc);
+}
+
+// to (rows, size) = factor * from; rows up to the next multiple of 16 are zero.
+template <class T>
+MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t size, float factor, float* to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < size; i += lanes) {
+      Floats v;
+      load(from.data + r * from.stride + i, v);
+      v = v * factor;
+      store(v, to + r * size + i);
+    }
+  std::memset(to + rows * size, 0, static_cast<size_t>((padded(rows) - rows) * size) * sizeof(float));
+}
+
+// to (size, padded rows) = from (padded rows, size) transposed.
+MH_INLINE void transpose(const float* from, int64_t rows, int64_t size, float* to) {
+  for (int64_t r = 0; r < rows; r += lanes)
+    for (int64_t i = 0; i < size; ++i) {
+      Floats v;
+      for (int j = 0; j < lanes; ++j) v[j] = from[(r + j) * size + i];
+      store(v, to + i * rows + r);
+    }
+}
+
+template <class T>
+MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < size; i += lanes) {
+      Floats v;
+      load(from + r * size + i, v);
+      v = v * factor;
+      store(v, to.data + r * to.stride + i);
+    }
+}
+
+// 0 in lanes that stand before `limit` when the vector starts at `from`, else -infinity.
+MH_INLINE void hide(int64_t from, int64_t limit, Floats& v) {
+  if (from + lanes <= limit) return;
+  for (int j = 0; j < lanes; ++j)
+    if (from + j >= limit) v[j] = -INFINITY;
+}
+
+// s[0 … width) becomes exp(s - maximum) of its first `seen` numbers, and 0. Returns the sum.
+MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximum) {
+  Floats sum{};
+  int64_t i = 0;
+  for (; i < padded(seen); i += lanes) {
+    Floats v;
+    load(s + i, v);
+    v = v - maximum;
+    exp_negative(v);
+    if (i + lanes > seen)
+      for (int j = 0; j < lanes; ++j)
+        if (i + j >= seen) v[j] = 0;
+    sum += v;
+    store(v, s + i);
+  }
+  for (; i < width; i += lanes) store(Floats{}, s + i);
+  return sum_of(sum);
+}
+
+MH_INLINE float maximum_of(const float* s, int64_t seen) {
+  Floats top;
+  fill(top, -INFINITY);
+  for (int64_t i = 0; i < seen; i += lanes) {
+    Floats v;
+    load(s + i, v);
+    hide(i, seen, v);
+    top = v > top ? v : top;
+  }
+  return max_of(top);
+}
+
+template <class Tile, class T>
+MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
+                       float* log_sums, float* scratch) {
+  const int64_t d = how.size, keys = padded(how.keys);
+  float* values = scratch;            // (keys, d)
+  float* turned = values + keys * d;  // keys transposed: (d, keys)
+  float* s = turned + keys * d;       // (block, keys)
+  float* rows = s + block * keys;     // (block, d)
+  float* sums = rows + block * d;     // (block, d)
+  unpack(k, how.keys, d, 1.0F, values);
+  transpose(values, keys, d, turned);
+  unpack(v, how.keys, d, 1.0F, values);
+  for (int64_t first = 0; first < how.queries; first += block) {
+    const int64_t m = std::min(block, how.queries - first), mp = padded(m);
+    const int64_t width = how.causal ? std::min(keys, padded(first + m)) : keys;
+    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, m, d, how.scale, rows);
+    product<Tile, false>(mp, width, d, rows, d, 1, turned, keys, s, keys);
+    float inverse[block];
+    for (int64_t i = 0; i < m; ++i) {
+      const int64_t seen = how.causal ? first + i + 1 : how.keys;
+      const float top = maximum_of(s + i * keys, seen);
+      const float sum = exponentials(s + i * keys, seen, width, top);
+      inverse[i] = 1 / sum;
+      log_sums[first + i] = top + std::log(sum);
+    }
+    product<Tile, false>(mp, d, width, s, keys, 1, values, d, sums, d);
+    for (int64_t i = 0; i < m; ++i)
+      pack(sums + i * d, 1, d, inverse[i], Matrix<T>{out.data + (first + i) * out.stride, out.stride});
+  }
+}
+
+template <class Tile, class T>
+MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,
+                        Matrix<const T> out, Matrix<const T> dout, const float* log_sums,
+                        const AttentionGradients<T>& gradients, float* scratch) {
+  const int64_t d = how.size, keys = padded(how.keys);
+  float* plain = scratch;                 // keys (keys, d)
+  float* turned_k = plain + keys * d;     // (d, keys)
+  float* turned_v = turned_k + keys * d;  // (d, keys)
+  float* dk = turned_v + keys * d;        // (keys, d)
+  float* dv = dk + keys * d;              // (keys, d)
+  float* p = dv + keys * d;               // (block, keys)
+  float* ds = p + block * keys;           // (block, keys)
+  float* rows = ds + block * keys;        // scaled queries (block, d)
+  float* drows = rows + block * d;        // (block, d)
+  float* sums = drows + block * d;        // (block, d)
+  unpack(v, how.keys, d, 1.0F, plain);
+  transpose(plain, keys, d, turned_v);
+  unpack(k, how.keys, d, 1.0F, plain);
+  transpose(plain, keys, d, turned_k);
+  std::memset(dk, 0, static_cast<size_t>(2 * keys * d) * sizeof(float));
+  for (int64_t first = 0; first < how.queries; first += block) {
+    const int64_t m = std::min(block, how.queries - first), mp = padded(m);
+    const int64_t width = how.causal ? std::min(keys, padded(first + m)) : keys;
+    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, m, d, how.scale, rows);
+    unpack(Matrix<const T>{dout.data + first * dout.stride, dout.stride}, m, d, 1.0F, drows);
+    product<Tile, false>(mp, width, d, rows, d, 1, turned_k, keys, p, keys);
+    product<Tile, false>(mp, width, d, drows, d, 1, turned_v, keys, ds, keys);
+    for (int64_t i = 0; i < mp; ++i) {
+      float* pi = p + i * keys;
+      float* dsi = ds + i * keys;
+      if (i >= m) {  // rows that only fill the tile
+        std::memset(pi, 0, static_cast<size_t>(width) * sizeof(float));
+        std::memset(dsi, 0, static_cast<size_t>(width) * sizeof(float));
+        continue;
+      }
+      exponentials(pi, how.causal ? first + i + 1 : how.keys, width, log_sums[first + i]);
+      Floats product_sum{};  // sum over the row of P dP, which is dO times O
+      for (int64_t j = 0; j < d; j += lanes) {
+        Floats o, g;
+        load(out.data + (first + i) * out.stride + j, o);
+        load(drows + i * d + j, g);
+        product_sum += o * g;
+      }
+      const float delta = sum_of(product_sum);
+      for (int64_t j = 0; j < width; j += lanes) {
+        Floats a, b;
+        load(pi + j, a);
+        load(dsi + j, b);
+        b = a * (b - delta);
+        store(b, dsi + j);
+      }
+    }
+    product<Tile, false>(mp, d, width, ds, keys, 1, plain, d, sums, d);
+    pack(sums, m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
+    product<Tile, true>(width, d, mp, ds, 1, keys, rows, d, dk, d);
+    product<Tile, true>(width, d, mp, p, 1, keys, drows, d, dv, d);
+  }
+  pack(dk, how.keys, d, 1.0F, gradients.dk);
+  pack(dv, how.keys, d, 1.0F, gradients.dv);
+}
+
+#define MH_ATTENTION(T, name)                                                                                        \
+  __attribute__((target("arch=x86-64-v4"))) void forward_large_##name(                                               \
+      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out, float* log_sums, \
+      float* scratch) {                                                                                              \
+    forward<Large>(how, q, k, v, out, log_sums, scratch);                                                            \
+  }                                                                                                                  \
+  __attribute__((target_clones("arch=x86-64-v3", "default"))) void forward_small_##name(                             \
+      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out, float* log_sums, \
+      float* scratch) {                                                                                              \
+    forward<Small>(how, q, k, v, out, log_sums, scratch);                                                            \
+  }                                                                                                                  \
+  __attribute__((target("arch=x86-64-v4"))) void backward_large_##name(                                              \
+      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<const T> out,            \
+      Matrix<const T> dout, const float* log_sums, const AttentionGradients<T>& gradients, float* scratch) {         \
+    backward<Large>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                          \
+  }                                                                                                                  \
+  __attribute__((target_clones("arch=x86-64-v3", "default"))) void backward_small_##name(                            \
+      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<const T> out,            \
+      Matrix<const T> dout, const float* log_sums, const AttentionGradients<T>& gradients, float* scratch) {         \
+    backward<Small>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                          \
+  }
+MH_ATTENTION(float, fp32)
+MH_ATTENTION(uint16_t, bf16)
+#undef MH_ATTENTION
+
+bool wide() {
+  static const bool answer = __builtin_cpu_supports("x86-64-v4");
+  return answer;
+}
+
+}  // namespace
+
+int64_t attention_forward_scratch(const Attention& how) {
+  const int64_t keys = padded(how.keys);
+  return 2 * keys * how.size + block * keys + 2 * block * how.size;
+}
+int64_t attention_backward_scratch(const Attention& how) {
+  const int64_t keys = padded(how.keys);
+  return 5 * keys * how.size + 2 * block * keys + 3 * block * how.size;
+}
+
+template <>
+void attention_forward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
+                       Matrix<float> out, float* log_sums, float* scratch) {
+  (wide() ? forward_large_fp32 : forward_small_fp32)(how, q, k, v, out, log_sums, scratch);
+}
+template <>
+void attention_forward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
+                       Matrix<const uint16_t> v, Matrix<uint16_t> out, float* log_sums, float* scratch) {
+  (wide() ? forward_large_bf16 : forward_small_bf16)(how, q, k, v, out, log_sums, scratch);
+}
+template <>
+void attention_backward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
+                        Matrix<const float> out, Matrix<const float> dout, const float* log_sums,
+                        const AttentionGradients<float>& gradients, float* scratch) {
+  (wide() ? backward_large_fp32 : backward_small_fp32)(how, q, k, v, out, dout, log_sums, gradients, scratch);
+}
+template <>
+void attention_backward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
+                        Matrix<const uint16_t> v, Matrix<const uint16_t> out, Matrix<const uint16_t> dout,
+                        const float* log_sums, const AttentionGradients<uint16_t>& gradients, float* scratch) {
+  (wide() ? backward_large_bf16 : backward_small_bf16)(how, q, k, v, out, dout, log_sums, gradients, scratch);
+}
+
+}  // namespace mh::kernels

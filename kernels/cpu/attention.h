@@ -1,0 +1,44 @@
+// Plain attention of one head of one row of the batch: softmax(scale * Q Kᵀ) V and its gradient, in fp32 whatever the
+// type of the tensors, without ever holding more than a block of queries' probabilities.
+//
+// A block of queries against all its keys fits the second-level cache, so the softmax is exact in one pass; the keys
+// and values are unpacked once. The backward pass takes the probabilities again from the log-sum-exp of each query.
+#pragma once
+
+#include <cstdint>
+
+namespace mh::kernels {
+
+struct Attention {
+  int64_t queries, keys;
+  int64_t size;  // of a query, key or value: a multiple of 16
+  float scale;   // of the logits
+  bool causal;   // query i sees keys 0 … i; queries == keys
+};
+
+// (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t stride;
+};
+
+// Floats of scratch memory that a call needs, aligned to 64 bytes.
+int64_t attention_forward_scratch(const Attention& how);
+int64_t attention_backward_scratch(const Attention& how);
+
+// out (queries, size); log_sums (queries): natural logarithm of each query's sum of exponentials.
+template <class T>
+void attention_forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
+                       float* log_sums, float* scratch);
+
+template <class T>
+struct AttentionGradients {
+  Matrix<T> dq, dk, dv;
+};
+template <class T>
+void attention_backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,
+                        Matrix<const T> out, Matrix<const T> dout, const float* log_sums,
+                        const AttentionGradients<T>& gradients, float* scratch);
+
+}  // namespace mh::kernels
