@@ -1,8 +1,8 @@
 # A line of 100 MB passes in constant memory.
 printf 'one two\n' > small
 mh-prep vocab small > v 2>/dev/null
-( ulimit -v 700000 2>/dev/null || true
-  case ${ASAN_OPTIONS:-} in ?*) ulimit -v unlimited 2>/dev/null || true ;; esac
+# The sanitizers reserve terabytes of addresses, so the bound is for the plain build.
+( [ -n "${ASAN_OPTIONS:-}" ] || ulimit -v 700000
   head -c 100000000 < <(yes 'one two three' || true) | tr '\n' ' ' | mh-prep lm --vocab v --threads 1 - > long.mhs ) 2>err || fail "long line"
 expect 0 mh-prep info long.mhs
 printed "records	1"
