@@ -1,6 +1,7 @@
 #include "cpu/cross_entropy.h"
 
 #include <cmath>
+#include <vector>
 
 #include "cpu/vector.h"
 
@@ -8,10 +9,10 @@ namespace mh::kernels {
 
 namespace {
 
-// Three passes over a row, which stays in the second-level cache: maximum (and sum), exponentials, gradient. In fp32
-// the exponentials are kept in place; in bf16 that would round them, so they are taken twice.
-template <class T>
-MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, CrossEntropyRow& result) {
+// Three passes over a row, which stays in the second-level cache: maximum (and sum), exponentials, gradient. `kept`
+// takes the exponentials; in fp32 it is the row itself.
+template <bool smooth, class T>
+MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
   const int64_t n = how.vocabulary, whole = n - n % lanes;
   float at_target = to_float(x[target]);
 
@@ -25,9 +26,9 @@ MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, CrossEntropyRo
       Floats v;
       load(x + i, v);
       top = v > top ? v : top;
-      sums += v;
+      if constexpr (smooth) sums += v;
     }
-    total += sum_of(sums);
+    if constexpr (smooth) total += sum_of(sums);
   }
   float maximum = max_of(top);
   for (int64_t i = whole; i < n; ++i) {
@@ -36,7 +37,6 @@ MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, CrossEntropyRo
     if (v > maximum) maximum = v;
   }
 
-  constexpr bool keep = sizeof(T) == sizeof(float);
   double exponentials = 0;
   for (int64_t i = 0; i < whole;) {
     int64_t end = i + 64 * lanes < whole ? i + 64 * lanes : whole;
@@ -47,8 +47,7 @@ MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, CrossEntropyRo
       v = v - maximum;
       exp_negative(v);
       sums += v;
-      if constexpr (keep)
-        if (how.gradient) store(v, x + i);
+      if (how.gradient) store(v, kept + i);
     }
     exponentials += sum_of(sums);
   }
@@ -71,12 +70,9 @@ MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, CrossEntropyRo
   float inverse = static_cast<float>(1 / exponentials), share = static_cast<float>(e / static_cast<double>(n));
   for (int64_t i = 0; i < whole; i += lanes) {
     Floats v;
-    load(x + i, v);
-    if constexpr (!keep) {
-      v = v - maximum;
-      exp_negative(v);
-    }
-    v = v * inverse - share;
+    load(kept + i, v);
+    v = v * inverse;
+    if constexpr (smooth) v = v - share;
     store(v, x + i);
   }
   for (int64_t i = whole; i < n; ++i) from_float(tail[i - whole] * inverse - share, x[i]);
@@ -85,10 +81,13 @@ MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, CrossEntropyRo
 }
 
 MH_VECTOR_LOOP void row_f32(const CrossEntropy& how, float* logits, int64_t target, CrossEntropyRow& result) {
-  row(how, logits, target, result);
+  if (how.smoothing == 0) row<false>(how, logits, target, logits, result);
+  else row<true>(how, logits, target, logits, result);
 }
-MH_VECTOR_LOOP void row_bf16(const CrossEntropy& how, uint16_t* logits, int64_t target, CrossEntropyRow& result) {
-  row(how, logits, target, result);
+MH_VECTOR_LOOP void row_bf16(const CrossEntropy& how, uint16_t* logits, int64_t target, float* kept,
+                             CrossEntropyRow& result) {
+  if (how.smoothing == 0) row<false>(how, logits, target, kept, result);
+  else row<true>(how, logits, target, kept, result);
 }
 
 }  // namespace
@@ -99,8 +98,10 @@ CrossEntropyRow cross_entropy_row(const CrossEntropy& how, float* logits, int64_
   return result;
 }
 CrossEntropyRow cross_entropy_row(const CrossEntropy& how, uint16_t* logits, int64_t target) {
+  thread_local std::vector<float> kept;
+  if (how.gradient) kept.resize(static_cast<size_t>(how.vocabulary));
   CrossEntropyRow result{};
-  row_bf16(how, logits, target, result);
+  row_bf16(how, logits, target, kept.data(), result);
   return result;
 }
 

@@ -11,34 +11,54 @@ namespace {
 
 constexpr int group = 4 * lanes;  // elements decided at once: four words of sixteen counters
 
+using Longs = uint64_t __attribute__((vector_size(64)));
+
+// The low and high halves of factor * x, lane by lane: the even and the odd lanes' products, taken apart.
+MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high) {
+  constexpr uint64_t lower = 0xFFFFFFFF;
+  Longs both, result;
+  std::memcpy(&both, &x, sizeof both);
+  Longs even = (both & lower) * factor, odd = (both >> 32) * factor;
+  result = (even & lower) | (odd << 32);
+  std::memcpy(&low, &result, sizeof low);
+  result = (even >> 32) | (odd & ~lower);
+  std::memcpy(&high, &result, sizeof high);
+}
+
 // keep[i] = scale or 0 for the `group` elements that start at 4 * block.
 MH_INLINE void decide(const Dropout& how, uint64_t block, float* keep) {
-  uint32_t c0[lanes], c1[lanes], c2[lanes], c3[lanes];
+  Words c0, c1, c2 = how.site - Words{}, c3 = how.update - Words{};
   for (int i = 0; i < lanes; ++i) {
     uint64_t b = block + static_cast<uint64_t>(i);
     c0[i] = static_cast<uint32_t>(b);
     c1[i] = static_cast<uint32_t>(b >> 32);
-    c2[i] = how.site;
-    c3[i] = how.update;
   }
   uint32_t k0 = how.key[0], k1 = how.key[1];
   for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < lanes; ++i) {
-      uint64_t a = uint64_t{0xD2511F53} * c0[i];
-      uint64_t b = uint64_t{0xCD9E8D57} * c2[i];
-      c0[i] = static_cast<uint32_t>(b >> 32) ^ c1[i] ^ k0;
-      c1[i] = static_cast<uint32_t>(b);
-      c2[i] = static_cast<uint32_t>(a >> 32) ^ c3[i] ^ k1;
-      c3[i] = static_cast<uint32_t>(a);
-    }
+    Words a_low, a_high, b_low, b_high;
+    multiply(0xD2511F53, c0, a_low, a_high);
+    multiply(0xCD9E8D57, c2, b_low, b_high);
+    c0 = b_high ^ c1 ^ k0;
+    c1 = b_low;
+    c2 = a_high ^ c3 ^ k1;
+    c3 = a_low;
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-  for (int i = 0; i < lanes; ++i) {
-    keep[4 * i] = (c0[i] >> 8) >= how.threshold ? how.scale : 0.0F;
-    keep[4 * i + 1] = (c1[i] >> 8) >= how.threshold ? how.scale : 0.0F;
-    keep[4 * i + 2] = (c2[i] >> 8) >= how.threshold ? how.scale : 0.0F;
-    keep[4 * i + 3] = (c3[i] >> 8) >= how.threshold ? how.scale : 0.0F;
+  // From four vectors of one word of sixteen counters to the words of a counter side by side.
+  constexpr Words low{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+  constexpr Words high{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  constexpr Words pairs_low{0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23};
+  constexpr Words pairs_high{8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31};
+  Words ab0 = __builtin_shuffle(c0, c1, low), ab1 = __builtin_shuffle(c0, c1, high);
+  Words cd0 = __builtin_shuffle(c2, c3, low), cd1 = __builtin_shuffle(c2, c3, high);
+  Words words[4] = {__builtin_shuffle(ab0, cd0, pairs_low), __builtin_shuffle(ab0, cd0, pairs_high),
+                    __builtin_shuffle(ab1, cd1, pairs_low), __builtin_shuffle(ab1, cd1, pairs_high)};
+  Floats scale;
+  fill(scale, how.scale);
+  for (int i = 0; i < 4; ++i) {
+    Floats k = (words[i] >> 8) >= how.threshold ? scale : Floats{};
+    store(k, keep + i * lanes);
   }
 }
 
