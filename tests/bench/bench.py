@@ -27,15 +27,38 @@ here = pathlib.Path(__file__).resolve().parent
 allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
+class Peak(threading.Thread):
+    """Peak memory (VmHWM, bytes) of a process, read until it ends: getrusage would count this program's, which forked it."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.path, self.bytes = f"/proc/{pid}/status", 0
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                with open(self.path, encoding="ascii", errors="replace") as status:
+                    found = [line for line in status if line.startswith("VmHWM:")]
+            except OSError:
+                return
+            if not found:  # ended, not yet waited for
+                return
+            self.bytes = int(found[0].split()[1]) * 1024
+            time.sleep(0.005)
+
+
 def run(command, **options):
     """Runs a command to its end; seconds and peak memory in bytes."""
     began = time.perf_counter()
     with subprocess.Popen([str(c) for c in command], **options) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        peak = Peak(process.pid)
+        process.wait()
+    seconds = time.perf_counter() - began
+    peak.join()
     if process.returncode != 0:
         sys.exit(f"bench: {' '.join(map(str, command))}: exit status {process.returncode}")
-    return time.perf_counter() - began, usage.ru_maxrss * 1024
+    return seconds, peak.bytes
 
 
 def interval(ratios, draws=10000):
@@ -184,14 +207,16 @@ class Bench:
             self.talk(f"mh-prep, {megabytes} MB")
             command = [str(self.tools / "mh-prep"), "-q", "lm", "--vocab", str(vocabulary), "-o", str(self.folder / "big.mhs"), "-"]
             with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+                peak = Peak(process.pid)
                 left = megabytes * 10**6
                 while left > 0:
                     left -= process.stdin.write(text[:left])
                 process.stdin.close()
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-            assert process.returncode == 0
-            peaks.append(usage.ru_maxrss * 1024 / 1e6)
+                process.wait()
+            peak.join()
+            if process.returncode != 0:
+                sys.exit(f"bench: mh-prep lm on {megabytes} MB: exit status {process.returncode}")
+            peaks.append(peak.bytes / 1e6)
         self.row(f"mh-prep, memory at {megabytes} MB, of 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
         self.row(f"mh-prep, memory at {megabytes} MB, of that at 10 MB", "MB", [peaks[1]], [peaks[0]], 0.9, less=True)
 
