@@ -19,6 +19,22 @@ namespace mh::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// What a run that was killed while it wrote has left: temporary files that never got their name.
+void remove_partial_files(const std::string& folder) {
+  if (!fs::is_directory(folder)) return;
+  std::vector<fs::path> partial;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    for (const char* ending : {".safetensors.part", ".toml.part", ".jsonl.part"})
+      if (name.find(ending) != std::string::npos) partial.push_back(entry.path());
+  }
+  for (const fs::path& file : partial) fs::remove(file);
+}
+
+}  // namespace
+
 RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (resume && !fs::exists(file("config.toml")))
     throw Error(Exit::input,
@@ -36,6 +52,8 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0)
     throw Error(Exit::failed, Problem{path, "a folder that no other training uses", "one that runs in it",
                                       "wait for it, or choose another --out"});
+  remove_partial_files(path);
+  remove_partial_files(file("checkpoints"));
   if (!resume && fs::exists(file("config.toml")))
     throw Error(Exit::usage, Problem{path, "a new folder", "a run that is there already",
                                      "go on with mh-train --resume --out " + path + ", or choose another --out"});
