@@ -24,8 +24,8 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 
 // Inverted dropout of x (B, …): kept values are divided by 1 - p. The decision for an element is a pure function of
 // (step.seed, stream, step.update, site, element index within the update's whole batch), the index being
-// (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change it.
-// Identity when not training or p = 0. `stream` names the place ("attention.output"), `site` is the layer's number.
+// (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change
+// it. Identity when not training or p = 0. `stream` names the place ("attention.output"), `site` is the layer's number.
 at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site);
 
 enum class Activation { relu, gelu };  // gelu: exact, with erf
