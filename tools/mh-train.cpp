@@ -27,7 +27,7 @@ Config configuration(const Arguments& a) {
   if (a.resume) config.load_file(a.out + "/config.toml");
   for (const std::string& file : a.configs) config.load_file(file);
   auto assign = [&](const std::string& key, const std::string& value) {
-    if (!value.empty()) config.set(key + "='" + value + "'");
+    if (!value.empty()) config.set(key + "=" + nlohmann::json(value).dump());
   };
   assign("data.train", a.train);
   assign("data.valid", a.valid);
@@ -68,13 +68,18 @@ void list(const std::string& what) {
 void dry_run(const Arguments& a) {
   Config config = configuration(a);
   train::RunConfig run = train::RunConfig::read(config);
-  int64_t vocabulary = run.model.model.vocabulary_rows;
-  if (!run.data.train.empty()) vocabulary = io::ShardFile(run.data.train).header().vocabulary;
+  const auto& t = run.train;
+  t.check();
+  int64_t vocabulary = run.model.model.vocabulary_rows, tokens = 0;
+  if (!run.data.train.empty()) {
+    io::ShardFile shard(run.data.train);
+    vocabulary = shard.header().vocabulary;
+    tokens = static_cast<int64_t>(shard.counts().tokens);
+  }
   if (vocabulary == 0)
     throw Error(Exit::usage,
                 Problem{"--dry-run", "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
-  const auto& t = run.train;
   const int64_t parameters = model->parameters().count(), rows = t.batch_tokens / t.block;
   const int64_t held = std::min(rows, t.micro_tokens > 0 ? t.micro_tokens / t.block : rows) * t.block;
   // Weights, gradients and two moments, then what the layers keep for their gradients.
@@ -85,7 +90,7 @@ void dry_run(const Arguments& a) {
                            {"tokens_per_update", rows * t.block},
                            {"length", to_string(t.length)},
                            {"memory_estimate", bytes}};
-  if (t.length.unit == Length::Unit::updates) j["updates"] = t.length.count;
+  if (int64_t updates = train::updates_in(t.length, t, tokens); updates > 0) j["updates"] = updates;
   if (a.format == "json") {
     std::cout << j.dump() << '\n';
     return;

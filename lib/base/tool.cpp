@@ -1,5 +1,6 @@
 #include "base/tool.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -72,8 +73,12 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     log_error("out of memory");
     return static_cast<int>(Exit::device);
   } catch (const std::exception& error) {
-    log_error(error.what());
-    return static_cast<int>(Exit::failed);
+    // The tensor library's errors: the first line is the message, the rest a trace of its calls.
+    std::string message = error.what();
+    message.resize(std::min(message.size(), message.find('\n')));
+    const bool memory = message.find("allocate memory") != std::string::npos;
+    log_error(memory ? "out of memory: " + message : message);
+    return static_cast<int>(memory ? Exit::device : Exit::failed);
   }
 }
 

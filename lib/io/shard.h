@@ -70,6 +70,8 @@ class ShardFile {
   const ShardHeader& header() const { return header_; }
   const ShardCounts& counts() const { return counts_; }
   const std::string& name() const;
+  // XXH64 of the tokens as stored, as the trailer says; two shards of the same content have the same.
+  uint64_t content_hash() const { return content_hash_; }
 
   // Tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. The checksum of every
   // frame read is verified. The frames read last stay decompressed (a few MB).

@@ -1,6 +1,7 @@
 #include "model/ops.h"
 
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
 #include <malloc.h>
 
 namespace mh::model {
@@ -27,6 +28,8 @@ void prepare_cpu(int threads) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
+  // By default a failed allocation ends the program; let it be an exception.
+  FLAGS_caffe2_use_fatal_for_enforce = false;
   if (threads > 0) at::set_num_threads(threads);
 }
 

@@ -8,36 +8,33 @@
 
 namespace mh::train {
 
-Batches::Batches(const io::ShardFile& shard, int32_t end_of_line, const TrainOptions& o)
-    : shard_(shard),
-      end_of_line_(end_of_line),
-      seed_(static_cast<uint64_t>(o.seed)),
-      block_(o.block),
-      batch_tokens_(o.batch_tokens) {
-  const auto tokens = static_cast<int64_t>(shard.counts().tokens);
-  if (tokens == 0) throw Error(Exit::input, Problem{shard.name(), "tokens to train on", "none", ""});
-  if (o.batch_tokens < o.block)
-    throw Error(Exit::usage, Problem{"train.batch_tokens", str("at least a block of ", o.block, " tokens"),
-                                     std::to_string(o.batch_tokens), "raise it, or lower train.block"});
-  if (o.micro_tokens > 0 && o.micro_tokens < o.block)
-    throw Error(Exit::usage, Problem{"train.micro_tokens", str("0, or at least a block of ", o.block, " tokens"),
-                                     std::to_string(o.micro_tokens), ""});
-  blocks_ = (tokens + block_ - 1) / block_;
-  rows_ = o.batch_tokens / block_;
-  micro_rows_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / block_) : rows_;
-  updates_per_epoch_ = (blocks_ + rows_ - 1) / rows_;
-}
+namespace {
 
-int64_t Batches::updates(const Length& length) const {
+int64_t divided_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace
+
+int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) {
+  const int64_t rows = o.batch_tokens / o.block;
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
     case Length::Unit::epochs:
-      return length.count * updates_per_epoch_;
+      return length.count * divided_up(divided_up(tokens, o.block), rows);
     case Length::Unit::tokens:
-      return (length.count + rows_ * block_ - 1) / (rows_ * block_);
+      return divided_up(length.count, rows * o.block);
   }
   return 0;
+}
+
+Batches::Batches(const io::ShardFile& shard, int32_t end_of_line, const TrainOptions& o)
+    : shard_(shard), end_of_line_(end_of_line), options_(o), tokens_(static_cast<int64_t>(shard.counts().tokens)) {
+  o.check();
+  if (tokens_ == 0) throw Error(Exit::input, Problem{shard.name(), "tokens to train on", "none", ""});
+  blocks_ = divided_up(tokens_, o.block);
+  rows_ = o.batch_tokens / o.block;
+  micro_rows_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
+  updates_per_epoch_ = divided_up(blocks_, rows_);
 }
 
 std::vector<int64_t> Batches::rows_of(int64_t update) {
@@ -45,7 +42,7 @@ std::vector<int64_t> Batches::rows_of(int64_t update) {
   if (epoch != epoch_) {
     order_.resize(static_cast<size_t>(blocks_));
     std::iota(order_.begin(), order_.end(), 0);
-    RandomSequence random(RandomStream(seed_, "batches"), static_cast<uint32_t>(epoch));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(options_.seed), "batches"), static_cast<uint32_t>(epoch));
     random.shuffle(order_);
     epoch_ = epoch;
   }
@@ -53,7 +50,9 @@ std::vector<int64_t> Batches::rows_of(int64_t update) {
   return {order_.begin() + first, order_.begin() + last};
 }
 
-Batch Batches::load(const std::vector<int64_t>& rows) const { return load_blocks(shard_, end_of_line_, block_, rows); }
+Batch Batches::load(const std::vector<int64_t>& rows) const {
+  return load_blocks(shard_, end_of_line_, options_.block, rows);
+}
 
 Batch load_blocks(const io::ShardFile& shard, int32_t end_of_line, int64_t block, const std::vector<int64_t>& rows) {
   const auto count = static_cast<int64_t>(rows.size()), total = static_cast<int64_t>(shard.counts().tokens);

@@ -20,6 +20,9 @@ struct Batch {
   at::Tensor targets;  // (B, n) int64, -1 where the last block of the text is short
 };
 
+// Number of updates in a length; epochs and tokens are rounded up. Epochs of an unknown text (tokens 0) are 0.
+int64_t updates_in(const Length& length, const TrainOptions& options, int64_t tokens);
+
 class Batches {
  public:
   // The shard must outlive this. Error(usage) where batch_tokens hold no block.
@@ -29,8 +32,7 @@ class Batches {
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   int64_t rows_per_update() const { return rows_; }
   int64_t rows_per_micro() const { return micro_rows_; }
-  // Number of updates in a length; epochs and tokens are rounded up.
-  int64_t updates(const Length& length) const;
+  int64_t updates(const Length& length) const { return updates_in(length, options_, tokens_); }
 
   // Block numbers of update `update` (from 0), in order.
   std::vector<int64_t> rows_of(int64_t update);
@@ -39,8 +41,8 @@ class Batches {
  private:
   const io::ShardFile& shard_;
   int32_t end_of_line_;
-  uint64_t seed_;
-  int64_t block_, blocks_, rows_, micro_rows_, updates_per_epoch_, batch_tokens_;
+  TrainOptions options_;
+  int64_t tokens_, blocks_, rows_, micro_rows_, updates_per_epoch_;
   int64_t epoch_ = -1;
   std::vector<int64_t> order_;  // of the epoch
 };

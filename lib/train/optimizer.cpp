@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "base/error.h"
 #include "cpu/optimizer.h"
 
 namespace mh::train {
@@ -19,9 +18,6 @@ bool is_adam(const TrainOptions& o) { return o.optimizer == "adam" || o.optimize
 }  // namespace
 
 Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& options) : options_(options) {
-  if (options.betas.size() != 2)
-    throw Error(Exit::usage,
-                Problem{"train.betas", "two numbers", std::to_string(options.betas.size()), "such as [0.9, 0.98]"});
   c10::NoGradGuard no_gradient;
   for (model::Parameter& p : parameters.all()) {
     Slot slot{&p, at::zeros_like(p.master()), at::Tensor()};

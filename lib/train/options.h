@@ -38,6 +38,9 @@ struct TrainOptions {
   int64_t keep = 0;
   int64_t patience = 0;
 
+  // Refuses values that make no sense together. Error(usage).
+  void check() const;
+
   void describe(Fields& f) {
     f.field("length", length, "when to stop: updates, epochs or tokens since the start");
     f.field("horizon", horizon, "where the schedule ends; 0u: at the length");
@@ -63,7 +66,7 @@ struct TrainOptions {
     f.field("warmup_lr", warmup_lr, "where the warm-up starts", at_least(0));
     f.field("min_lr", min_lr, "cosine: the lowest learning rate", at_least(0));
     f.field("period", period, "cosine: of the first cycle; 0u: up to the horizon. cyclic-cosine: half a cycle");
-    f.field("period_growth", period_growth, "cosine: each cycle is longer by this", positive());
+    f.field("period_growth", period_growth, "cosine: each cycle is longer by this", at_least(1));
     f.field("period_shrink", period_shrink, "cosine: each cycle's rates are multiplied by this", positive());
     f.field("validate_every", validate_every, "0u: only at the end");
     f.field("save_every", save_every, "0u: only at the end");

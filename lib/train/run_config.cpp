@@ -14,6 +14,14 @@ RunConfig RunConfig::read(Config& config) {
   return run;
 }
 
+void RunConfig::check() const {
+  train.check();
+  if (train.length.count == 0)
+    throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
+  if (train.patience > 0 && data.valid.empty())
+    throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+}
+
 std::string RunConfig::toml() const {
   TomlWriter writer;
   RunConfig copy = *this;

@@ -13,13 +13,15 @@ namespace mh::train {
 struct DataOptions {
   std::string train;
   std::string valid;
-  std::string vocabulary;  // fingerprint
+  std::string vocabulary;      // fingerprint
+  std::string train_checksum;  // of the tokens
   int64_t train_tokens = 0;
   int64_t valid_tokens = 0;
   void describe(Fields& f) {
     f.field("train", train, "shard to train on");
     f.field("valid", valid, "shard to validate on; empty: none");
     f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
+    f.field("train_checksum", train_checksum, "of the training shard's tokens; filled in at the start");
     f.field("train_tokens", train_tokens, "filled in at the start", at_least(0));
     f.field("valid_tokens", valid_tokens, "filled in at the start", at_least(0));
   }
@@ -32,6 +34,8 @@ struct RunConfig {
 
   // Reads all sections and refuses unknown keys.
   static RunConfig read(Config& config);
+  // Refuses what can be seen to make no sense before anything is built. Error(usage).
+  void check() const;
   std::string toml() const;
 };
 

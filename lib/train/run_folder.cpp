@@ -67,8 +67,9 @@ RunFolder::~RunFolder() {
 bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
+  const std::string text = line.dump() + "\n";
+  errno = ENOSPC;  // what a write cut short means; a call that fails says itself
   if (log_ < 0) log_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  std::string text = line.dump() + "\n";
   if (log_ < 0 || ::write(log_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw Error(Exit::failed, Problem{file("log.jsonl"), "to write here", std::strerror(errno),
                                       "make room, then mh-train --resume --out " + path_});

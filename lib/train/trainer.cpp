@@ -30,8 +30,9 @@ std::string rounded(double value, int digits) {
 
 std::string position_json(const Position& p) {
   ordered_json j{{"update", p.update},     {"tokens", p.tokens},   {"best_update", p.best_update},
-                 {"worse", p.worse},       {"last_lr", p.last_lr}, {"nll", p.nll},
-                 {"smoothed", p.smoothed}, {"counted", p.counted}, {"stopped_early", p.stopped_early}};
+                 {"worse", p.worse},       {"last_lr", p.last_lr}, {"norm", p.norm},
+                 {"settled", p.settled},   {"threads", p.threads}, {"nll", p.nll},
+                 {"smoothed", p.smoothed}, {"counted", p.counted}};
   if (std::isfinite(p.best)) j["best"] = p.best;
   return j.dump();
 }
@@ -41,8 +42,8 @@ Position parse_position(const std::string& text, const std::string& name) {
   Position p;
   try {
     p.update = j.at("update"), p.tokens = j.at("tokens"), p.best_update = j.at("best_update"), p.worse = j.at("worse");
-    p.last_lr = j.at("last_lr"), p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
-    p.stopped_early = j.at("stopped_early");
+    p.last_lr = j.at("last_lr"), p.norm = j.at("norm"), p.settled = j.at("settled"), p.threads = j.at("threads");
+    p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
     p.best = j.contains("best") ? j.at("best").get<double>() : INFINITY;
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
@@ -54,8 +55,7 @@ Position parse_position(const std::string& text, const std::string& name) {
 
 Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path)
     : config_(std::move(config)) {
-  if (config_.train.length.count == 0)
-    throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
+  config_.check();
   open_data();
   batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
   model_ = model::build_language_model(config_.model, tokenizer_->size(), at::kCPU);
@@ -65,8 +65,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
   if (resume) {
     const std::string before = read_text_file(folder_->file("config.toml"));
     auto wrong = changes(before, toml_,
-                         {"model.", "attention.", "data.vocabulary", "data.train_tokens", "train.seed", "train.block",
-                          "train.batch_tokens", "train.precision", "train.optimizer"});
+                         {"model.", "attention.", "data.vocabulary", "data.train_tokens", "data.train_checksum",
+                          "train.seed", "train.block", "train.batch_tokens", "train.precision", "train.optimizer"});
     if (!wrong.empty())
       throw Error(Exit::usage, Problem{folder, "the model, data and batches that the run was started with",
                                        join(wrong, "; "), "start a new run for another setting"});
@@ -89,7 +89,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, atten
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train);
   if (resume && folder_->has("last.safetensors")) load_state();
   else model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
-  folder_->rewind_log(at_.update);
+  folder_->rewind_log(at_.settled ? at_.update : at_.update - 1);
   for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
 }
 
@@ -107,10 +107,16 @@ void Trainer::open_data() {
     io::require_kind(valid_->header(), d.valid, "language-model");
     io::require_vocabulary(valid_->header(), d.valid, train_->header().fingerprint, d.train);
     d.valid_tokens = static_cast<int64_t>(valid_->counts().tokens);
+    if (d.valid_tokens == 0) throw Error(Exit::input, Problem{d.valid, "tokens to validate on", "none", ""});
   }
   d.vocabulary = train_->header().fingerprint;
   d.train_tokens = static_cast<int64_t>(train_->counts().tokens);
+  char sum[17];
+  std::snprintf(sum, sizeof sum, "%016llx", static_cast<unsigned long long>(train_->content_hash()));
+  d.train_checksum = sum;
 }
+
+bool Trainer::stopped_early() const { return config_.train.patience > 0 && at_.worse >= config_.train.patience; }
 
 bool Trainer::due(const Length& every) const {
   if (at_.update == end_) return true;
@@ -157,24 +163,27 @@ double Trainer::validate() {
   return nll / static_cast<double>(std::max<int64_t>(1, tokens));
 }
 
-void Trainer::write_log(double lr, double norm) {
+// Speed over wall time, saving and logging included, validation apart.
+void Trainer::write_log() {
   if (at_.counted == 0) return;
   const double nll = at_.nll / static_cast<double>(at_.counted);
+  const double seconds = now() - logged_at_ - validation_seconds_;
   ordered_json line{{"update", at_.update},
                     {"epoch", static_cast<double>(at_.update) / static_cast<double>(batches_->updates_per_epoch())},
                     {"tokens", at_.tokens},
                     {"loss", at_.smoothed / static_cast<double>(at_.counted)},
                     {"nll", nll},
                     {"perplexity", std::exp(nll)},
-                    {"lr", lr},
-                    {"gradient_norm", norm},
-                    {"tokens_per_second", static_cast<double>(at_.counted) / std::max(train_seconds_, 1e-9)},
-                    {"seconds", train_seconds_},
+                    {"lr", optimizer_->last_lr},
+                    {"gradient_norm", at_.norm},
+                    {"tokens_per_second", static_cast<double>(timed_tokens_) / std::max(seconds, 1e-9)},
+                    {"seconds", seconds},
                     {"validation_seconds", validation_seconds_}};
   folder_->log(line);
   at_.nll = at_.smoothed = 0;
-  at_.counted = 0;
-  train_seconds_ = validation_seconds_ = 0;
+  at_.counted = timed_tokens_ = 0;
+  logged_at_ = now();
+  validation_seconds_ = 0;
 }
 
 void Trainer::save_weights(const std::string& path) {
@@ -189,6 +198,7 @@ void Trainer::save_weights(const std::string& path) {
 
 void Trainer::save_state(const std::string& reason) {
   at_.last_lr = optimizer_->last_lr;
+  at_.threads = at::get_num_threads();
   auto views = model::views_of(model_->parameters());
   auto state = optimizer_->state();
   for (const auto& [name, tensor] : state) views.push_back(model::view_of(name, tensor));
@@ -212,43 +222,78 @@ void Trainer::load_state() {
   if (checkpoint.entry(io::kFingerprintKey) != tokenizer_->fingerprint())
     io::require_vocabulary(train_->header(), train_->name(), checkpoint.entry(io::kFingerprintKey), checkpoint.name());
   log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
+  if (at_.threads != at::get_num_threads())
+    log_warning(str("runs with ", at::get_num_threads(), " threads, after ", at_.threads,
+                    ": sums are rounded in another order, so that the weights differ in their last digits"));
 }
 
-// Validation, saving and logging, in an order that a kill between any two cannot spoil: the state is saved last, so
-// what it says is done is done.
-void Trainer::after_update(double lr, double norm) {
-  const bool stopping = stop_signal() != 0;
-  if (valid_ != nullptr && due(config_.train.validate_every) && !stopping) {
-    double nll = validate();
-    if (stop_signal() == 0) {
-      const bool better = nll < at_.best;
-      if (better) at_.best = nll, at_.best_update = at_.update, at_.worse = 0;
-      else ++at_.worse;
-      folder_->log({{"update", at_.update}, {"valid_nll", nll}, {"valid_perplexity", std::exp(nll)}, {"best", better}});
-      last_validation_ = "valid " + rounded(std::exp(nll), 2);
-      log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4),
-                   " nats per token, perplexity ", rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
-      if (better) save_weights(folder_->file("best.safetensors"));
-      if (config_.train.patience > 0 && at_.worse >= config_.train.patience) {
-        at_.stopped_early = true;
-        log_info(str("no better validation in ", at_.worse, " tries: stops"));
-      }
-    }
+void Trainer::judge(double nll) {
+  const bool better = nll < at_.best;
+  if (better) at_.best = nll, at_.best_update = at_.update, at_.worse = 0;
+  else ++at_.worse;
+  folder_->log({{"update", at_.update}, {"valid_nll", nll}, {"valid_perplexity", std::exp(nll)}, {"best", better}});
+  last_validation_ = "valid " + rounded(std::exp(nll), 2);
+  log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4),
+               " nats per token, perplexity ", rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
+  if (better) save_weights(folder_->file("best.safetensors"));
+  if (stopped_early()) log_info(str("no better validation in ", at_.worse, " tries: stops"));
+}
+
+// In an order that a kill between any two steps cannot spoil: the state is saved last, so what it says is done is done.
+bool Trainer::settle() {
+  const bool validates = valid_ != nullptr && due(config_.train.validate_every);
+  const double nll = validates && stop_signal() == 0 ? validate() : 0;
+  at_.settled = stop_signal() == 0;
+  if (!at_.settled) {
+    save_state("the run stops");
+    return false;
   }
-  if (due(config_.train.log_every) || stopping || at_.stopped_early) write_log(lr, norm);
+  if (validates) judge(nll);
+  if (due(config_.train.log_every) || stopped_early()) write_log();
   const bool at_save = due(config_.train.save_every);
   if (at_save && config_.train.keep > 0) {
     save_weights(folder_->checkpoint(at_.update));
     folder_->prune_checkpoints(config_.train.keep);
   }
-  if (at_save || stop_signal() != 0 || at_.stopped_early) save_state(at_save ? "it is due" : "the run stops");
+  if (at_save || stopped_early()) save_state(at_save ? "it is due" : "the run stops");
+  return true;
+}
+
+void Trainer::update() {
+  const double began = now();
+  const Sums sums = forward_backward();
+  const double scale = 1 / static_cast<double>(std::max<int64_t>(1, sums.tokens));
+  const double norm = optimizer_->gradient_norm(scale);
+  const double lr = learning_rate(config_.train, lengths_, at_.update + 1);
+  if (!std::isfinite(sums.smoothed) || !std::isfinite(norm)) {
+    model_->parameters().zero_gradients();
+    save_state("the loss is not finite");
+    auto rows = batches_->rows_of(at_.update);
+    throw Error(Exit::failed,
+                Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
+                        "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
+                        "the state before this update is saved; lower train.lr or set train.clip"});
+  }
+  const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
+  optimizer_->step(at_.update + 1, lr, scale * clip);
+  model_->parameters().zero_gradients();
+  ++at_.update;
+  at_.norm = norm;
+  at_.tokens += sums.tokens;
+  at_.nll += sums.nll;
+  at_.smoothed += sums.smoothed;
+  at_.counted += sums.tokens;
+  timed_tokens_ += sums.tokens;
+  const double speed = static_cast<double>(sums.tokens) / (now() - began);
+  note_ = str("loss ", rounded(sums.smoothed * scale, 3), "  ", with_commas(static_cast<int64_t>(speed)), " tok/s  ",
+              last_validation_);
 }
 
 int Trainer::run() {
   catch_stop_signals();
-  if (at_.update >= end_ || at_.stopped_early) {
-    log_info(str("the run is finished: ", with_commas(at_.update), " of ", with_commas(end_),
-                 " updates; train.length=… makes it longer"));
+  if (finished() && at_.settled) {
+    log_info(str("the run is finished: ", with_commas(at_.update), " of ", with_commas(end_), " updates",
+                 at_.update < end_ ? ", stopped early; train.patience=0 goes on" : "; train.length=… makes it longer"));
     return 0;
   }
   folder_->log({{"started", str("mh-train ", version())},
@@ -261,42 +306,17 @@ int Trainer::run() {
                with_commas(batches_->rows_per_update() * config_.train.block), " tokens"));
   Progress progress("train", end_, "updates");
   progress.set_start(at_.update);
-  while (at_.update < end_ && !at_.stopped_early) {
-    const double began = now();
-    Sums sums = forward_backward();
-    const double scale = 1 / static_cast<double>(std::max<int64_t>(1, sums.tokens));
-    const double norm = optimizer_->gradient_norm(scale);
-    const double lr = learning_rate(config_.train, lengths_, at_.update + 1);
-    if (!std::isfinite(sums.smoothed) || !std::isfinite(norm)) {
-      model_->parameters().zero_gradients();
-      save_state("the loss is not finite");
-      auto rows = batches_->rows_of(at_.update);
-      throw Error(Exit::failed,
-                  Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
-                          "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
-                          "the state before this update is saved; lower train.lr or set train.clip"});
-    }
-    const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
-    optimizer_->step(at_.update + 1, lr, scale * clip);
-    model_->parameters().zero_gradients();
-    ++at_.update;
-    at_.tokens += sums.tokens;
-    at_.nll += sums.nll;
-    at_.smoothed += sums.smoothed;
-    at_.counted += sums.tokens;
-    const double seconds = now() - began;
-    train_seconds_ += seconds;
-    progress.update(at_.update, str("loss ", rounded(sums.smoothed * scale, 3), "  ",
-                                    with_commas(static_cast<int64_t>(static_cast<double>(sums.tokens) / seconds)),
-                                    " tok/s  ", last_validation_));
-    after_update(lr, norm);
-    if (stop_signal() != 0) {
-      log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(at_.update),
-                   "; mh-train --resume goes on"));
-      return 128 + stop_signal();
-    }
+  logged_at_ = now();
+  bool goes_on = at_.settled || settle();
+  while (goes_on && !finished()) {
+    update();
+    progress.update(at_.update, note_);
+    goes_on = settle();
   }
-  return 0;
+  if (goes_on) return 0;
+  log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(at_.update),
+               "; mh-train --resume goes on"));
+  return 128 + stop_signal();
 }
 
 }  // namespace mh::train

@@ -22,11 +22,15 @@ struct Position {
   int64_t best_update = 0;
   int64_t worse = 0;  // validations since then
   double last_lr = 0;
+  double norm = 0;  // of the last update's gradient
+  // The work that follows an update (validation, log, saving) is done. A run that a signal stops leaves it to the
+  // resumed one, so that no validation is ever left out.
+  bool settled = true;
+  int64_t threads = 0;  // of the run that saved this
   // Sums since the last line of the log.
   double nll = 0;
   double smoothed = 0;
   int64_t counted = 0;
-  bool stopped_early = false;
 };
 
 class Trainer {
@@ -47,11 +51,17 @@ class Trainer {
   };
   Sums forward_backward();
   double validate();  // nats per token
-  void after_update(double lr, double norm);
-  void write_log(double lr, double norm);
+  // One step of the optimiser. Throws where loss or gradient are not finite.
+  void update();
+  // What follows an update. False where a signal asks for a stop; the state is saved then.
+  bool settle();
+  void judge(double nll);  // a validation's result
+  void write_log();
   void save_state(const std::string& reason);
   void save_weights(const std::string& path);
   bool due(const Length& every) const;
+  bool stopped_early() const;
+  bool finished() const { return at_.update >= end_ || stopped_early(); }
   void load_state();
   void open_data();
 
@@ -66,8 +76,10 @@ class Trainer {
   ScheduleLengths lengths_;
   int64_t end_ = 0;  // updates in the run
   Position at_;
-  double train_seconds_ = 0, validation_seconds_ = 0;  // since the last line of the log
-  std::string last_validation_;
+  // Since the last line of the log, or the start of the program: when that was, seconds of validation, targets.
+  double logged_at_ = 0, validation_seconds_ = 0;
+  int64_t timed_tokens_ = 0;
+  std::string note_, last_validation_;  // for the progress bar
 };
 
 }  // namespace mh::train

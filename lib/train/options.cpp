@@ -1,0 +1,23 @@
+#include "train/options.h"
+
+#include "base/error.h"
+
+namespace mh::train {
+
+void TrainOptions::check() const {
+  auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  const std::string least = str("at least a block of ", block, " tokens");
+  if (batch_tokens < block)
+    refuse("train.batch_tokens", least, std::to_string(batch_tokens), "raise it, or lower train.block");
+  if (micro_tokens > 0 && micro_tokens < block)
+    refuse("train.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
+  if (betas.size() != 2) refuse("train.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");
+  for (double beta : betas)
+    if (beta >= 1) refuse("train.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
+  if (schedule == "cyclic-cosine" && period.count == 0)
+    refuse("train.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
+}
+
+}  // namespace mh::train
