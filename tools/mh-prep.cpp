@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   info->add_option("--format", a.format, "table or json [table]")
       ->type_name("WHAT")
       ->check(CLI::IsMember({"table", "json"}));
-  CLI::App* cat = add("cat", "turn a shard back into text", false);
+  CLI::App* cat = add("cat", "turn shards back into text", false);
   cat->add_flag("--ids", a.ids, "numbers instead of text, one record a line");
   return tool.run(argc, argv, [&] {
     vocab_fields.take(vocabulary);

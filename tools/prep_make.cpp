@@ -58,7 +58,7 @@ void make_lm(const Arguments& a, const LmOptions& options) {
       {"tool", str("mh-prep ", version())},
       {"inputs", a.inputs},
       {"vocabulary", options.vocab},
-      {"crlf", a.crlf}}.dump();
+      {"crlf", a.crlf}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
   auto sink = open_sink(a.output);
   ShardWriter writer(*sink, header);
   EncodeSummary sum = encode_lines(text, *tokenizer, threads, writer);

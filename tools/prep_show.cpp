@@ -30,7 +30,7 @@ void show_info(const Arguments& a) {
                    {"provenance", ordered_json::parse(h.provenance)}};
     auto sink = open_sink("-");
     if (a.format == "json") {
-      sink->write(j.dump() + "\n");
+      sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     } else {
       for (auto& [key, value] : j.items())
         sink->write(key + "\t" + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n");
@@ -39,15 +39,17 @@ void show_info(const Arguments& a) {
   }
 }
 
-void show_text(const Arguments& a) {
-  ShardStream stream(a.inputs.at(0));
+namespace {
+
+void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
+  ShardStream stream(input);
+  require_kind(stream.header(), stream.name(), "language-model");
   auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
-  auto sink = open_sink("-");
   std::vector<int32_t> tokens(1 << 14), line;
   auto print = [&] {
-    if (!a.ids) return sink->write(tokenizer->decode(line));
-    for (size_t i = 0; i < line.size(); ++i) sink->write((i > 0 ? " " : "") + std::to_string(line[i]));
-    sink->write("\n");
+    if (!ids) return sink.write(tokenizer->decode(line));
+    for (size_t i = 0; i < line.size(); ++i) sink.write((i > 0 ? " " : "") + std::to_string(line[i]));
+    sink.write("\n");
   };
   while (size_t n = stream.read(tokens)) {
     for (size_t i = 0; i < n; ++i) {
@@ -58,6 +60,13 @@ void show_text(const Arguments& a) {
     }
   }
   if (!line.empty()) print();
+}
+
+}  // namespace
+
+void show_text(const Arguments& a) {
+  auto sink = open_sink("-");
+  for (const std::string& input : a.inputs) show_text_of(input, a.ids, *sink);
   sink->close();
 }
 

@@ -56,7 +56,7 @@ std::string encode_header(const ShardHeader& h) {
             {"vocabulary", h.vocabulary},
             {"fingerprint", h.fingerprint},
             {"provenance", json::parse(h.provenance)}};
-  return seal(kHeaderTag, j.dump(), h.tokenizer);
+  return seal(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace), h.tokenizer);
 }
 
 ShardHeader decode_header(std::string_view payload, const std::string& name) {

@@ -13,6 +13,12 @@ cat a.mhs | mh-prep info --format json - > info.json
 grep -q "\"tokens\":$tokens," info.json || fail "json lacks the tokens"
 mh-prep cat c.mhs > back.txt
 cmp back.txt <(sed 's/^ *//; s/ *$//' text.txt)
+mh-prep cat a.mhs - < c.mhs | cmp - <(cat back.txt back.txt)
+cp text.txt $'name\xff.txt'  # names of files are bytes, the shard's header is UTF-8
+expect 0 mh-prep lm --vocab my.vocab $'name\xff.txt' -o d.mhs
+expect 0 mh-prep info --format json d.mhs
+for shown in info cat; do expect 1 bash -c "mh-prep $shown a.mhs >/dev/full"; said "No space left"; done
+mh-prep info a.mhs | true; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "info into a closed pipe"
 [ "$(mh-prep cat --ids a.mhs | wc -l)" -eq 500 ] || fail "lines of --ids"
 mh-prep cat a.mhs | head -1 >out 2>err; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "cat into head"
 [ ! -s err ] || fail "cat into head is not silent"
