@@ -100,21 +100,32 @@ TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
   CHECK(refused(whole.substr(0, whole.size() - 1)));
   CHECK(refused(whole + "x"));
   RandomSequence random(RandomStream(1, "flips"));
-  int refusals = 0;
-  for (int i = 0; i < 2000; ++i) {
+  const Metadata metadata = Checkpoint(folder.file("x")).metadata();
+  for (int i = 0; i < 4000; ++i) {
     std::string broken = whole;
-    size_t at = i % 2 == 0 ? random.below(600) : random.below(whole.size());
+    size_t at = i % 2 == 0 ? random.below(1000) : random.below(whole.size());
     broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
-    write_file_atomically(folder.file("y"), broken);
-    int status = status_of([&] {
-      // Text entries carry no checksum of their own; the tensors must be right or refused.
-      Checkpoint read(folder.file("y"));
-      read.verify();
-    });
-    CHECK((status == 0 || status == 3));
-    refusals += status == 3 ? 1 : 0;
+    INFO("byte " << at);
+    CHECK((refused(broken) || (equals(folder.file("y"), content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
   }
-  CHECK(refusals > 1500);
+}
+
+TEST_CASE("a header changed with care is refused all the same") {
+  Folder folder;
+  write_to(folder.file("x"), content());
+  const std::string whole = read_text_file(folder.file("x"));
+  auto with = [&](const std::string& from, const std::string& to) {
+    std::string broken = whole;
+    size_t at = broken.find(from);
+    REQUIRE(at != std::string::npos);
+    broken.replace(at, from.size(), to);
+    write_file_atomically(folder.file("y"), broken);
+    return status_of([&] { Checkpoint(folder.file("y")).verify(); });
+  };
+  CHECK(with("heads = 8", "heads = 4") == 3);
+  CHECK(with("[100,4]", "[4,100]") == 3);
+  CHECK(with("multihead.xxh64", "multihead.xxh65") == 3);
+  CHECK(with("__metadata__\\\"", "__metadatb__\\\"") == 3);
 }
 
 TEST_CASE("headers that make no sense are refused") {

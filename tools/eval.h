@@ -12,7 +12,8 @@ namespace mh::eval {
 
 struct Arguments {
   std::vector<std::string> files;
-  std::string format = "table", device = "auto", precision = "fp32", attention = "auto", per_token, model, prompt;
+  std::string format = "table", device = "auto", precision = "fp32", attention = "auto", per_token;
+  std::string model, prompt, prompt_file;  // of generate
   int threads = 0;
 };
 

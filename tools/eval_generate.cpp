@@ -1,18 +1,54 @@
 // mh-eval generate: text from a model.
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "eval.h"
 
 namespace mh::eval {
 
+namespace {
+
+constexpr size_t kLongestPrompt = 1 << 20;  // bytes; more than any model reads
+
+std::string read_prompt(const Arguments& a) {
+  if (a.prompt_file.empty()) return a.prompt;
+  auto source = open_source(a.prompt_file);
+  std::string text(kLongestPrompt + 1, '\0');
+  size_t size = 0;
+  while (size_t n = size < text.size() ? source->read(text.data() + size, text.size() - size) : 0) size += n;
+  text.resize(size);
+  if (size > kLongestPrompt)
+    throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"), "more",
+                                     "give its last lines only"});
+  if (!text.empty() && text.back() == '\n') text.pop_back();  // the last line is the one to continue
+  return text;
+}
+
+// The text starts a new line, so the model first sees an end-of-line symbol.
+std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, const std::string& text) {
+  if (!tokenizer.takes_any_bytes()) {
+    size_t bad = std::min(find_invalid_utf8(text), text.find('\0'));
+    if (bad != std::string::npos)
+      throw Error(Exit::input, Problem{"the prompt", "UTF-8 without NUL", str("another byte at ", bad), ""});
+  }
+  std::vector<int32_t> tokens;
+  auto encoder = tokenizer.encoder();
+  for (const std::string& line : split(text, '\n')) {
+    tokens.push_back(tokenizer.end_of_line());
+    encoder->encode(line, tokens);
+  }
+  auto unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
+  if (unknown > 0) log_warning(str(unknown, " tokens of the prompt are unknown to the vocabulary"));
+  return tokens;
+}
+
+}  // namespace
+
 void write_text(const Arguments& a, const task::GenerationOptions& options) {
   model::LoadedModel m = load(a, a.model);
-  // The text starts a new line, so the model first sees an end-of-line symbol.
-  std::vector<int32_t> prompt{m.tokenizer->end_of_line()};
-  m.tokenizer->encoder()->encode(a.prompt, prompt);
-  auto unknown = std::count(prompt.begin(), prompt.end(), m.tokenizer->unknown());
-  if (unknown > 0) log_warning(str(unknown, " tokens of the prompt are unknown to the vocabulary"));
+  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizer, read_prompt(a));
   auto sink = open_sink("-");
   for (int64_t sample = 0; sample < options.samples; ++sample) {
     std::vector<int32_t> tokens(prompt.begin() + 1, prompt.end());

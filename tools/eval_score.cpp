@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "eval.h"
 #include "io/shard.h"
+#include "model/device.h"
 #include "train/run_config.h"
 
 namespace mh::eval {
@@ -14,10 +15,8 @@ namespace mh::eval {
 using nlohmann::ordered_json;
 
 model::LoadedModel load(const Arguments& a, const std::string& path) {
-  if (a.device == "cuda")
-    throw Error(Exit::device,
-                Problem{"--device cuda", "a build with its CUDA half", "none in this version", "use --device cpu"});
-  model::LoadedModel m = model::load_model(path, at::kCPU);
+  static const at::Device device = model::choose_device(a.device);
+  model::LoadedModel m = model::load_model(path, device);
   m.model->set_path(a.attention == "composed" ? attention::Path::composed
                     : a.attention == "fused"  ? attention::Path::fused
                                               : attention::Path::automatic);

@@ -38,6 +38,9 @@ int main(int argc, char** argv) {
   CLI::App* generate = app.add_subcommand("generate", "continue a prompt");
   generate->add_option("model", a.model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   generate->add_option("--prompt", a.prompt, "text to continue [an empty line]")->type_name("TEXT");
+  generate->add_option("--prompt-file", a.prompt_file, "continue this text instead; - is standard input")
+      ->type_name("FILE")
+      ->excludes("--prompt");
   task::GenerationOptions generation;
   CommandLineFields generation_fields(*generate);
   generation_fields.declare(generation);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/tool.h"
+#include "model/device.h"
 #include "train/trainer.h"
 
 using namespace mh;
@@ -136,15 +137,13 @@ int main(int argc, char** argv) {
     if (a.dry_run) return dry_run(a);
     if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", ""});
     if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
-    if (a.device == "cuda")
-      throw Error(Exit::device,
-                  Problem{"--device cuda", "a build with its CUDA half", "none in this version", "use --device cpu"});
+    const at::Device device = model::choose_device(a.device);
     model::prepare_cpu(a.threads);
     Config config = configuration(a);
     auto path = a.attention == "composed" ? attention::Path::composed
                 : a.attention == "fused"  ? attention::Path::fused
                                           : attention::Path::automatic;
-    train::Trainer trainer(train::RunConfig::read(config), a.out, a.resume, path);
+    train::Trainer trainer(train::RunConfig::read(config), a.out, a.resume, path, device);
     tool.set_status(trainer.run());
   });
 }

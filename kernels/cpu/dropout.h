@@ -1,19 +1,9 @@
-// Dropout whose decisions are a pure function of a counter: element i of a stream is dropped when the upper 24 bits of
-// word i % 4 of Philox-4x32-10 at counter (i / 4, site, update) are below p * 2^24. Nothing is stored for the backward
-// pass.
+// Dropout on the CPU.
 #pragma once
 
-#include <cstdint>
+#include "dropout_plan.h"
 
 namespace mh::kernels {
-
-struct Dropout {
-  uint32_t key[2];  // of the random stream
-  uint32_t update;
-  uint32_t site;
-  uint32_t threshold;  // p * 2^24, rounded up
-  float scale;         // 1 / (1 - p)
-};
 
 Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p);
 

@@ -28,16 +28,63 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
 constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own bound
+constexpr const char* kHeaderSum = "__metadata__";           // its key among the sums; no tensor may have it
 constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or take another one of the run";
 
 const Type& find_type(DType type) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.type == type; });
 }
 
+uint64_t header_length(const uint8_t* bytes) {
+  uint64_t length = 0;
+  for (int i = 0; i < 8; ++i) length |= uint64_t{bytes[i]} << (8 * i);
+  return length;
+}
+
 std::string sum_of(const void* data, uint64_t bytes) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH64(data, bytes, 0)));
   return text;
+}
+
+// Over what the header says, apart from the sums, in one form whatever the order and spacing in the file.
+std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadata) {
+  metadata.erase(kSumsKey);
+  json tensors = json::object();
+  for (const TensorInfo& info : infos) tensors[info.name] = {name_of(info.type), info.shape};
+  const std::string text = json{tensors, metadata}.dump();
+  return sum_of(text.data(), text.size());
+}
+
+// All of a pipe, but never more than the header at its start announces, so that no endless stream fills the memory.
+std::string read_pipe(const std::string& path) {
+  auto source = open_source(path);
+  std::string bytes;
+  auto extend = [&](uint64_t to) {
+    std::vector<char> buffer(1 << 16);
+    while (bytes.size() < to) {
+      size_t n = source->read(buffer.data(), std::min<uint64_t>(buffer.size(), to - bytes.size()));
+      if (n == 0) return false;
+      bytes.append(buffer.data(), n);
+    }
+    return true;
+  };
+  if (!extend(9)) return bytes;
+  const uint64_t length = header_length(reinterpret_cast<const uint8_t*>(bytes.data()));
+  if (length > kLargestHeader || length < 2 || bytes[8] != '{' || !extend(8 + length)) return bytes;
+  json header = json::parse(bytes.begin() + 8, bytes.end(), nullptr, false);
+  uint64_t end = 0;
+  if (header.is_object())
+    for (auto& [key, value] : header.items()) {
+      if (key == kHeaderSum || !value.is_object()) continue;
+      auto offsets = value.find("data_offsets");
+      if (offsets != value.end() && offsets->is_array() && offsets->size() == 2 && (*offsets)[1].is_number_unsigned())
+        end = std::max(end, (*offsets)[1].get<uint64_t>());
+    }
+  uint64_t all;
+  if (__builtin_add_overflow(end, 8 + length + 1, &all)) all = INT64_MAX;
+  extend(all);  // one byte more than announced shows that there is more
+  return bytes;
 }
 
 }  // namespace
@@ -56,7 +103,12 @@ uint64_t TensorInfo::bytes() const {
 
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata) {
   json sums = json::object();
-  for (const TensorView& t : tensors) sums[t.info.name] = sum_of(t.data, t.info.bytes());
+  std::vector<TensorInfo> infos;
+  for (const TensorView& t : tensors) {
+    sums[t.info.name] = sum_of(t.data, t.info.bytes());
+    infos.push_back(t.info);
+  }
+  sums[kHeaderSum] = sum_of_header(infos, metadata);
   metadata[kSumsKey] = sums.dump();
   ordered_json header;
   header["__metadata__"] = metadata;
@@ -83,7 +135,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
     bytes_ = file_->data();
     size_ = file_->size();
   } else {
-    piped_ = read_text_file(path);
+    piped_ = read_pipe(path);
     bytes_ = reinterpret_cast<const uint8_t*>(piped_.data());
     size_ = piped_.size();
   }
@@ -96,9 +148,8 @@ void Checkpoint::parse() {
   auto bad = [&](const std::string& place, const std::string& expected, const std::string& found) {
     return Error(Exit::input, Problem{name_ + place, expected, found, kAdvice});
   };
-  if (size_ < 8) throw bad("", "a checkpoint (.safetensors)", size_ == 0 ? "an empty file" : str(size_, " bytes"));
-  uint64_t length = 0;
-  for (int i = 0; i < 8; ++i) length |= uint64_t{bytes_[i]} << (8 * i);
+  if (size_ < 9) throw bad("", "a checkpoint (.safetensors)", size_ == 0 ? "an empty file" : str(size_, " bytes"));
+  const uint64_t length = header_length(bytes_);
   if (length > kLargestHeader || length < 2 || bytes_[8] != '{')
     throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
                                      "mh-train makes checkpoints; mh-prep's shards come after the models"});
@@ -168,6 +219,12 @@ void Checkpoint::parse() {
     }
     for (const TensorInfo& info : infos_)
       if (sums_.count(info.name) == 0) throw bad(": metadata", "a checksum of " + info.name, "none");
+    const std::string expected = sums_[kHeaderSum], found = sum_of_header(infos_, metadata_);
+    if (expected != found)
+      throw bad(": header", "the checksum " + (expected.empty() ? "of the header" : expected), found);
+  } else {
+    for (const auto& [key, text] : metadata_)
+      if (key.rfind("multihead.", 0) == 0) throw bad(": metadata", str("checksums under ", kSumsKey), "none");
   }
 }
 

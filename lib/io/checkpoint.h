@@ -38,14 +38,15 @@ inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // seria
 inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // fingerprint of the tokenizer
 inline constexpr const char* kTrainingKey =
     "multihead.training";                                   // JSON: where a training stands; training states only
-inline constexpr const char* kSumsKey = "multihead.xxh64";  // JSON: tensor name to checksum, added by the writer
+inline constexpr const char* kSumsKey = "multihead.xxh64";  // JSON: checksums by tensor and of the header, added by the writer
 
 // Writes everything in one pass, tensors in the order given; does not close the sink.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);
 
-// A checkpoint to read: a file (mapped), or a pipe for "-" (held in memory). The header is checked as a whole at once;
-// checksums, where the file has them, at the first access to a tensor. Error(input) with the place for anything wrong.
-// Files without our metadata are read as plain tensors.
+// A checkpoint to read: a file (mapped), or a pipe for "-" (held in memory, no more than its header announces). The
+// header is checked as a whole at once, its checksum included; a tensor's checksum at the first access to it.
+// Error(input) with the place for anything wrong. Files without our entries are read as plain tensors; with some, they
+// must have the checksums.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);

@@ -19,16 +19,15 @@ std::string shape_text(at::IntArrayRef shape) {
 
 }  // namespace
 
-io::TensorView view_of(const std::string& name, const at::Tensor& tensor) {
-  if (!tensor.is_cpu() || !tensor.is_contiguous() || tensor.scalar_type() != at::kFloat)
-    throw Error(Exit::failed, name + " is not a contiguous fp32 tensor in main memory");
-  return {{name, io::DType::f32, tensor.sizes().vec()}, tensor.const_data_ptr()};
+void Views::add(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.is_contiguous() || tensor.scalar_type() != at::kFloat)
+    throw Error(Exit::failed, name + " is not a contiguous fp32 tensor");
+  held_.push_back(tensor.to(at::kCPU));
+  views_.push_back({{name, io::DType::f32, tensor.sizes().vec()}, held_.back().const_data_ptr()});
 }
 
-std::vector<io::TensorView> views_of(const ParameterList& parameters) {
-  std::vector<io::TensorView> views;
-  for (const Parameter& p : parameters.all()) views.push_back(view_of(p.name(), p.master()));
-  return views;
+void Views::add(const ParameterList& parameters) {
+  for (const Parameter& p : parameters.all()) add(p.name(), p.master());
 }
 
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into) {
@@ -75,10 +74,21 @@ LoadedModel load_model(const std::string& path, at::Device device) {
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + io::kTokenizerKey, "base64", "something else", ""});
   }
   loaded.tokenizer = io::parse_tokenizer(tokenizer, checkpoint.name() + ": tokenizer");
-  Config config;
-  config.load_text(loaded.toml, checkpoint.name() + ": configuration");
-  loaded.config = ModelConfig::read(config);
-  loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
+  const std::string& fingerprint = checkpoint.entry(io::kFingerprintKey);
+  if (fingerprint != loaded.tokenizer->fingerprint())
+    throw Error(Exit::input, Problem{checkpoint.name() + ": " + io::kFingerprintKey,
+                                     "the fingerprint of its tokenizer, " + loaded.tokenizer->fingerprint(),
+                                     fingerprint, "the entries of two checkpoints are mixed; take a whole one"});
+  try {
+    Config config;
+    config.load_text(loaded.toml, checkpoint.name() + ": configuration");
+    loaded.config = ModelConfig::read(config);
+    loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
+  } catch (const Error& error) {
+    // A wrong value here is the file's fault, not that of the command line.
+    if (error.exit() == Exit::usage) throw Error(Exit::input, error.what());
+    throw;
+  }
   load_parameters(checkpoint, loaded.model->parameters());
   return loaded;
 }

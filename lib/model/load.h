@@ -26,9 +26,17 @@ LoadedModel load_model(const std::string& path, at::Device device);
 // Fills every parameter; the same errors.
 void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);
 
-// The parameters as views to write; the list must stay as it is until they are written.
-std::vector<io::TensorView> views_of(const ParameterList& parameters);
-io::TensorView view_of(const std::string& name, const at::Tensor& tensor);
+// Tensors as views to write. What is on a GPU is copied here; what is in main memory must stay as it is until written.
+class Views {
+ public:
+  void add(const std::string& name, const at::Tensor& tensor);
+  void add(const ParameterList& parameters);
+  const std::vector<io::TensorView>& all() const { return views_; }
+
+ private:
+  std::vector<at::Tensor> held_;
+  std::vector<io::TensorView> views_;
+};
 
 // Copies a checkpoint's tensor into one of the same shape and type.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);

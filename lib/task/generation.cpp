@@ -13,7 +13,7 @@ namespace mh::task {
 namespace {
 
 int32_t choose(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
-  at::Tensor row = logits.contiguous();
+  at::Tensor row = logits.to(at::kCPU).contiguous();
   const auto* x = row.const_data_ptr<float>();
   const auto n = static_cast<size_t>(row.numel());
   if (o.temperature == 0) return static_cast<int32_t>(std::max_element(x, x + n) - x);
@@ -44,7 +44,7 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
   for (int64_t i = 0; i < o.length; ++i) {
     at::Tensor tokens = at::empty({1, static_cast<int64_t>(next.size())}, at::kLong);
     std::copy(next.begin(), next.end(), tokens.mutable_data_ptr<int64_t>());
-    at::Tensor hidden = model.hidden(tokens, {}, state.get());
+    at::Tensor hidden = model.hidden(tokens.to(model.parameters().device()), {}, state.get());
     int32_t token = choose(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
     if (!each(token)) return;
     next = {token};

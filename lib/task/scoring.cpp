@@ -31,6 +31,7 @@ Score score_text(model::LanguageModel& model, const std::vector<int32_t>& tokens
   const auto batch =
       static_cast<size_t>(options.batch > 0 ? options.batch : std::max<int64_t>(1, 4096 / options.block));
   Progress progress("score", static_cast<int64_t>(chunks.size()), "passes");
+  const at::Device device = model.parameters().device();
   Score score;
   for (size_t begin = 0; begin < chunks.size(); begin += batch) {
     const size_t rows = std::min(batch, chunks.size() - begin);
@@ -49,7 +50,7 @@ Score score_text(model::LanguageModel& model, const std::vector<int32_t>& tokens
         if (t >= c.scored) out[t] = tokens[at];
       }
     }
-    at::Tensor log_p = model.target_log_probabilities(model.hidden(inputs, {}), targets).contiguous();
+    at::Tensor log_p = model.target_log_probabilities(model.hidden(inputs.to(device), {}), targets).to(at::kCPU).contiguous();
     const auto* p = log_p.const_data_ptr<float>();
     for (size_t r = 0; r < rows; ++r) {
       const Chunk& c = chunks[begin + r];

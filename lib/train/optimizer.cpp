@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "cpu/optimizer.h"
+#include "cuda/table.h"
+#include "model/device.h"
 
 namespace mh::train {
 
@@ -14,6 +16,21 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 
 bool is_adam(const TrainOptions& o) { return o.optimizer == "adam" || o.optimizer == "adamw"; }
+
+double squares(const at::Tensor& x) {
+  if (x.is_cuda()) return at::square(x.to(at::kDouble)).sum().item<double>();
+  const auto* data = x.const_data_ptr<float>();
+  // Chunks of a fixed size, added in order: the same bits however many threads there are.
+  const int64_t chunks = (x.numel() + kGrain - 1) / kGrain;
+  std::vector<double> sums(static_cast<size_t>(chunks));
+  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c)
+      sums[static_cast<size_t>(c)] = kernels::squares(data, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
+  });
+  double sum = 0;
+  for (double s : sums) sum += s;
+  return sum;
+}
 
 }  // namespace
 
@@ -28,20 +45,8 @@ Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& optio
 
 double Optimizer::gradient_norm(double scale) const {
   double sum = 0;
-  for (const Slot& slot : slots_) {
-    const at::Tensor& g = slot.parameter->master().grad();
-    if (!g.defined()) continue;
-    at::Tensor flat = g.contiguous();
-    const auto* data = flat.const_data_ptr<float>();
-    // Chunks of a fixed size, added in order: the same bits however many threads there are.
-    int64_t chunks = (flat.numel() + kGrain - 1) / kGrain;
-    std::vector<double> sums(static_cast<size_t>(chunks));
-    at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c)
-        sums[static_cast<size_t>(c)] = kernels::squares(data, c * kGrain, std::min(flat.numel(), (c + 1) * kGrain));
-    });
-    for (double s : sums) sum += s;
-  }
+  for (const Slot& slot : slots_)
+    if (const at::Tensor& g = slot.parameter->master().grad(); g.defined()) sum += squares(g.contiguous());
   return std::sqrt(sum) * scale;
 }
 
@@ -57,7 +62,9 @@ void Optimizer::step(int64_t update, double lr, double scale) {
     auto* first = slot.first.mutable_data_ptr<float>();
     const bool decays = options_.optimizer != "adamw" || parameter.traits().decay;
     const double wd = decays ? options_.weight_decay : 0;
-    auto each = [&](const auto& kernel) { at::parallel_for(0, gradient.numel(), kGrain, kernel); };
+    const int64_t count = gradient.numel();
+    const bool gpu = gradient.is_cuda();
+    auto each = [&](const auto& kernel) { at::parallel_for(0, count, kGrain, kernel); };
     if (is_adam(options_)) {
       auto* second = slot.second.mutable_data_ptr<float>();
       const double b1 = options_.betas[0], b2 = options_.betas[1];
@@ -71,15 +78,18 @@ void Optimizer::step(int64_t update, double lr, double scale) {
                              correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F,
                              static_cast<float>(lr * wd),
                              s};
-      each([&](int64_t begin, int64_t end) { kernels::adam(plan, begin, end, p, g, first, second); });
+      if (gpu) model::check_cuda(model::cuda_kernels().adam(plan, count, p, g, first, second));
+      else each([&](int64_t begin, int64_t end) { kernels::adam(plan, begin, end, p, g, first, second); });
     } else if (options_.optimizer == "sgd") {
       kernels::MomentumPlan plan{rate, static_cast<float>(options_.momentum), static_cast<float>(wd), s};
-      each([&](int64_t begin, int64_t end) { kernels::sgd(plan, begin, end, p, g, first); });
+      if (gpu) model::check_cuda(model::cuda_kernels().sgd(plan, count, p, g, first));
+      else each([&](int64_t begin, int64_t end) { kernels::sgd(plan, begin, end, p, g, first); });
     } else {
       const double before = last_lr > 0 ? last_lr : lr;
       kernels::NagPlan plan{rate, static_cast<float>(options_.momentum),
                             static_cast<float>(before > 0 ? lr / before : 1), static_cast<float>(lr * wd), s};
-      each([&](int64_t begin, int64_t end) { kernels::nag(plan, begin, end, p, g, first); });
+      if (gpu) model::check_cuda(model::cuda_kernels().nag(plan, count, p, g, first));
+      else each([&](int64_t begin, int64_t end) { kernels::nag(plan, begin, end, p, g, first); });
     }
     parameter.refresh_copy();
   }

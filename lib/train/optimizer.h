@@ -1,4 +1,4 @@
-// Optimisers over fp32 parameters, one pass over memory each (kernels/cpu/optimizer.h).
+// Optimisers over fp32 parameters, one pass over memory each (kernels/optimizer_rules.h).
 //
 //   adam, adamw  p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
 //                fairseq). adam decays every parameter as fairseq does, adamw leaves out biases and norms.

@@ -53,12 +53,13 @@ Position parse_position(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path)
-    : config_(std::move(config)) {
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path,
+                 at::Device device)
+    : config_(std::move(config)), device_(device) {
   config_.check();
   open_data();
   batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
-  model_ = model::build_language_model(config_.model, tokenizer_->size(), at::kCPU);
+  model_ = model::build_language_model(config_.model, tokenizer_->size(), device_);
   model_->set_path(path);
   toml_ = config_.toml();
   folder_ = std::make_unique<RunFolder>(folder, resume);
@@ -133,7 +134,7 @@ Trainer::Sums Trainer::forward_backward() {
     Batch batch = batches_->load(part);
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
                          static_cast<int64_t>(first)};
-    at::Tensor hidden = model_->hidden(batch.inputs, step);
+    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step);
     model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing);
     loss.smoothed.backward();
     model_->parameters().collect_gradients();
@@ -155,7 +156,7 @@ double Trainer::validate() {
     std::vector<int64_t> part;
     for (int64_t b = first; b < std::min(blocks, first + rows); ++b) part.push_back(b);
     Batch batch = load_blocks(*valid_, tokenizer_->end_of_line(), block, part);
-    model::SlicedLoss loss = model_->loss(model_->hidden(batch.inputs, {}), batch.targets, 0);
+    model::SlicedLoss loss = model_->loss(model_->hidden(batch.inputs.to(device_), {}), batch.targets, 0);
     nll += loss.nll;
     tokens += loss.scored;
   }
@@ -187,8 +188,10 @@ void Trainer::write_log() {
 }
 
 void Trainer::save_weights(const std::string& path) {
+  model::Views views;
+  views.add(model_->parameters());
   auto sink = open_sink(path);
-  io::write_checkpoint(*sink, model::views_of(model_->parameters()),
+  io::write_checkpoint(*sink, views.all(),
                        {{io::kFormatKey, "1"},
                         {io::kConfigKey, toml_},
                         {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
@@ -199,11 +202,12 @@ void Trainer::save_weights(const std::string& path) {
 void Trainer::save_state(const std::string& reason) {
   at_.last_lr = optimizer_->last_lr;
   at_.threads = at::get_num_threads();
-  auto views = model::views_of(model_->parameters());
+  model::Views views;
+  views.add(model_->parameters());
   auto state = optimizer_->state();
-  for (const auto& [name, tensor] : state) views.push_back(model::view_of(name, tensor));
+  for (const auto& [name, tensor] : state) views.add(name, tensor);
   auto sink = open_sink(folder_->file("last.safetensors"));
-  io::write_checkpoint(*sink, views,
+  io::write_checkpoint(*sink, views.all(),
                        {{io::kFormatKey, "1"},
                         {io::kConfigKey, toml_},
                         {io::kTokenizerKey, io::base64(tokenizer_->serialize())},

@@ -37,7 +37,8 @@ class Trainer {
  public:
   // The data, the tokenizer in them and the folder are checked before anything is built. `resume`: continue from
   // last.safetensors, or from the start where there is none yet.
-  Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path);
+  Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path,
+          at::Device device = at::kCPU);
   ~Trainer();
 
   // Trains to the end, or until a signal asks to stop (after saving). Returns the exit status: 0, or 128 + the signal.
@@ -66,6 +67,7 @@ class Trainer {
   void open_data();
 
   RunConfig config_;
+  at::Device device_;
   std::string toml_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<io::ShardFile> train_, valid_;

@@ -1,0 +1,17 @@
+// What decides a dropout, on every device: element i of a stream is dropped when the upper 24 bits of word i % 4 of
+// Philox-4x32-10 at counter (i / 4, site, update) are below p * 2^24. Nothing is stored for the backward pass.
+#pragma once
+
+#include <cstdint>
+
+namespace mh::kernels {
+
+struct Dropout {
+  uint32_t key[2];  // of the random stream
+  uint32_t update;
+  uint32_t site;
+  uint32_t threshold;  // p * 2^24, rounded up
+  float scale;         // 1 / (1 - p)
+};
+
+}  // namespace mh::kernels

@@ -1,0 +1,51 @@
+// Optimiser updates of one number each, for the loops on every device; formulas in lib/train/optimizer.h.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define MH_EVERYWHERE __host__ __device__ inline
+#else
+#define MH_EVERYWHERE inline __attribute__((always_inline))
+#endif
+
+namespace mh::kernels {
+
+struct AdamPlan {
+  float lr, beta1, beta2, epsilon;
+  float correction1, correction2;  // 1 - beta^t, or 1 without bias correction
+  float decay;                     // lr * weight decay: p -= decay * p before the step
+  float scale;                     // the gradient is scale * g
+};
+
+MH_EVERYWHERE void adam_one(const AdamPlan& a, float step, float root, float& p, float g, float& m, float& v) {
+  const float gradient = a.scale * g;
+  m = a.beta1 * m + (1 - a.beta1) * gradient;
+  v = a.beta2 * v + (1 - a.beta2) * gradient * gradient;
+  p = p - a.decay * p - step * m / (std::sqrt(v) / root + a.epsilon);
+}
+
+struct MomentumPlan {
+  float lr, momentum, decay, scale;  // decay: weight decay, added to the gradient
+};
+
+// buf = momentum * buf + g + decay * p; p -= lr * buf
+MH_EVERYWHERE void sgd_one(const MomentumPlan& a, float& p, float g, float& buffer) {
+  buffer = a.momentum * buffer + a.scale * g + a.decay * p;
+  p -= a.lr * buffer;
+}
+
+struct NagPlan {
+  float lr, momentum, correction;  // correction: lr / lr of the update before
+  float decay;                     // lr * weight decay
+  float scale;
+};
+
+MH_EVERYWHERE void nag_one(const NagPlan& a, float& p, float g, float& buffer) {
+  const float m = a.momentum, gradient = a.scale * g;
+  p = p * (1 - a.decay) + m * m * a.correction * buffer - (1 + m) * a.lr * gradient;
+  buffer = m * a.correction * buffer - a.lr * gradient;
+}
+
+}  // namespace mh::kernels

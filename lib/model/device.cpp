@@ -1,0 +1,68 @@
+#include "model/device.h"
+
+#include <dlfcn.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cuda/table.h"
+
+namespace mh::model {
+
+namespace {
+
+const kernels::CudaTable* table = nullptr;
+
+Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
+  return {Exit::device, Problem{"--device cuda", expected, found, next}};
+}
+
+void* open_library(const char* name) {
+  void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr)
+    throw unusable(std::string("the library ") + name, dlerror(), "./run build on a machine with a GPU and nvcc brings the CUDA half");
+  return library;
+}
+
+// Asks the driver alone, which is a small library.
+int count_gpus() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver == nullptr) return 0;
+  auto initialise = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+  auto count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+  int n = 0;
+  return initialise != nullptr && count != nullptr && initialise(0) == 0 && count(&n) == 0 ? n : 0;
+}
+
+void open_cuda() {
+  if (count_gpus() == 0) throw unusable("an NVIDIA GPU and its driver", "none", "use --device cpu");
+  open_library("libtorch_cuda.so");
+  void* own = open_library("libmultihead-cuda.so");
+  auto get = reinterpret_cast<const kernels::CudaTable* (*)()>(dlsym(own, kernels::kCudaTableSymbol));
+  if (get == nullptr) throw unusable("this version's libmultihead-cuda.so", "another one", "build again");
+  table = get();
+  if (!at::globalContext().hasCUDA())
+    throw unusable("a tensor library with CUDA", "one that was asked for CUDA too early", "report this as a defect");
+}
+
+}  // namespace
+
+at::Device choose_device(const std::string& wish) {
+  if (wish == "cpu" || (wish == "auto" && count_gpus() == 0)) return at::kCPU;
+  try {
+    open_cuda();
+  } catch (const Error& error) {
+    if (wish == "cuda") throw;
+    log_warning(str("runs on the CPU: ", error.what()));
+    return at::kCPU;
+  }
+  log_info("runs on the GPU");
+  return {at::kCUDA, 0};
+}
+
+const kernels::CudaTable& cuda_kernels() { return *table; }
+
+void check_cuda(const char* failure) {
+  if (failure != nullptr) throw Error(Exit::device, str("CUDA: ", failure));
+}
+
+}  // namespace mh::model
