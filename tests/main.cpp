@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
+#include "device.h"
 #include "skip.h"
 
 namespace {
@@ -11,6 +12,7 @@ namespace {
 std::vector<std::string> skipped_names;
 int passed = 0, failed = 0;
 bool current_skipped = false;
+std::string device = "cpu";
 
 struct Counter : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
@@ -31,8 +33,13 @@ void mh_note_skip(const std::string& reason) {
   std::printf("skipped: %s (%s)\n", name.c_str(), reason.c_str());
 }
 
+const std::string& test_device() { return device; }
+
 int main(int argc, char** argv) {
-  int status = Catch::Session().run(argc, argv);
+  Catch::Session session;
+  session.cli(session.cli() | Catch::clara::Opt(device, "cpu|cuda")["--device"]("where the tests of device code run"));
+  int status = session.applyCommandLine(argc, argv);
+  if (status == 0) status = session.run();
   std::printf("mh-tests: %d passed, %d failed, %zu skipped\n", passed, failed, skipped_names.size());
   return status;
 }

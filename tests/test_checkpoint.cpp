@@ -1,6 +1,7 @@
 // Checkpoints: round trips, and every way to be broken is refused.
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <numeric>
 
@@ -93,7 +94,7 @@ TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
   write_to(folder.file("x"), content());
   std::string whole = read_text_file(folder.file("x"));
   auto refused = [&](const std::string& bytes) {
-    write_file_atomically(folder.file("y"), bytes);
+    std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // not synced: there are thousands
     return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
   };
   for (size_t i = 0; i < 16; ++i) CHECK(refused(whole.substr(0, whole.size() * i / 16)));

@@ -130,7 +130,7 @@ class Bench:
         watcher.start()
         try:
             _, peak = run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
-                           "--precision", precision, "--threads", self.a.threads])
+                           "--precision", precision, "--threads", self.a.threads, "--device", self.a.device])
         finally:
             done.set()
             watcher.join()
@@ -139,7 +139,7 @@ class Bench:
     def peer(self, entries, precision, tuned=True, warm=3, updates=10):
         done = subprocess.run(
             [sys.executable, here / "peer.py", "--rows", str(entries), "--precision", precision, "--warm", str(warm),
-             "--updates", str(updates), "--threads", str(self.a.threads)],
+             "--updates", str(updates), "--threads", str(self.a.threads), "--device", self.a.device],
             env=dict(os.environ, **(allocator if tuned else {})), check=True, capture_output=True, text=True)
         result = json.loads(done.stdout.splitlines()[-1])
         return result["tokens_per_second"], result["peak"]
@@ -154,7 +154,7 @@ class Bench:
                         mine.append(tuned[0])
                         if mine is speeds[0]:
                             memories[0].append(tuned[1] / 1e6)
-                    if entries == 33278:
+                    if entries == 33278 and self.a.device == "cpu":
                         memories[1].append(self.peer(entries, precision, tuned=False, warm=1, updates=1)[1] / 1e6)
                 self.row(f"training, vocabulary {entries}, {precision}", "tokens/s", *speeds, bar)
                 if memories[1]:
@@ -241,6 +241,7 @@ def main():
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
     parser.add_argument("--only", default="training,prep,reading,equality", help="parts, with commas between [all]")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

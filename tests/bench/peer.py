@@ -78,7 +78,7 @@ def optimizer_of(model, lr):
 
 def update(model, optimizer, tokens, targets, bf16=False):
     """One update; the loss before it, in nats per token."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bf16):
         logits = model(tokens)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
     loss.backward()
@@ -100,14 +100,15 @@ def main():
     parser.add_argument("--warm", type=int, default=3, help="updates before the clock starts")
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     at_start = peak()
-    model = Decoder(a.rows, n=a.length)
+    model = Decoder(a.rows, n=a.length).to(a.device)
     optimizer = optimizer_of(model, 5e-4)
     batch = a.batch_tokens // a.length
-    data = torch.randint(a.rows, (a.warm + a.updates, batch, a.length + 1))
+    data = torch.randint(a.rows, (a.warm + a.updates, batch, a.length + 1)).to(a.device)
     for i, rows in enumerate(data):
         if i == a.warm:
             began = time.perf_counter()
