@@ -184,8 +184,7 @@ TEST_CASE("a run learns, and ends with what its log says") {
   write_text(folder.file("t.mhs"), 2000);
   for (const char* precision : {"fp32", "bf16"}) {
     const std::string out = folder.file(precision);
-    Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false,
-                    attention::Path::automatic);
+    Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false);
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
     io::TokenText text = io::read_tokens(folder.file("t.mhs"));
@@ -201,8 +200,7 @@ TEST_CASE("micro-batches give the update of the whole batch") {
   Folder folder;
   write_text(folder.file("t.mhs"), 2000);
   auto weights = [&](const std::string& name, const std::string& extra) {
-    Trainer trainer(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name), false,
-                    attention::Path::automatic);
+    Trainer trainer(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name), false);
     trainer.run();
     return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
   };
@@ -219,6 +217,7 @@ TEST_CASE("every token is scored exactly once, whatever the context") {
     for (const auto& c : task::make_chunks(tokens, block, context)) {
       CHECK(c.length <= block);
       if (c.first > 0) CHECK(c.scored == context);
+      CHECK((c.first + c.scored) % (block - context) == 0);  // fairseq: chunks of n - c, the first one too
       for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) ++seen[static_cast<size_t>(i)];
     }
     for (int s : seen) CHECK(s == 1);

@@ -17,9 +17,9 @@ using nlohmann::ordered_json;
 model::LoadedModel load(const Arguments& a, const std::string& path) {
   static const at::Device device = model::choose_device(a.device);
   model::LoadedModel m = model::load_model(path, device);
-  m.model->set_path(a.attention == "composed" ? attention::Path::composed
-                    : a.attention == "fused"  ? attention::Path::fused
-                                              : attention::Path::automatic);
+  const attention::Path attention = attention::path_named(a.attention);
+  m.model->set_path(attention);
+  if (attention == attention::Path::fused) m.model->require_fused(false);
   if (a.precision == "bf16") m.model->parameters().set_bf16(true);
   return m;
 }
@@ -34,30 +34,51 @@ int64_t training_block(const model::LoadedModel& m) {
   return options.block;
 }
 
-void print(ByteSink& sink, const ordered_json& j, const std::string& format, bool header) {
-  if (format == "json") return sink.write(j.dump() + "\n");
+// One line at once, so that no later error loses it.
+void print(const ordered_json& j, const std::string& format, bool header) {
+  auto sink = open_sink("-");
+  if (format == "json") {
+    sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    return sink->close();
+  }
   std::vector<std::string> keys, values;
   for (auto& [key, value] : j.items()) {
     keys.push_back(key);
     values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
   }
-  if (header) sink.write(join(keys, "\t") + "\n");
-  sink.write(join(values, "\t") + "\n");
+  if (header) sink->write(join(keys, "\t") + "\n");
+  sink->write(join(values, "\t") + "\n");
+  sink->close();
 }
 
-}  // namespace
+// Where the log-probabilities of model `index` go; with several models each has a file of its own.
+std::string tokens_file(const Arguments& a, size_t index) {
+  return a.per_token + (a.files.size() > 2 ? str(".", index) : "");
+}
 
-void score(const Arguments& a, const task::ScoringOptions& given) {
+// What can be seen before the first model is scored.
+void check(const Arguments& a) {
   if (a.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data", str(a.files.size(), " files"),
                                      "mh-eval MODEL… DATA"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
-  if (!a.per_token.empty()) refuse_output_onto_input(a.per_token, a.files);
+  if (a.per_token == "-")
+    throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
+  refuse_output_onto_input("-", a.files);
+  for (size_t i = 0; i + 1 < a.files.size(); ++i) {
+    if (!a.per_token.empty()) refuse_output_onto_input(tokens_file(a, i), a.files);
+    if (a.files[i] != "-") io::Checkpoint header(a.files[i]);
+  }
+}
+
+}  // namespace
+
+void score(const Arguments& a, const task::ScoringOptions& given) {
+  check(a);
   const std::string& data = a.files.back();
   io::TokenText text = io::read_tokens(data);
   io::require_kind(text.header, data, "language-model");
-  auto sink = open_sink("-");
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
     io::require_vocabulary(text.header, data, m.tokenizer->fingerprint(), m.name);
@@ -65,12 +86,12 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
     if (options.block == 0) options.block = training_block(m);
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
     std::unique_ptr<ByteSink> tokens =
-        a.per_token.empty() ? nullptr : open_sink(a.per_token + (a.files.size() > 2 ? str(".", i) : ""));
+        a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::EachToken each;
     if (tokens != nullptr)
       each = [&](int64_t index, int32_t token, double p) {
-        tokens->write(str(index, '\t', token, '\t', m.tokenizer->piece(token), '\t', shortest(p), '\n'));
+        tokens->write(str(index, '\t', token, '\t', io::escaped(m.tokenizer->piece(token)), '\t', shortest(p), '\n'));
       };
     task::Score s = task::score_text(*m.model, text.tokens, m.tokenizer->end_of_line(), options, each);
     if (tokens != nullptr) tokens->close();
@@ -87,9 +108,8 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
         {"context", options.context},
         {"precision", a.precision},
         {"protocol", options.context > 0 ? "context-window" : "independent-blocks"}};
-    print(*sink, j, a.format, i == 0);
+    print(j, a.format, i == 0);
   }
-  sink->close();
 }
 
 }  // namespace mh::eval

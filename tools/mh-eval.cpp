@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   app.add_option("--attention", a.attention, "auto, composed or fused [auto]")
       ->type_name("PATH")
       ->check(CLI::IsMember({"auto", "composed", "fused"}));
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::Range(0, 1024));
   task::ScoringOptions scoring;
   CommandLineFields scoring_fields(app);
   scoring_fields.declare(scoring);
@@ -48,10 +48,9 @@ int main(int argc, char** argv) {
     scoring_fields.take(scoring);
     generation_fields.take(generation);
     model::prepare_cpu(a.threads);
-    try {
+    quietly([&] {
       if (generate->parsed()) eval::write_text(a, generation);
       else eval::score(a, scoring);
-    } catch (const BrokenPipe&) {  // its reader has seen enough
-    }
+    });
   });
 }

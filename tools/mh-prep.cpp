@@ -2,26 +2,12 @@
 //
 //   mh-prep vocab --type word train.txt > my.vocab
 //   mh-prep lm --vocab my.vocab train.txt > train.mhs
-#include <functional>
-
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/tool.h"
 #include "prep.h"
 
 using namespace mh;
-
-namespace {
-
-// A printer of text whose reader has seen enough ends quietly.
-void quietly(const std::function<void()>& printer) {
-  try {
-    printer();
-  } catch (const BrokenPipe&) {
-  }
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   Tool tool({"mh-prep",

@@ -2,10 +2,10 @@
 //
 //   mh-train --config wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1 --set train.length=300u
 //   mh-train --resume --out run1
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "base/tool.h"
 #include "model/device.h"
@@ -17,7 +17,7 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> configs, sets;
-  std::string train, valid, out, list, format = "table", device = "auto", precision, attention = "auto";
+  std::string train, valid, out, list, format = "table", device = "auto", precision, attention;
   bool resume = false, dry_run = false;
   int threads = 0;
   int64_t seed = -1;
@@ -27,42 +27,50 @@ Config configuration(const Arguments& a) {
   Config config;
   if (a.resume) config.load_file(a.out + "/config.toml");
   for (const std::string& file : a.configs) config.load_file(file);
-  auto assign = [&](const std::string& key, const std::string& value) {
-    if (!value.empty()) config.set(key + "=" + nlohmann::json(value).dump());
+  auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
+    if (!value.empty()) config.set_text(key, value, "--" + option);
   };
-  assign("data.train", a.train);
-  assign("data.valid", a.valid);
-  assign("train.precision", a.precision);
+  assign("data.train", a.train, "train");
+  assign("data.valid", a.valid, "valid");
+  assign("train.precision", a.precision, "precision");
+  assign("train.attention_path", a.attention, "attention");
   if (a.seed >= 0) config.set(str("train.seed=", a.seed));
   for (const std::string& assignment : a.sets) config.set(assignment);
   return config;
 }
 
 template <class S>
-void list_stages(const char* stage, const Registry<S>& registry) {
+std::string stages_of(const char* stage, const Registry<S>& registry) {
+  std::string rows;
   for (const std::string& name : registry.names())
-    std::cout << stage << '\t' << name << '\t' << registry.find(name, stage).help << '\n';
+    rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\n');
+  return rows;
 }
 
-void list(const std::string& what) {
-  if (what == "stages") {
-    std::cout << "stage\tname\tdoes\n";
-    list_stages("pairing", attention::pairings());
-    list_stages("score", attention::scores());
-    list_stages("normaliser", attention::normalisers());
-    list_stages("mixer", attention::mixers());
-    list_stages("combiner", attention::combiners());
-  } else if (what == "keys") {
-    std::cout << "key\ttype\tdefault\tmeaning\n";
-    for (const auto& row : train::all_keys()) {
-      std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
-      std::cout << row.key << '\t' << row.type << '\t' << row.value << '\t' << row.help << choices << '\n';
-    }
-  } else {
-    std::cout << "backbone\tdoes\n";
+void print(const std::string& text) {
+  auto sink = open_sink("-");
+  sink->write(text);
+  sink->close();
+}
+
+std::string listed(const std::string& what) {
+  std::string text;
+  if (what == "stages")
+    return "stage\tname\tdoes\n" + stages_of("pairing", attention::pairings()) + stages_of("score", attention::scores()) +
+           stages_of("normaliser", attention::normalisers()) + stages_of("mixer", attention::mixers()) +
+           stages_of("combiner", attention::combiners());
+  if (what == "backbones") {
+    text = "backbone\tdoes\n";
     for (const std::string& name : model::backbones().names())
-      std::cout << name << '\t' << model::backbones().find(name, "").help << '\n';
+      text += str(name, '\t', model::backbones().find(name, "").help, '\n');
+    return text;
   }
+  text = "key\ttype\tdefault\tmeaning\n";
+  for (const auto& row : train::all_keys()) {
+    std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
+    text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choices, '\n');
+  }
+  return text;
 }
 
 // What a configuration would build. Needs data only where the configuration does not say how large the vocabulary is.
@@ -92,12 +100,11 @@ void dry_run(const Arguments& a) {
                            {"length", to_string(t.length)},
                            {"memory_estimate", bytes}};
   if (int64_t updates = train::updates_in(t.length, t, tokens); updates > 0) j["updates"] = updates;
-  if (a.format == "json") {
-    std::cout << j.dump() << '\n';
-    return;
-  }
+  if (a.format == "json") return print(j.dump() + "\n");
+  std::string table;
   for (auto& [key, value] : j.items())
-    std::cout << key << '\t' << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+    table += str(key, '\t', value.is_string() ? value.get<std::string>() : value.dump(), '\n');
+  print(table);
 }
 
 }  // namespace
@@ -114,7 +121,7 @@ int main(int argc, char** argv) {
   app.add_option("--valid", a.valid, "shard to validate on")->type_name("FILE");
   app.add_option("-o,--out", a.out, "folder of the run")->type_name("FOLDER");
   app.add_flag("--resume", a.resume, "go on with the run in --out");
-  app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
+  CLI::Option* dry = app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
   app.add_option("--list", a.list, "list stages, keys or backbones, and end")
       ->type_name("WHAT")
       ->check(CLI::IsMember({"stages", "keys", "backbones"}));
@@ -123,27 +130,26 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--device", a.device, "auto, cpu or cuda [auto]")
       ->type_name("WHERE")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->excludes(dry);
   app.add_option("--precision", a.precision, "fp32 or bf16; sets train.precision")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--attention", a.attention, "auto, composed or fused [auto]")
+  app.add_option("--attention", a.attention, "auto, composed or fused; sets train.attention_path")
       ->type_name("PATH")
       ->check(CLI::IsMember({"auto", "composed", "fused"}));
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::Range(0, 1024));
   app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(CLI::NonNegativeNumber);
   return tool.run(argc, argv, [&] {
-    if (!a.list.empty()) return list(a.list);
-    if (a.dry_run) return dry_run(a);
-    if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", ""});
+    if (!a.list.empty()) return quietly([&] { print(listed(a.list)); });
+    if (a.out.empty() && (a.resume || !a.dry_run))
+      throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", ""});
     if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
+    if (a.dry_run) return quietly([&] { dry_run(a); });
     const at::Device device = model::choose_device(a.device);
     model::prepare_cpu(a.threads);
     Config config = configuration(a);
-    auto path = a.attention == "composed" ? attention::Path::composed
-                : a.attention == "fused"  ? attention::Path::fused
-                                          : attention::Path::automatic;
-    train::Trainer trainer(train::RunConfig::read(config), a.out, a.resume, path, device);
+    train::Trainer trainer(train::RunConfig::read(config), a.out, a.resume, device);
     tool.set_status(trainer.run());
   });
 }

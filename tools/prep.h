@@ -23,7 +23,7 @@ struct LmOptions {
   int64_t threads = 0;
   void describe(Fields& f) {
     f.field("vocab", vocab, "vocabulary made by mh-prep vocab, or a SentencePiece model");
-    f.field("threads", threads, "encoding threads; 0: all cores", at_least(0));
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
   }
 };
 

@@ -44,8 +44,12 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
 void make_lm(const Arguments& a, const LmOptions& options) {
   if (options.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
-  refuse_output_onto_input(a.output, a.inputs);
+  std::vector<std::string> read = a.inputs;
+  read.push_back(options.vocab);
+  refuse_output_onto_input(a.output, read);
   auto tokenizer = load_tokenizer(options.vocab);
+  if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
+    throw Error(Exit::usage, Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
   int threads = static_cast<int>(options.threads > 0 ? options.threads : std::thread::hardware_concurrency());
@@ -58,7 +62,7 @@ void make_lm(const Arguments& a, const LmOptions& options) {
       {"tool", str("mh-prep ", version())},
       {"inputs", a.inputs},
       {"vocabulary", options.vocab},
-      {"crlf", a.crlf}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+      {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
   auto sink = open_sink(a.output);
   ShardWriter writer(*sink, header);
   EncodeSummary sum = encode_lines(text, *tokenizer, threads, writer);

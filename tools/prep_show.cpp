@@ -11,6 +11,7 @@ using namespace mh::io;
 using nlohmann::ordered_json;
 
 void show_info(const Arguments& a) {
+  refuse_output_onto_input("-", a.inputs);
   for (const std::string& input : a.inputs) {
     ShardStream stream(input);
     std::vector<int32_t> tokens(1 << 16);
@@ -65,6 +66,7 @@ void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
 }  // namespace
 
 void show_text(const Arguments& a) {
+  refuse_output_onto_input("-", a.inputs);
   auto sink = open_sink("-");
   for (const std::string& input : a.inputs) show_text_of(input, a.ids, *sink);
   sink->close();

@@ -8,6 +8,10 @@
 
 namespace mh::attention {
 
+Path path_named(const std::string& name) {
+  return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
+}
+
 std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
   const int64_t added = k.size(2);
   auto grow = [&](at::Tensor& store, const at::Tensor& x) {
@@ -128,6 +132,18 @@ std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   return reasons;
 }
 
+std::string AttentionLayer::describe_path(bool training) const {
+  if (path_ == Path::composed) return "composed, as asked";
+  const auto reasons = unfused_reasons(training);
+  return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
+}
+
+void AttentionLayer::require_fused(bool training) const {
+  if (const auto reasons = unfused_reasons(training); !reasons.empty())
+    throw Error(Exit::usage, Problem{shape_.name, "a layer that the fused path can take", join(reasons, "; "),
+                                     "use --attention auto, or change these"});
+}
+
 at::Tensor AttentionLayer::fused(const Context& c) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   Mask mask = c.mask;
@@ -174,11 +190,8 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   Context c{shape_, step, mask, query_input, key_input, q, k, v, {}, {}, {}};
   bool fuse = false;
   if (path_ != Path::composed && observer == nullptr) {
-    auto reasons = unfused_reasons(step.training);
-    fuse = reasons.empty();
-    if (!fuse && path_ == Path::fused)
-      throw Error(Exit::usage, Problem{shape_.name, "a layer that the fused path can take", join(reasons, "; "),
-                                       "use --attention auto, or change these"});
+    if (path_ == Path::fused) require_fused(step.training);
+    fuse = unfused_reasons(step.training).empty();
   }
   c.head_outputs = fuse ? fused(c) : composed(c, observer);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);

@@ -21,6 +21,7 @@ namespace mh::attention {
 // `fused` is an error where a layer cannot take it; `automatic` takes it where every stage, the shapes and the device
 // allow.
 enum class Path { automatic, composed, fused };
+Path path_named(const std::string& name);  // "auto", "composed", "fused"
 
 // Keys and values of the positions already seen, (B, h, length, size) each, for incremental decoding. In
 // cross-attention they are made once from the encoder's output.
@@ -60,6 +61,10 @@ class AttentionLayer {
   void set_head_scale(const at::Tensor& scale) { head_scale_ = scale; }
 
   void set_path(Path path) { path_ = path; }
+  // The path that forward() takes, with the reason where it is the composed one.
+  std::string describe_path(bool training) const;
+  // Error(usage) with the reasons where the fused path cannot be taken.
+  void require_fused(bool training) const;
   // Why the fused path cannot be taken, one reason each; empty where it can. `training`: dropout of probabilities acts.
   std::vector<std::string> unfused_reasons(bool training) const;
 

@@ -29,9 +29,9 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
 }
 
 void AttentionOptions::describe(Fields& f) {
-  f.field("heads", heads, "heads", at_least(1));
-  f.field("head_size", head_size, "size of a head's queries and keys; 0: width / heads", at_least(0));
-  f.field("value_size", value_size, "size of a head's values; 0: head_size", at_least(0));
+  f.field("heads", heads, "heads", between(1, 1 << 16));
+  f.field("head_size", head_size, "size of a head's queries and keys; 0: width / heads", between(0, 1 << 16));
+  f.field("value_size", value_size, "size of a head's values; 0: head_size", between(0, 1 << 16));
   f.field("bias", bias, "biases in the four projections");
   f.field("dropout", dropout, "dropout of the attention probabilities", between(0, 0.999));
   f.field("pairing", pairing, "which keys and values a query head reads", pairings().names());

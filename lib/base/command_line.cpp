@@ -23,7 +23,7 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   const Given& given = given_.at(field.key);
   if (given.option->count() == 0) return false;
   bool text_like = field.type == "text" || field.type == "length";
-  text = text_like ? quoted(given.text) : field.type.back() == 's' ? "[" + given.text + "]" : given.text;
+  text = text_like ? quoted_toml(given.text) : field.type.back() == 's' ? "[" + given.text + "]" : given.text;
   return true;
 }
 
@@ -36,15 +36,6 @@ std::string CommandLineFields::origin(const std::string& key) const {
 
 std::string CommandLineFields::unquoted(const std::string& text) {
   return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
-}
-
-std::string CommandLineFields::quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
 }
 
 std::string CommandLineFields::placeholder(const std::string& type) {

@@ -41,7 +41,6 @@ class CommandLineFields : public Fields {
     CLI::Option* option = nullptr;
   };
   static std::string unquoted(const std::string& text);
-  static std::string quoted(const std::string& text);
   static std::string placeholder(const std::string& type);
 
   CLI::App& app_;

@@ -92,11 +92,15 @@ void Config::set(const std::string& assignment) {
     if (table.size() != 1 || table.get("v")->is_table()) throw toml::parse_error("", toml::source_region{});
     insert(key, {written(*table.get("v")), "--set " + key});
   } catch (const toml::parse_error&) {
-    std::ostringstream quoted;
-    toml::value<std::string> plain(value);
-    quoted << toml::toml_formatter(plain, toml::format_flags::none);
-    insert(key, {quoted.str(), "--set " + key});
+    set_text(key, value, "--set " + key);
   }
+}
+
+void Config::set_text(const std::string& key, const std::string& text, const std::string& origin) {
+  if (find_invalid_utf8(text) != std::string::npos)
+    throw Error(Exit::usage, Problem{origin, "text in UTF-8, which the run's configuration can hold", "other bytes",
+                                     "rename the file, or use a link to it"});
+  insert(key, {quoted_toml(text), origin});
 }
 
 bool Config::has_section(const std::string& section) const { return !keys_below(section).empty(); }

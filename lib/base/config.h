@@ -22,6 +22,9 @@ class Config {
   void load_text(const std::string& text, const std::string& name);
   // "train.lr=3e-4"; the value is TOML, or plain text where that does not parse as TOML.
   void set(const std::string& assignment);
+  // The same for text taken as it stands, such as a file's name. Throws Error(usage) where it is not UTF-8, which a
+  // configuration is. `origin` names the option.
+  void set_text(const std::string& key, const std::string& text, const std::string& origin);
 
   // Fills the struct's fields below `section` ("" for none) with the values that are here. The fields' keys become
   // known. Throws Error(usage) with the value's origin for a wrong type or a value out of range.

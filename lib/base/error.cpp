@@ -23,6 +23,15 @@ Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem
 
 BrokenPipe::BrokenPipe(const std::string& where)
     : Error(Exit::failed, Problem{where, "a reader", "a closed pipe",
-                                  "what was written is not whole; check the program that reads it"}) {}
+                                  "what was written is not whole; check the program that reads it"}),
+      where_(where) {}
+
+void quietly(const std::function<void()>& printer) {
+  try {
+    printer();
+  } catch (const BrokenPipe& pipe) {
+    if (pipe.where() != kStandardOutput) throw;
+  }
+}
 
 }  // namespace mh

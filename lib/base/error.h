@@ -4,6 +4,7 @@
 // (see tool.h). Checks of input use Error; assert() is for our own mistakes only.
 #pragma once
 
+#include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -37,12 +38,21 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
+constexpr const char* kStandardOutput = "standard output";  // its name in messages
+
 // The reader of our output went away (EPIPE). A printer of text ends quietly with 0; a writer of a shard or a
 // checkpoint reports it, because what the reader got is not whole.
 class BrokenPipe : public Error {
  public:
   explicit BrokenPipe(const std::string& where);
+  const std::string& where() const { return where_; }
+
+ private:
+  std::string where_;
 };
+
+// Runs a printer of text. Where the reader of standard output has seen enough, it ends quietly.
+void quietly(const std::function<void()>& printer);
 
 // Concatenates its arguments as operator<< prints them: str("expected ", 3, " rows").
 template <class... Args>

@@ -16,13 +16,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::string quoted(const std::string& text) {
-  std::ostringstream out;
-  toml::value<std::string> value(text);
-  out << toml::toml_formatter(value, toml::format_flags::none);  // strict: double quotes, escapes
-  return out.str();
-}
-
 // Values in TOML syntax.
 std::string written(bool v) { return v ? "true" : "false"; }
 std::string written(int64_t v) { return std::to_string(v); }
@@ -33,8 +26,8 @@ std::string written(double v) {
   bool integral = text.find_first_not_of("-0123456789") == std::string::npos;
   return integral ? text + ".0" : text;
 }
-std::string written(const std::string& v) { return quoted(v); }
-std::string written(const Length& v) { return quoted(to_string(v)); }
+std::string written(const std::string& v) { return quoted_toml(v); }
+std::string written(const Length& v) { return quoted_toml(to_string(v)); }
 template <class T>
 std::string written(const std::vector<T>& values) {
   std::vector<std::string> parts;
@@ -75,6 +68,7 @@ void read(const toml::node& node, int64_t& v, const std::vector<std::string>&, R
 void read(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
   if (!node.is_number()) throw Complaint{"a number" + bounds(r)};
   double found = *node.value<double>();
+  if (!std::isfinite(found)) throw Complaint{"a finite number" + bounds(r)};
   check_range(found, r, "a number");
   v = found;
 }
@@ -111,6 +105,13 @@ void read(const toml::node& node, std::vector<T>& values, const std::vector<std:
 
 }  // namespace
 
+std::string quoted_toml(const std::string& text) {
+  std::ostringstream out;
+  toml::value<std::string> value(text);
+  out << toml::toml_formatter(value, toml::format_flags::none);  // strict: double quotes, escapes
+  return out.str();
+}
+
 Range any_number() { return {-kInfinity, kInfinity}; }
 Range at_least(double low) { return {low, kInfinity}; }
 Range between(double low, double high) { return {low, high}; }
@@ -139,7 +140,7 @@ void Fields::handle(const std::string& key, T& value, const std::string& help, c
     toml::table table = toml::parse("v = " + text);
     read(*table.get("v"), value, choices, range, where);
   } catch (const toml::parse_error&) {
-    throw Error(Exit::usage, Problem{where, "a value in TOML syntax", text, ""});
+    throw Error(Exit::usage, Problem{where, "a value in TOML syntax, and in UTF-8", text, ""});
   } catch (const Complaint& c) {
     throw Error(Exit::usage, Problem{where, c.expected, text, ""});
   }

@@ -26,6 +26,9 @@ Range at_least(double low);
 Range between(double low, double high);
 Range positive();  // > 0
 
+// Text as TOML writes it, in quotes.
+std::string quoted_toml(const std::string& text);
+
 // One visit of a struct's fields. `f.field(...)` is called once for each field, in the order to be shown.
 class Fields {
  public:

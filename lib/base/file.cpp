@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -83,6 +86,24 @@ class DescriptorSink : public ByteSink {
   uint64_t written_ = 0;
 };
 
+// Names of the files that are being written, where a signal handler can read them.
+struct Temporary {
+  std::atomic<bool> used{false};
+  char path[PATH_MAX];
+};
+std::array<Temporary, 64> temporaries;
+
+Temporary* remember(const std::string& path) {
+  if (path.size() >= PATH_MAX) return nullptr;
+  for (Temporary& t : temporaries)
+    if (!t.used) {
+      std::memcpy(t.path, path.c_str(), path.size() + 1);
+      t.used = true;
+      return &t;
+    }
+  return nullptr;
+}
+
 // Writes beside the file and renames at close(), so that the name never stands for half a file.
 class FileSink : public DescriptorSink {
  public:
@@ -90,9 +111,11 @@ class FileSink : public DescriptorSink {
     temporary_ = path + ".partXXXXXX";
     descriptor_ = mkstemp(temporary_.data());
     if (descriptor_ < 0) fail_to_write(path, errno);
+    remembered_ = remember(temporary_);
     fchmod(descriptor_, mode);
   }
   ~FileSink() override {
+    if (remembered_ != nullptr) remembered_->used = false;
     if (descriptor_ < 0) return;
     ::close(descriptor_);
     unlink(temporary_.c_str());
@@ -122,6 +145,7 @@ class FileSink : public DescriptorSink {
     ::close(descriptor);
   }
   std::string temporary_;
+  Temporary* remembered_ = nullptr;
 };
 
 // A device or FIFO that is opened by name and written in place.
@@ -178,12 +202,17 @@ int open_to_read(const std::string& path, struct stat& status) {
 
 }  // namespace
 
+void unlink_unfinished_files() {
+  for (const Temporary& t : temporaries)
+    if (t.used) unlink(t.path);
+}
+
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name) {
   return std::make_unique<DescriptorSink>(descriptor, name);
 }
 
 std::unique_ptr<ByteSink> open_sink(const std::string& path) {
-  if (path == "-") return sink_of_descriptor(STDOUT_FILENO, "standard output");
+  if (path == "-") return sink_of_descriptor(STDOUT_FILENO, kStandardOutput);
   if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file's name or - for standard output", "''", ""});
   struct stat status {};
   mode_t mask = umask(0);
@@ -268,7 +297,7 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
   for (const std::string& input : inputs) {
     struct stat in {};
     if (identify(input, STDIN_FILENO, in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-      throw Error(Exit::usage, Problem{output == "-" ? "standard output" : output, "an output apart from the inputs",
+      throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output apart from the inputs",
                                        "the input " + (input == "-" ? "on standard input" : input) + " itself",
                                        "write to another file"});
   }

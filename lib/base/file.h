@@ -28,6 +28,8 @@ class ByteSink {
 // standard output for "-". Throws Error(failed) where the folder does not exist or is read-only, Error(usage) for a
 // folder. A device such as /dev/full or /dev/null, or a FIFO, is written in place.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
+// Removes the temporary files of sinks that are still open. For a signal handler: it only calls unlink().
+void unlink_unfinished_files();
 // A sink over any file descriptor that is already open; close() does not close it.
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);
 

@@ -4,6 +4,10 @@
 
 namespace mh {
 
+// Until catch_stop_signals(), SIGINT, SIGTERM and SIGHUP end the process as they do by default, but leave no temporary
+// file behind.
+void tidy_up_on_signals();
+
 void catch_stop_signals();
 // The signal that asked for a stop, or 0.
 int stop_signal();

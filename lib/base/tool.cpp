@@ -1,13 +1,16 @@
 #include "base/tool.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <new>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/text.h"
 
 namespace mh {
@@ -51,6 +54,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
   // A reader that goes away shows as an error of write(), not as a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  tidy_up_on_signals();
   set_log_name(info_.name);
   try {
     try {
@@ -58,6 +62,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     } catch (const CLI::Success& done) {  // --help, --version
       app_.exit(done);
       std::cout.flush();
+      if (!std::cout && errno != EPIPE) throw Error(Exit::failed, Problem{kStandardOutput, "to write here", std::strerror(errno), ""});
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage, usage_message(app_, error) + "; " + info_.name + " --help shows all options");

@@ -94,13 +94,14 @@ class DecoderLm : public LanguageModel {
     for (Block& block : blocks_) block.self().set_path(path);
   }
 
+  void require_fused(bool training) const override {
+    for (const Block& block : blocks_) block.self().require_fused(training);
+  }
+
   std::vector<std::string> describe_paths(bool training) const override {
     // Layers of one kind mostly agree; say it once for each answer.
     std::map<std::string, int64_t> answers;
-    for (const Block& block : blocks_) {
-      auto reasons = block.self().unfused_reasons(training);
-      ++answers[reasons.empty() ? "fused" : "composed: " + join(reasons, "; ")];
-    }
+    for (const Block& block : blocks_) ++answers[block.self().describe_path(training)];
     std::vector<std::string> lines;
     for (const auto& [answer, count] : answers) lines.push_back(str("decoder.self, ", count, " layers: ", answer));
     return lines;

@@ -55,7 +55,9 @@ class LanguageModel {
 
   // `--attention auto|composed|fused`, for all layers.
   virtual void set_path(attention::Path path) = 0;
-  // One line per layer kind and answer: which attention path `auto` takes and why (for the log).
+  // Error(usage) where some layer cannot take the fused path.
+  virtual void require_fused(bool training) const = 0;
+  // One line per layer kind and answer: which attention path is taken and why (for the log).
   virtual std::vector<std::string> describe_paths(bool training) const = 0;
 };
 

@@ -4,23 +4,29 @@
 
 namespace mh::model {
 
+namespace {
+
+constexpr int64_t kLargest = 1 << 20;  // of a width; keeps every product of sizes within 63 bits
+
+}  // namespace
+
 void ModelOptions::describe(Fields& f) {
   f.field("backbone", backbone, "what kind of model", backbones().names());
-  f.field("layers", layers, "layers", at_least(1));
-  f.field("width", width, "width d of the model", at_least(1));
-  f.field("ffn", ffn, "inner width of the feed-forward parts", at_least(1));
+  f.field("layers", layers, "layers", between(1, 10000));
+  f.field("width", width, "width d of the model", between(1, kLargest));
+  f.field("ffn", ffn, "inner width of the feed-forward parts", between(1, kLargest));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}}, "layer norm before each part, or after its sum");
   f.field("final_norm", final_norm, "pre: a layer norm after the last layer");
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "what tells positions apart");
-  f.field("max_positions", max_positions, "learned: how many positions there are", at_least(1));
+  f.field("max_positions", max_positions, "learned: how many positions there are", between(1, 1 << 24));
   f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}},
            "of the feed-forward parts");
   f.field("tied", tied, "the output layer's weight is the embedding's");
   f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries",
-          at_least(0));
+          between(0, 1 << 30));
   f.field("score_padded_rows", score_padded_rows, "rows beyond the vocabulary take part in the softmax");
   f.field("dropout_embedding", dropout_embedding, "dropout after embedding and position are added", between(0, 0.999));
   f.field("dropout_attention", dropout_attention, "dropout of an attention layer's output", between(0, 0.999));

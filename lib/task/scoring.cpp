@@ -14,12 +14,9 @@ std::vector<Chunk> make_chunks(int64_t tokens, int64_t block, int64_t context) {
     throw Error(Exit::usage, Problem{"--context", str("less than the block of ", block, " tokens"), str(context),
                                      "raise --block, or lower --context"});
   std::vector<Chunk> chunks;
-  // The first chunk has no context, so it scores a whole block.
-  for (int64_t scored = 0; scored < tokens;) {
-    int64_t first = std::max<int64_t>(0, scored - context);
-    int64_t end = std::min(tokens, first + block);
-    chunks.push_back({first, scored - first, end - first});
-    scored = end;
+  for (int64_t scored = 0; scored < tokens; scored += block - context) {
+    const int64_t first = std::max<int64_t>(0, scored - context);
+    chunks.push_back({first, scored - first, std::min(tokens, scored + block - context) - first});
   }
   return chunks;
 }

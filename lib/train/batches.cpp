@@ -16,13 +16,22 @@ int64_t divided_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) {
   const int64_t rows = o.batch_tokens / o.block;
+  const int64_t in_epoch = divided_up(divided_up(tokens, o.block), rows);
+  auto epochs = [&](int64_t count) {
+    int64_t updates;
+    if (__builtin_mul_overflow(count, in_epoch, &updates))
+      throw Error(Exit::usage, Problem{"a length in [train]", "updates that 63 bits can count", to_string(length), ""});
+    return updates;
+  };
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
     case Length::Unit::epochs:
-      return length.count * divided_up(divided_up(tokens, o.block), rows);
+      return epochs(length.count);
     case Length::Unit::tokens:
-      return divided_up(length.count, rows * o.block);
+      // The last row and the last batch of an epoch are short, so whole epochs are counted by what they hold.
+      if (tokens == 0) return divided_up(length.count, rows * o.block);
+      return epochs(length.count / tokens) + std::min(in_epoch, divided_up(length.count % tokens, rows * o.block));
   }
   return 0;
 }

@@ -13,6 +13,7 @@ struct TrainOptions {
   Length horizon{0, Length::Unit::updates};
   int64_t seed = 1;
   std::string precision = "fp32";
+  std::string attention_path = "auto";
   int64_t block = 512;
   int64_t batch_tokens = 4096;
   int64_t micro_tokens = 0;
@@ -46,9 +47,11 @@ struct TrainOptions {
     f.field("horizon", horizon, "where the schedule ends; 0u: at the length");
     f.field("seed", seed, "of first values, dropout and the order of the data", at_least(0));
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
-    f.field("block", block, "tokens in a row", at_least(1));
-    f.field("batch_tokens", batch_tokens, "tokens in an update, at most", at_least(1));
-    f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", at_least(0));
+    f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
+            {"auto", "composed", "fused"});
+    f.field("block", block, "tokens in a row", between(1, 1 << 20));
+    f.field("batch_tokens", batch_tokens, "tokens in an update, at most", between(1, 1 << 30));
+    f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", between(0, 1 << 30));
     f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms",
             {"adam", "adamw", "sgd", "nag"});
     f.field("lr", lr, "peak learning rate, per update", at_least(0));

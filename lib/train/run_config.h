@@ -15,6 +15,7 @@ struct DataOptions {
   std::string valid;
   std::string vocabulary;      // fingerprint
   std::string train_checksum;  // of the tokens
+  std::string valid_checksum;
   int64_t train_tokens = 0;
   int64_t valid_tokens = 0;
   void describe(Fields& f) {
@@ -22,6 +23,7 @@ struct DataOptions {
     f.field("valid", valid, "shard to validate on; empty: none");
     f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
     f.field("train_checksum", train_checksum, "of the training shard's tokens; filled in at the start");
+    f.field("valid_checksum", valid_checksum, "of the validation shard's tokens; filled in at the start");
     f.field("train_tokens", train_tokens, "filled in at the start", at_least(0));
     f.field("valid_tokens", valid_tokens, "filled in at the start", at_least(0));
   }

@@ -36,11 +36,11 @@ void remove_partial_files(const std::string& folder) {
 }  // namespace
 
 RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
-  if (resume && !fs::exists(file("config.toml")))
-    throw Error(Exit::input,
-                Problem{path, "the folder of a run", fs::exists(path) ? "no config.toml in it" : "no such folder",
-                        "start one with --config and --train"});
   std::error_code error;
+  if (resume && !fs::exists(file("config.toml"), error))
+    throw Error(Exit::input, Problem{path, "the folder of a run",
+                                     fs::exists(path, error) ? "no config.toml in it" : "no such folder",
+                                     "start one with --config and --train"});
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
@@ -54,7 +54,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
                                       "wait for it, or choose another --out"});
   remove_partial_files(path);
   remove_partial_files(file("checkpoints"));
-  if (!resume && fs::exists(file("config.toml")))
+  if (!resume && has_progress())
     throw Error(Exit::usage, Problem{path, "a new folder", "a run that is there already",
                                      "go on with mh-train --resume --out " + path + ", or choose another --out"});
 }
@@ -81,7 +81,10 @@ void RunFolder::rewind_log(int64_t update) {
   for (const std::string& line : split(read_text_file(file("log.jsonl")), '\n')) {
     auto parsed = nlohmann::json::parse(line, nullptr, false);
     if (!parsed.is_object()) continue;
-    if (parsed.value("update", int64_t{0}) <= update) kept += line + "\n";
+    const auto at = parsed.find("update");
+    if (at == parsed.end() || !at->is_number_integer())
+      throw Error(Exit::input, Problem{file("log.jsonl"), "lines with an update", line, "take the line out"});
+    if (*at <= update) kept += line + "\n";
   }
   write_file_atomically(file("log.jsonl"), kept);
 }

@@ -4,6 +4,7 @@
 //   log.jsonl              one JSON object a line
 //   last.safetensors       weights and training state: what --resume continues from
 //   best.safetensors       weights with the lowest validation loss
+//   diverged.safetensors   the state before an update whose loss was not finite
 //   checkpoints/           weights of saved updates, the newest `keep`
 //   lock                   held by the training that runs here
 #pragma once
@@ -15,7 +16,7 @@ namespace mh::train {
 
 class RunFolder {
  public:
-  // A new run makes the folder; Error(usage) where it holds a run already. A resumed one needs config.toml there;
+  // A new run makes the folder; Error(usage) where it holds a run that has begun. A resumed one needs config.toml there;
   // Error(input) without. Error(failed) while another training holds the lock.
   RunFolder(const std::string& path, bool resume);
   ~RunFolder();
@@ -24,6 +25,8 @@ class RunFolder {
 
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has(const std::string& name) const;
+  // Whether some training has taken place here.
+  bool has_progress() const { return has("best.safetensors") || has("last.safetensors") || has("checkpoints"); }
   // Appends a line to log.jsonl and flushes it. Error(failed) where the disk is full.
   void log(const nlohmann::ordered_json& line);
   // Drops lines with an "update" beyond this one, which a resumed run will write again, and a last line cut short.

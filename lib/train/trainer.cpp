@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -51,47 +52,69 @@ Position parse_position(const std::string& text, const std::string& name) {
   return p;
 }
 
+std::string checksum_of(const io::ShardFile& shard) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(shard.content_hash()));
+  return text;
+}
+
 }  // namespace
 
-Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path,
-                 at::Device device)
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device)
     : config_(std::move(config)), device_(device) {
   config_.check();
   open_data();
   batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
   model_ = model::build_language_model(config_.model, tokenizer_->size(), device_);
+  const attention::Path path = attention::path_named(config_.train.attention_path);
   model_->set_path(path);
+  if (path == attention::Path::fused) model_->require_fused(true);
+  if (int64_t longest = model_->max_length(); longest > 0 && config_.train.block > longest)
+    throw Error(Exit::usage, Problem{"train.block", str("at most model.max_positions, ", longest),
+                                     std::to_string(config_.train.block), "lower it, or raise model.max_positions"});
   toml_ = config_.toml();
-  folder_ = std::make_unique<RunFolder>(folder, resume);
-  if (resume) {
-    const std::string before = read_text_file(folder_->file("config.toml"));
-    auto wrong = changes(before, toml_,
-                         {"model.", "attention.", "data.vocabulary", "data.train_tokens", "data.train_checksum",
-                          "train.seed", "train.block", "train.batch_tokens", "train.precision", "train.optimizer"});
-    if (!wrong.empty())
-      throw Error(Exit::usage, Problem{folder, "the model, data and batches that the run was started with",
-                                       join(wrong, "; "), "start a new run for another setting"});
-    auto changed = changes(before, toml_, {"train.", "data."});
-    for (const std::string& change : changed) log_info("changed: " + change);
-    Config old_config;
-    old_config.load_text(before, "config.toml");
-    RunConfig old_run = RunConfig::read(old_config);
-    if (config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
-      log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
-               to_string(config_.train.length));
-  }
-  write_file_atomically(folder_->file("config.toml"), toml_);
-
   end_ = batches_->updates(config_.train.length);
   lengths_ = {batches_->updates(config_.train.warmup),
               config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_,
               batches_->updates(config_.train.period)};
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train);
-  if (resume && folder_->has("last.safetensors")) load_state();
-  else model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
-  folder_->rewind_log(at_.settled ? at_.update : at_.update - 1);
+
+  folder_ = std::make_unique<RunFolder>(folder, resume);
+  const std::string last = folder_->file("last.safetensors");
+  if (resume && folder_->has("last.safetensors")) {
+    load_state(io::Checkpoint(last));
+  } else {
+    if (resume && folder_->has_progress())
+      throw Error(Exit::input, Problem{last, "the state that the log says was reached", "no such file",
+                                       "bring it back, or start a new run"});
+    if (resume) compare(read_text_file(folder_->file("config.toml")), "config.toml");
+    model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
+  }
+  // Only now, so that a resume that is refused changes nothing.
+  write_file_atomically(folder_->file("config.toml"), toml_);
+  folder_->rewind_log(!resume ? -1 : at_.settled ? at_.update : at_.update - 1);
   for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
+}
+
+void Trainer::compare(const std::string& before, const std::string& name) const {
+  Config old_config;
+  old_config.load_text(before, name);
+  const RunConfig old_run = RunConfig::read(old_config);
+  std::vector<std::string> fixed{"model.",     "attention.",         "data.vocabulary",  "data.train_tokens", "data.train_checksum",
+                                 "train.seed", "train.batch_tokens", "train.precision", "train.optimizer"};
+  fixed.emplace_back("train.block");
+  // A validation set may be added later; the best of one is not the best of another.
+  if (!old_run.data.valid_checksum.empty()) fixed.emplace_back("data.valid_checksum");
+  auto wrong = changes(before, toml_, fixed);
+  if (!wrong.empty())
+    throw Error(Exit::usage, Problem{name, "the model, data and batches that the run was started with",
+                                     join(wrong, "; "), "start a new run for another setting"});
+  for (const std::string& change : changes(before, toml_, {"train.", "data."})) log_info("changed: " + change);
+  const bool ends = config_.train.schedule == "linear" || (config_.train.schedule == "cosine" && config_.train.period.count == 0);
+  if (ends && config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
+    log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
+             to_string(config_.train.length));
 }
 
 Trainer::~Trainer() = default;
@@ -112,9 +135,11 @@ void Trainer::open_data() {
   }
   d.vocabulary = train_->header().fingerprint;
   d.train_tokens = static_cast<int64_t>(train_->counts().tokens);
-  char sum[17];
-  std::snprintf(sum, sizeof sum, "%016llx", static_cast<unsigned long long>(train_->content_hash()));
-  d.train_checksum = sum;
+  d.train_checksum = checksum_of(*train_);
+  d.valid_checksum = valid_ != nullptr ? checksum_of(*valid_) : "";
+  // A resume may be called from another folder.
+  for (std::string* path : {&d.train, &d.valid})
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
 }
 
 bool Trainer::stopped_early() const { return config_.train.patience > 0 && at_.worse >= config_.train.patience; }
@@ -199,14 +224,14 @@ void Trainer::save_weights(const std::string& path) {
   sink->close();
 }
 
-void Trainer::save_state(const std::string& reason) {
+void Trainer::save_state(const std::string& reason, const char* name) {
   at_.last_lr = optimizer_->last_lr;
   at_.threads = at::get_num_threads();
   model::Views views;
   views.add(model_->parameters());
   auto state = optimizer_->state();
-  for (const auto& [name, tensor] : state) views.add(name, tensor);
-  auto sink = open_sink(folder_->file("last.safetensors"));
+  for (const auto& [label, tensor] : state) views.add(label, tensor);
+  auto sink = open_sink(folder_->file(name));
   io::write_checkpoint(*sink, views.all(),
                        {{io::kFormatKey, "1"},
                         {io::kConfigKey, toml_},
@@ -217,8 +242,8 @@ void Trainer::save_state(const std::string& reason) {
   log_detail(str("saved at update ", at_.update, ": ", reason));
 }
 
-void Trainer::load_state() {
-  io::Checkpoint checkpoint(folder_->file("last.safetensors"));
+void Trainer::load_state(const io::Checkpoint& checkpoint) {
+  compare(checkpoint.entry(io::kConfigKey), checkpoint.name());
   model::load_parameters(checkpoint, model_->parameters());
   for (auto& [name, tensor] : optimizer_->state()) model::load_tensor(checkpoint, name, tensor);
   at_ = parse_position(checkpoint.entry(io::kTrainingKey), checkpoint.name());
@@ -271,12 +296,14 @@ void Trainer::update() {
   const double lr = learning_rate(config_.train, lengths_, at_.update + 1);
   if (!std::isfinite(sums.smoothed) || !std::isfinite(norm)) {
     model_->parameters().zero_gradients();
-    save_state("the loss is not finite");
+    // Apart from last.safetensors, since the weights may be spoilt already.
+    save_state("the loss is not finite", "diverged.safetensors");
     auto rows = batches_->rows_of(at_.update);
     throw Error(Exit::failed,
                 Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
                         "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
-                        "the state before this update is saved; lower train.lr or set train.clip"});
+                        "the state before this update is in diverged.safetensors; --resume goes on from "
+                        "last.safetensors, with a lower train.lr or with train.clip"});
   }
   const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
   optimizer_->step(at_.update + 1, lr, scale * clip);
@@ -308,6 +335,8 @@ int Trainer::run() {
                 {"configuration", toml_}});
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->rows_per_update() * config_.train.block), " tokens"));
+  // A full disk shows now, and a run without a state is one that has done nothing.
+  if (!folder_->has("last.safetensors")) save_state("the start");
   Progress progress("train", end_, "updates");
   progress.set_start(at_.update);
   logged_at_ = now();

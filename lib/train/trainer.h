@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "io/checkpoint.h"
 #include "io/tokenizer.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
@@ -37,8 +38,7 @@ class Trainer {
  public:
   // The data, the tokenizer in them and the folder are checked before anything is built. `resume`: continue from
   // last.safetensors, or from the start where there is none yet.
-  Trainer(RunConfig config, const std::string& folder, bool resume, attention::Path path,
-          at::Device device = at::kCPU);
+  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU);
   ~Trainer();
 
   // Trains to the end, or until a signal asks to stop (after saving). Returns the exit status: 0, or 128 + the signal.
@@ -58,12 +58,14 @@ class Trainer {
   bool settle();
   void judge(double nll);  // a validation's result
   void write_log();
-  void save_state(const std::string& reason);
+  void save_state(const std::string& reason, const char* name = "last.safetensors");
   void save_weights(const std::string& path);
   bool due(const Length& every) const;
   bool stopped_early() const;
   bool finished() const { return at_.update >= end_ || stopped_early(); }
-  void load_state();
+  void load_state(const io::Checkpoint& checkpoint);
+  // Refuses a resume that changes what the run is, and names what else is changed. Error(usage).
+  void compare(const std::string& old_toml, const std::string& name) const;
   void open_data();
 
   RunConfig config_;
