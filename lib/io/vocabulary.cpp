@@ -65,14 +65,7 @@ std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBat
   uint64_t lines = 0;
   each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
-    const char* p = line.data();
-    const char* end = p + line.size();
-    while (p < end) {
-      while (p < end && is_word_space(*p)) ++p;
-      const char* begin = p;
-      while (p < end && !is_word_space(*p)) ++p;
-      if (p > begin) ++counts[{begin, static_cast<size_t>(p - begin)}];
-    }
+    each_word(line, [&](const WordKey& word) { ++counts[word]; });
   });
   if (counts.size() == 0) no_text();
   return make_word_tokenizer(ordered(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
