@@ -43,6 +43,9 @@ void each_segment(TextBatches& text, const Visit& visit) {
 
 // The special pieces first, then by falling count; what is special is not listed again.
 std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
+  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
+    throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
+                                     str(options.size), "0 is no bound"});
   std::vector<Piece> pieces;
   counts.each([&](std::string_view key, uint64_t count) {
     for (Piece& p : special)
