@@ -1,8 +1,7 @@
 // Characters (Unicode code points) and bytes. The line end is a character or a byte like any other.
-#include <unordered_map>
-
 #include "base/error.h"
 #include "io/tokenizer.h"
+#include "io/word_map.h"
 
 namespace mh::io {
 
@@ -38,26 +37,27 @@ class CharTokenizer : public Tokenizer {
   }
   std::string serialize() const override { return write_vocabulary("char", pieces_); }
   std::unique_ptr<Encoder> encoder() const override;
-  int32_t id(const std::string& character) const {
-    auto it = ids_.find(character);
-    return it == ids_.end() ? unknown() : it->second;
+  int32_t id(const WordKey& character) const {
+    const int32_t* id = ids_.find(character);
+    return id != nullptr ? *id : unknown();
   }
 
  private:
   std::vector<Piece> pieces_;
-  std::unordered_map<std::string, int32_t> ids_;
+  WordMap<int32_t> ids_;
 };
 
 class CharEncoder : public Encoder {
  public:
   explicit CharEncoder(const CharTokenizer& tokenizer) : tokenizer_(tokenizer) {
-    for (int c = 0; c < 128; ++c) ascii_[c] = tokenizer.id(std::string(1, static_cast<char>(c)));
+    for (int c = 0; c < 128; ++c) ascii_[c] = tokenizer.id(WordKey(std::string(1, static_cast<char>(c))));
   }
   void encode(std::string_view text, std::vector<int32_t>& out) override {
+    const char* end = text.data() + text.size();
     for (size_t i = 0; i < text.size();) {
       size_t length = sequence_length(text[i]);
       out.push_back(length == 1 ? ascii_[static_cast<unsigned char>(text[i])]
-                                : tokenizer_.id(std::string(text.substr(i, length))));
+                                : tokenizer_.id(WordKey(text.substr(i, length), end)));
       i += length;
     }
   }

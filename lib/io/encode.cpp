@@ -5,8 +5,10 @@
 #include <condition_variable>
 #include <deque>
 #include <future>
+#include <system_error>
 #include <thread>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace mh::io {
@@ -40,32 +42,15 @@ Encoded encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& enco
 class Workers {
  public:
   Workers(int count, const Tokenizer& tokenizer) {
-    for (int i = 0; i < count; ++i)
-      threads_.emplace_back([this, &tokenizer] {
-        auto encoder = tokenizer.encoder();
-        for (;;) {
-          std::unique_lock lock(mutex_);
-          ready_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
-          if (tasks_.empty()) return;
-          auto task = std::move(tasks_.front());
-          tasks_.pop_front();
-          lock.unlock();
-          try {
-            task.result.set_value(encode(task.batch, tokenizer, *encoder));
-          } catch (...) {
-            task.result.set_exception(std::current_exception());
-          }
-        }
-      });
-  }
-  ~Workers() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this, &tokenizer] { work(tokenizer); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error(Exit::failed, Problem{"--threads", str(count, " threads"),
+                                        str(threads_.size(), ", then: ", error.what()), "ask for fewer"});
     }
-    ready_.notify_all();
-    for (std::thread& t : threads_) t.join();
   }
+  ~Workers() { stop(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
   std::future<Encoded> add(TextBatch batch) {
@@ -81,6 +66,30 @@ class Workers {
     TextBatch batch;
     std::promise<Encoded> result;
   };
+  void work(const Tokenizer& tokenizer) {
+    auto encoder = tokenizer.encoder();
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      ready_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      try {
+        task.result.set_value(encode(task.batch, tokenizer, *encoder));
+      } catch (...) {
+        task.result.set_exception(std::current_exception());
+      }
+    }
+  }
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    ready_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Task> tasks_;

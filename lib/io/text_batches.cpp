@@ -38,11 +38,11 @@ bool TextBatches::open_next() {
   return true;
 }
 
-void TextBatches::add(TextBatch& batch, std::string_view text, const LineReader::Piece& piece, bool ends_line) {
-  bool newline = ends_line && piece.has_newline;
+void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
+  bool newline = ends_line && piece_.has_newline;
   if (ends_line && !text.empty() && text.back() == '\r' && newline && ends_ != LineEnds::keep) {
     if (ends_ == LineEnds::refuse_crlf)
-      throw Error(Exit::input, Problem{str(source_->name(), ":", piece.line), "lines that end in LF", "CR LF",
+      throw Error(Exit::input, Problem{str(source_->name(), ":", piece_.line), "lines that end in LF", "CR LF",
                                        "give --crlf normalise to drop the CR, or convert the file"});
     text.remove_suffix(1);
     ++normalised_;
@@ -50,39 +50,44 @@ void TextBatches::add(TextBatch& batch, std::string_view text, const LineReader:
   size_t begin = batch.text.size();
   batch.text += text;
   batch.segments.push_back(
-      {begin, batch.text.size(), ends_line, newline, piece.line, carry_.empty() ? piece.offset : carry_offset_});
+      {begin, batch.text.size(), ends_line, newline, piece_.line, carry_.empty() ? piece_.offset : carry_offset_});
 }
 
 bool TextBatches::next(TextBatch& batch) {
   batch.text.clear();
   batch.segments.clear();
   batch.source_bytes = 0;
-  LineReader::Piece piece;
   while (batch.text.size() < kBatchBytes && batch.segments.size() < kBatchBytes / 8) {
     if (lines_ == nullptr && !open_next()) break;
     batch.file = source_->name();
-    if (!lines_->next(piece)) {
+    if (!lines_->next(piece_)) {
       lines_.reset();
+      // A last line that filled the reader's pieces exactly ends only here.
+      if (!piece_.ends_line) {
+        add(batch, carry_, true);
+        carry_.clear();
+        piece_.ends_line = true;
+      }
       // A batch names one file in its messages.
       if (!batch.segments.empty()) break;
       continue;
     }
-    batch.source_bytes += piece.text.size() + (piece.has_newline ? 1 : 0);
-    if (piece.starts_line && piece.ends_line) {
-      add(batch, piece.text, piece, true);
+    batch.source_bytes += piece_.text.size() + (piece_.has_newline ? 1 : 0);
+    if (piece_.starts_line && piece_.ends_line) {
+      add(batch, piece_.text, true);
       continue;
     }
-    if (piece.starts_line) carry_offset_ = piece.offset;
-    carry_ += piece.text;
-    size_t n = piece.ends_line ? carry_.size() : cut_(carry_);
+    if (piece_.starts_line) carry_offset_ = piece_.offset;
+    carry_ += piece_.text;
+    size_t n = piece_.ends_line ? carry_.size() : cut_(carry_);
     if (n == std::string_view::npos) {
       if (carry_.size() > kLongestCarry)
-        throw Error(Exit::input, Problem{str(source_->name(), ":", piece.line),
+        throw Error(Exit::input, Problem{str(source_->name(), ":", piece_.line),
                                          str("a place to cut a long line at least every ", human_bytes(kLongestCarry)),
                                          "none", "break the line up, or use --type byte"});
       continue;
     }
-    add(batch, std::string_view(carry_).substr(0, n), piece, piece.ends_line);
+    add(batch, std::string_view(carry_).substr(0, n), piece_.ends_line);
     carry_offset_ += n;
     carry_.erase(0, n);
   }

@@ -41,7 +41,7 @@ class TextBatches {
   uint64_t normalised() const { return normalised_; }
 
  private:
-  void add(TextBatch& batch, std::string_view text, const LineReader::Piece& piece, bool ends_line);
+  void add(TextBatch& batch, std::string_view text, bool ends_line);
   bool open_next();
   std::vector<std::string> files_;
   LineEnds ends_;
@@ -49,7 +49,8 @@ class TextBatches {
   size_t file_ = 0;
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
-  std::string carry_;  // the part of a long line that waits for a place to be cut
+  LineReader::Piece piece_{{}, true, true, true, 0, 0};  // the last one read
+  std::string carry_;                                    // the part of a long line that waits for a place to be cut
   uint64_t carry_offset_ = 0;
   uint64_t normalised_ = 0;
 };

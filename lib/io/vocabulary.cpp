@@ -43,6 +43,9 @@ void each_segment(TextBatches& text, const Visit& visit) {
 
 // The special pieces first, then by falling count; what is special is not listed again.
 std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
+  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
+    throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
+                                     str(options.size), "0 is no bound"});
   std::vector<Piece> pieces;
   counts.each([&](std::string_view key, uint64_t count) {
     for (Piece& p : special)
@@ -65,14 +68,7 @@ std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBat
   uint64_t lines = 0;
   each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
-    const char* p = line.data();
-    const char* end = p + line.size();
-    while (p < end) {
-      while (p < end && is_word_space(*p)) ++p;
-      const char* begin = p;
-      while (p < end && !is_word_space(*p)) ++p;
-      if (p > begin) ++counts[{begin, static_cast<size_t>(p - begin)}];
-    }
+    each_word(line, [&](const WordKey& word) { ++counts[word]; });
   });
   if (counts.size() == 0) no_text();
   return make_word_tokenizer(ordered(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));

@@ -1,13 +1,15 @@
 // The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count.
 #include <xxhash.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "io/tokenizer.h"
+#include "io/word_map.h"
 
 namespace mh::io {
 
@@ -15,8 +17,7 @@ namespace {
 
 constexpr std::string_view kMagic = "multihead-vocabulary 1\n";
 
-std::string escaped(const std::string& piece) {
-  std::string out;
+void append_escaped(std::string& out, const std::string& piece) {
   for (char c : piece) {
     auto byte = static_cast<unsigned char>(c);
     if (c == '\\') {
@@ -29,11 +30,14 @@ std::string escaped(const std::string& piece) {
       out += c;
     }
   }
-  return out;
 }
 
 bool unescape(std::string_view text, std::string& out) {
   out.clear();
+  if (text.find('\\') == text.npos) {
+    out = text;
+    return true;
+  }
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {
       out += text[i];
@@ -68,7 +72,13 @@ std::string hash_of(std::string_view body) {
 
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces) {
   std::string body;
-  for (const Piece& piece : pieces) body += escaped(piece.text) + "\t" + std::to_string(piece.count) + "\n";
+  body.reserve(16 * pieces.size());
+  for (const Piece& piece : pieces) {
+    append_escaped(body, piece.text);
+    body += '\t';
+    body += std::to_string(piece.count);
+    body += '\n';
+  }
   return std::string(kMagic) + "type " + type + "\nentries " + std::to_string(pieces.size()) + "\nxxh64 " +
          hash_of(body) + "\n\n" + body;
 }
@@ -103,7 +113,10 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
   std::string_view blank;
   if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");
   if (hash_of(rest) != sum) bad(name, line, "content with the checksum " + sum, hash_of(rest));
-  std::unordered_set<std::string> seen;
+  WordMap<bool> seen;
+  // No more than an entry needs at least: a piece of a byte, a tab, a digit, a line feed.
+  seen.reserve(std::min<uint64_t>(count, rest.size() / 4));
+  file.pieces.reserve(std::min<uint64_t>(count, rest.size() / 4));
   std::string_view text;
   while (next(text)) {
     Piece piece;
@@ -113,7 +126,9 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
     auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size())
       bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
-    if (!seen.insert(piece.text).second) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
+    if (piece.text.empty()) bad(name, line, "a piece", "an empty one");
+    if (find_invalid_utf8(piece.text) != std::string::npos) bad(name, line, "a piece of UTF-8 text", "other bytes");
+    if (std::exchange(seen[piece.text], true)) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
     file.pieces.push_back(std::move(piece));
   }
   if (!rest.empty() || file.pieces.size() != count) bad(name, line, count_text + " entries", str(file.pieces.size()));

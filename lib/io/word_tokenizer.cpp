@@ -10,6 +10,7 @@ namespace {
 class WordTokenizer : public Tokenizer {
  public:
   explicit WordTokenizer(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
+    ids_.reserve(pieces_.size());
     for (size_t i = 0; i < pieces_.size(); ++i) ids_[pieces_[i].text] = static_cast<int32_t>(i);
   }
   std::string type() const override { return "word"; }
@@ -39,30 +40,36 @@ class WordTokenizer : public Tokenizer {
   std::string serialize() const override { return write_vocabulary("word", pieces_); }
   std::unique_ptr<Encoder> encoder() const override;
 
-  WordMap<int32_t>& ids() const { return ids_; }
+  const WordMap<int32_t>& ids() const { return ids_; }
 
  private:
   std::vector<Piece> pieces_;
-  mutable WordMap<int32_t> ids_;  // only read after the constructor
+  WordMap<int32_t> ids_;
 };
 
 class WordEncoder : public Encoder {
  public:
   explicit WordEncoder(const WordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    const char* p = text.data();
-    const char* end = p + text.size();
-    for (;;) {
-      while (p < end && is_word_space(*p)) ++p;
-      if (p == end) return;
-      const char* begin = p;
-      while (p < end && !is_word_space(*p)) ++p;
-      const int32_t* id = tokenizer_.ids().find({begin, static_cast<size_t>(p - begin)});
-      out.push_back(id != nullptr ? *id : tokenizer_.unknown());
-    }
+    WordKey words[kTogether];
+    size_t n = 0;
+    auto look_up = [&] {
+      for (size_t i = 0; i < n; ++i) {
+        const int32_t* id = tokenizer_.ids().find(words[i]);
+        out.push_back(id != nullptr ? *id : tokenizer_.unknown());
+      }
+      n = 0;
+    };
+    each_word(text, [&](const WordKey& word) {
+      tokenizer_.ids().prefetch(word);
+      words[n++] = word;
+      if (n == kTogether) look_up();
+    });
+    look_up();
   }
 
  private:
+  static constexpr size_t kTogether = 32;  // words looked up at once
   const WordTokenizer& tokenizer_;
 };
 
