@@ -57,7 +57,7 @@ at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
 }  // namespace
 
 TEST_CASE("attention equals plain loops over random shapes and masks") {
-  rc::check([] {
+  CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes z{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
     const bool cross = *rc::gen::arbitrary<bool>(), bias = *rc::gen::arbitrary<bool>(),
@@ -93,7 +93,7 @@ TEST_CASE("attention equals plain loops over random shapes and masks") {
       l.layer->set_path(path);
       RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 2e-5 * size);
     }
-  });
+  }));
 }
 
 TEST_CASE("gradients of every parameter and input equal differences of the plain loops") {

@@ -33,9 +33,11 @@ bool near(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-4) {
   return at::allclose(a.to(at::kCPU, at::kDouble), b.to(at::kCPU, at::kDouble), tolerance, tolerance);
 }
 
-at::Tensor some_tokens(int64_t rows, int64_t length) { return (at::arange(rows * length) * 7 % 50).view({rows, length}); }
+at::Tensor some_tokens(int64_t rows, int64_t length) {
+  return (at::arange(rows * length) * 7 % 50).view({rows, length});
+}
 
-#define NEEDS_GPU \
+#define NEEDS_GPU                                           \
   if (test_device() != "cuda") SKIP("needs --device cuda"); \
   static const at::Device gpu = model::choose_device("cuda")
 
@@ -110,7 +112,8 @@ TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
   task::ScoringOptions scoring;
   scoring.block = 16, scoring.context = 4;
-  CHECK(task::score_text(*here, text, 0, scoring).nll == Approx(task::score_text(*there, text, 0, scoring).nll).epsilon(1e-5));
+  CHECK(task::score_text(*here, text, 0, scoring).nll ==
+        Approx(task::score_text(*there, text, 0, scoring).nll).epsilon(1e-5));
   task::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> written[2];

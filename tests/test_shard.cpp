@@ -107,13 +107,13 @@ TEST_CASE("random blocks of a shard are what a plain array gives") {
   write_shard(folder.file("x.mhs"), header(), runs);
   std::vector<int32_t> all = joined(runs);
   ShardFile file(folder.file("x.mhs"));
-  rc::check([&] {
+  CHECK(rc::check([&] {
     auto first = *rc::gen::inRange<size_t>(0, all.size());
     auto count = *rc::gen::inRange<size_t>(0, std::min<size_t>(all.size() - first, 100000) + 1);
     std::vector<int32_t> block(count);
     file.read(first, block);
     RC_ASSERT(std::equal(block.begin(), block.end(), all.begin() + static_cast<int64_t>(first)));
-  });
+  }));
   std::vector<int32_t> one(1);
   CHECK_THROWS_AS(file.read(all.size(), one), std::out_of_range);
 }

@@ -65,13 +65,6 @@ rc::Gen<std::string> line_of_text() {
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join_text(parts); });
 }
 
-// The library drops a space mark that ends what it is given, and so gives other ids to a word alone that ends in one:
-// such words stay out of the comparison.
-std::string without_final_marks(std::string text) {
-  for (size_t at = 0; (at = text.find("\u2581", at)) != text.npos; at += 3) text.insert(at + 3, "a");
-  return text;
-}
-
 // The slow versions.
 Words words_of(const std::string& text) {
   Words words;
@@ -280,6 +273,7 @@ TEST_CASE("SentencePiece by words is SentencePiece") {
                                                     {"bpe", {{"byte_fallback", "true"}, {"vocab_size", "400"}}},
                                                     {"unigram", {{"user_defined_symbols", "<x>,th,\u2581a"}}},
                                                     {"unigram", {{"normalization_rule_name", "identity"}}},
+                                                    {"bpe", {{"normalization_rule_name", "identity"}}},
                                                     {"bpe", {{"remove_extra_whitespaces", "false"}}},
                                                     {"bpe", {{"split_by_whitespace", "false"}}},
                                                     {"unigram", {{"treat_whitespace_as_suffix", "true"}}},
@@ -292,7 +286,7 @@ TEST_CASE("SentencePiece by words is SentencePiece") {
     sentencepiece::SentencePieceProcessor library;
     REQUIRE(library.LoadFromSerializedProto(model).ok());
     CHECK(rc::check(name, [&] {
-      const std::string line = without_final_marks(*line_of_text());
+      const std::string line = *line_of_text();
       std::vector<int> expected;
       std::string decoded;
       RC_ASSERT(library.Encode(line, &expected).ok());

@@ -41,6 +41,9 @@ int main(int argc, char** argv) {
   generate->add_option("--prompt-file", a.prompt_file, "continue this text instead; - is standard input")
       ->type_name("FILE")
       ->excludes("--prompt");
+  // It scores nothing.
+  for (const char* name : {"files", "--format", "--per-token", "--block", "--context", "--batch"})
+    generate->excludes(app.get_option(name));
   task::GenerationOptions generation;
   CommandLineFields generation_fields(*generate);
   generation_fields.declare(generation);

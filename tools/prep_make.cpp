@@ -29,7 +29,9 @@ void report_crlf(const TextBatches& text) {
 
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   refuse_output_onto_input(a.output, a.inputs);
-  TextBatches text(a.inputs, line_ends(a, false), [](std::string_view t) {
+  const bool bytes = options.type == "byte";
+  TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
+    if (bytes) return t.size();
     size_t last = t.find_last_of(' ');
     return last == t.npos ? t.npos : last + 1;
   });
@@ -49,7 +51,8 @@ void make_lm(const Arguments& a, const LmOptions& options) {
   refuse_output_onto_input(a.output, read);
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
-    throw Error(Exit::usage, Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
+    throw Error(Exit::usage,
+                Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
   int threads = static_cast<int>(options.threads > 0 ? options.threads : std::thread::hardware_concurrency());
@@ -58,11 +61,11 @@ void make_lm(const Arguments& a, const LmOptions& options) {
   header.token_bytes = tokenizer->size() <= 65536 ? 2 : 4;
   header.fingerprint = tokenizer->fingerprint();
   header.tokenizer = tokenizer->serialize();
-  header.provenance = ordered_json{
-      {"tool", str("mh-prep ", version())},
-      {"inputs", a.inputs},
-      {"vocabulary", options.vocab},
-      {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+  header.provenance = ordered_json{{"tool", str("mh-prep ", version())},
+                                   {"inputs", a.inputs},
+                                   {"vocabulary", options.vocab},
+                                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}
+                          .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
   auto sink = open_sink(a.output);
   ShardWriter writer(*sink, header);
   EncodeSummary sum = encode_lines(text, *tokenizer, threads, writer);

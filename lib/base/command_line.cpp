@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace mh {
@@ -22,6 +23,9 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   }
   const Given& given = given_.at(field.key);
   if (given.option->count() == 0) return false;
+  if (find_invalid_utf8(given.text) != std::string::npos)
+    throw Error(Exit::usage,
+                Problem{origin(field.key), "text in UTF-8", "other bytes", "rename the file, or use a link to it"});
   bool text_like = field.type == "text" || field.type == "length";
   text = text_like ? quoted_toml(given.text) : field.type.back() == 's' ? "[" + given.text + "]" : given.text;
   return true;

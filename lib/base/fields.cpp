@@ -68,7 +68,7 @@ void read(const toml::node& node, int64_t& v, const std::vector<std::string>&, R
 void read(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
   if (!node.is_number()) throw Complaint{"a number" + bounds(r)};
   double found = *node.value<double>();
-  if (!std::isfinite(found)) throw Complaint{"a finite number" + bounds(r)};
+  if (!std::isfinite(found)) throw Complaint{"a number" + bounds(r) + ", finite"};
   check_range(found, r, "a number");
   v = found;
 }

@@ -252,6 +252,11 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
 MappedFile::MappedFile(const std::string& path) : name_(path) {
   struct stat status {};
   int descriptor = open_to_read(path, status);
+  if (!S_ISREG(status.st_mode)) {
+    close(descriptor);
+    throw Error(Exit::input, Problem{path, "a regular file, as it is not read in order", "a pipe or a device",
+                                     "write it to a file first"});
+  }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
     void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);

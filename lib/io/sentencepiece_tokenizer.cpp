@@ -1,8 +1,10 @@
-// SentencePiece models (BPE and unigram). The library segments each distinct word once; words repeat, and as long as no
-// piece of the model crosses a word's border, a line's pieces are its words' pieces one after another.
+// SentencePiece models. Where a line's pieces are its words' pieces one after another (BPE as it is mostly trained),
+// the library segments each distinct word once; else every line as a whole. The ids are those of the library either
+// way.
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -28,7 +30,7 @@ class SentencePieceTokenizer : public Tokenizer {
                                        "train it with an eos id, or with mh-prep vocab"});
     by_words_ = words_stand_alone();
     if (!by_words_)
-      log_detail(name + ": pieces of this model may cross words, so whole lines go through SentencePiece (slower)");
+      log_detail(name + ": words of this model do not stand alone, so whole lines go through SentencePiece (slower)");
   }
   std::string type() const override { return "sentencepiece"; }
   int64_t size() const override { return processor_.GetPieceSize(); }
@@ -56,8 +58,16 @@ class SentencePieceTokenizer : public Tokenizer {
     return text;
   }
   size_t cut(std::string_view text) const override {
-    size_t last = by_words_ ? text.find_last_of(' ') : text.npos;
-    return last == text.npos ? text.npos : last + 1;
+    if (!by_words_) return text.npos;
+    // Behind a word without a space mark: the library drops marks at the end of what it is given.
+    for (size_t space = text.rfind(' '); space != text.npos;) {
+      const size_t last = text.find_last_not_of(' ', space);
+      if (last == text.npos) return space + 1;
+      const size_t before = text.rfind(' ', last);
+      if (text.substr(before + 1, last - before).find(kSpaceMark) == text.npos) return space + 1;
+      space = before;
+    }
+    return text.npos;
   }
   std::string serialize() const override { return model_; }
   std::unique_ptr<Encoder> encoder() const override;
@@ -75,6 +85,9 @@ class SentencePieceTokenizer : public Tokenizer {
   // else, the mark alone must be a piece (else runs of unknown pieces join across words), and extra spaces must vanish.
   bool words_stand_alone() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
+      // BPE's scores are whole numbers. Others (unigram's logarithms) are summed along the line, so that two
+      // segmentations of a word may tie or not by what stands before it.
+      if (const float score = processor_.GetScore(i); score != std::floor(score)) return false;
       std::string text = processor_.IdToPiece(i);
       if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
     }
@@ -99,7 +112,8 @@ class SentencePieceEncoder : public Encoder {
  public:
   explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    if (!tokenizer_.by_words()) return tokenizer_.encode_by_library(text, out);
+    // The library drops a space mark in the text where it ends what it is given, so no word with one stands alone.
+    if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
     const char* p = text.data();
     const char* end = p + text.size();
     while (p < end) {

@@ -103,12 +103,12 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
   return t;
 }
 
-std::vector<uint32_t> decode_lengths(const std::string& packed, const Trailer& t, const std::string& name) {
+void decode_lengths(const std::string& packed, const Trailer& t, const std::string& name,
+                    std::vector<uint32_t>* lengths) {
   if (packed.size() != t.lengths_bytes || XXH64(packed.data(), packed.size(), 0) != t.lengths_hash)
     damaged(name, 0, "run lengths whose checksum matches", "others");
-  std::vector<uint32_t> lengths;
-  lengths.reserve(t.runs <= packed.size() ? t.runs : 0);
-  uint64_t sum = 0, value = 0;
+  if (lengths != nullptr) lengths->reserve(t.runs <= packed.size() ? t.runs : 0);
+  uint64_t runs = 0, sum = 0, value = 0;
   int shift = 0;
   for (char c : packed) {
     auto byte = static_cast<uint8_t>(c);
@@ -118,14 +118,14 @@ std::vector<uint32_t> decode_lengths(const std::string& packed, const Trailer& t
       if (shift > 28) damaged(name, 0, "run lengths below 2^32", "a longer one");
       continue;
     }
-    lengths.push_back(static_cast<uint32_t>(value));
+    if (lengths != nullptr) lengths->push_back(static_cast<uint32_t>(value));
+    ++runs;
     sum += value;
     value = 0;
     shift = 0;
   }
-  if (lengths.size() != t.runs || sum != t.counts.tokens)
-    damaged(name, 0, str(t.runs, " runs of ", t.counts.tokens, " tokens"), str(lengths.size(), " of ", sum));
-  return lengths;
+  if (runs != t.runs || sum != t.counts.tokens)
+    damaged(name, 0, str(t.runs, " runs of ", t.counts.tokens, " tokens"), str(runs, " of ", sum));
 }
 
 }  // namespace mh::io

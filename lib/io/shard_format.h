@@ -52,8 +52,10 @@ std::string encode_trailer(const Trailer& trailer);
 ShardHeader decode_header(std::string_view payload, const std::string& name);
 Trailer decode_trailer(std::string_view payload, const std::string& name);
 
-// Unpacks run lengths (LEB128 varints) and checks count, sum and hash against the trailer.
-std::vector<uint32_t> decode_lengths(const std::string& packed, const Trailer& trailer, const std::string& name);
+// Unpacks run lengths (LEB128 varints) and checks count, sum and hash against the trailer. `lengths` may be null,
+// where only the check is wanted.
+void decode_lengths(const std::string& packed, const Trailer& trailer, const std::string& name,
+                    std::vector<uint32_t>* lengths);
 
 [[noreturn]] void damaged(const std::string& name, uint64_t offset, const std::string& expected,
                           const std::string& found);

@@ -154,7 +154,7 @@ const std::vector<uint32_t>& ShardFile::run_lengths() const {
     std::string packed, plain;
     for (auto [offset, size] : index_frames_) packed.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
     decompress_all(packed, trailer_->lengths_bytes, plain, name());
-    lengths_ = decode_lengths(plain, *trailer_, name());
+    decode_lengths(plain, *trailer_, name(), &lengths_);
     lengths_read_ = true;
   }
   return lengths_;
@@ -269,7 +269,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   if (source->read(&extra, 1) != 0) damaged(name, offset, "the end", "more bytes");
   std::string plain;
   decompress_all(packed_lengths, trailer.lengths_bytes, plain, name);
-  decode_lengths(plain, trailer, name);
+  decode_lengths(plain, trailer, name, nullptr);
   if (content != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
       trailer.runs != trailer.counts.records * header.fields.size())
     damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer says"),

@@ -64,6 +64,9 @@ inline bool is_word_space(char c) { return c == ' ' || c == '\t' || c == '\v' ||
 constexpr const char* kEndOfLinePiece = "<eos>";
 constexpr const char* kUnknownPiece = "<unk>";
 
+// A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
+std::string escaped(const std::string& piece);
+
 // The text form of word, char and byte vocabularies (mhv(5)).
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces);
 struct VocabularyFile {

@@ -136,7 +136,9 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options,
   if (options.size == 0)
     throw Error(Exit::usage,
                 Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
-  int64_t threads = options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+  // The library takes at most 128 threads.
+  const int64_t threads =
+      options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
   TrainingText lines(text);
   std::string model;
   std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
@@ -159,10 +161,31 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options,
 
 }  // namespace
 
+void VocabularyOptions::check() const {
+  const VocabularyOptions plain;
+  const bool pieces = type == "bpe" || type == "unigram";
+  auto refuse = [&](const char* option, const char* types) {
+    throw Error(Exit::usage,
+                Problem{option, std::string("it only with --type ") + types, "--type " + type, "leave it out"});
+  };
+  if (!pieces && character_coverage != plain.character_coverage) refuse("--character-coverage", "bpe or unigram");
+  if (!pieces && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
+  if (!pieces && threads != 0) refuse("--threads", "bpe or unigram");
+  if (type != "word" && type != "char" && min_count != plain.min_count) refuse("--min-count", "word or char");
+  if (type == "byte" && size != 0) refuse("--size", "another than byte");
+}
+
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
+  options.check();
   if (options.type == "word") return count_words(options, text);
   if (options.type == "char") return count_characters(options, text);
-  if (options.type == "byte") return make_byte_tokenizer();
+  if (options.type == "byte") {
+    TextBatch batch;  // read all the same: an input that is not there is a mistake
+    uint64_t bytes = 0;
+    while (text.next(batch)) bytes += batch.source_bytes;
+    if (bytes == 0) no_text();
+    return make_byte_tokenizer();
+  }
   return train_sentencepiece(options, text);
 }
 

@@ -23,10 +23,12 @@ struct VocabularyOptions {
             at_least(0));
     f.field("min_count", min_count, "word, char: leave out what occurs less often", at_least(1));
     f.field("character_coverage", character_coverage, "bpe, unigram: share of characters that get a piece",
-            between(0, 1));
+            between(0.98, 1));
     f.field("byte_fallback", byte_fallback, "bpe, unigram: spell unknown characters in bytes");
-    f.field("threads", threads, "bpe, unigram: threads of the trainer; 0: all cores", at_least(0));
+    f.field("threads", threads, "bpe, unigram: threads of the trainer; 0: all cores", between(0, 128));
   }
+  // Refuses options that the type has no use for. Error(usage).
+  void check() const;
 };
 
 // Reads the text once. Words and characters are ordered by falling count, equal ones bytewise. SentencePiece models are

@@ -70,6 +70,12 @@ std::string hash_of(std::string_view body) {
 
 }  // namespace
 
+std::string escaped(const std::string& piece) {
+  std::string out;
+  append_escaped(out, piece);
+  return out;
+}
+
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces) {
   std::string body;
   body.reserve(16 * pieces.size());

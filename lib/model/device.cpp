@@ -19,7 +19,8 @@ Error unusable(const std::string& expected, const std::string& found, const std:
 void* open_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
-    throw unusable(std::string("the library ") + name, dlerror(), "./run build on a machine with a GPU and nvcc brings the CUDA half");
+    throw unusable(std::string("the library ") + name, dlerror(),
+                   "./run build on a machine with a GPU and nvcc brings the CUDA half");
   return library;
 }
 

@@ -1,5 +1,6 @@
-// Where tensors live: --device auto|cpu|cuda. The CUDA half (the tensor library's and libmultihead-cuda.so, the project's
-// own kernels) is opened only here, for a GPU, so that a machine without one neither needs it nor waits for it.
+// Where tensors live: --device auto|cpu|cuda. The CUDA half (the tensor library's and libmultihead-cuda.so, the
+// project's own kernels) is opened only here, for a GPU, so that a machine without one neither needs it nor waits for
+// it.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -6,6 +6,7 @@ A case passes with exit status 0 and is skipped with 77; its last line is then t
 """
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,13 +19,15 @@ counts = {"passed": 0, "failed": 0, "skipped": 0}
 for case in sorted((here / "cases").glob(prefix + "*.sh")):
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(here.parent.parent), LC_ALL="C.UTF-8")
-        try:
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
-                                  cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=600, check=False)
-            status, output = done.returncode, done.stdout
-        except subprocess.TimeoutExpired:
-            status, output = 1, "took longer than 10 minutes"
+        with subprocess.Popen(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
+                              cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
+            try:
+                output, _ = process.communicate(timeout=300)
+                status = process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # what it started too
+                status, output = 1, "took longer than 5 minutes\n" + process.communicate()[0]
     verdict = {0: "passed", 77: "skipped"}.get(status, "failed")
     counts[verdict] += 1
     reason = f" ({output.strip().splitlines()[-1]})" if verdict == "skipped" and output.strip() else ""

@@ -1,0 +1,59 @@
+# Outputs never land on inputs, results are not lost, and a signal leaves no half-written file.
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+expect 2 mh-prep lm --vocab v text -o v;           said "the input v itself"
+expect 0 mh-prep lm --vocab v text -o t.mhs
+cp t.mhs before
+expect 2 bash -c 'mh-prep cat t.mhs >> t.mhs';     said "itself"
+expect 2 bash -c 'mh-prep info t.mhs >> t.mhs'
+cmp before t.mhs
+expect 3 mh-prep vocab --type byte missing
+: > empty
+expect 3 mh-prep vocab --type byte empty
+expect 2 mh-prep vocab --type word --byte-fallback text;        said "bpe or unigram"
+expect 2 mh-prep vocab --type bpe --size 50 --min-count 5 text; said "word or char"
+expect 2 mh-prep vocab --type byte --size 10 text
+mh-prep vocab --type byte text > byte.v
+expect 2 mh-prep lm --vocab byte.v --crlf normalise text;       said "--crlf"
+expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            said "UTF-8"
+expect 3 mh-prep lm --vocab $'no\nsuch' text;                  said "a file to read"
+expect 1 bash -c 'mh-prep --help >/dev/full'
+# A writer that waits for its input is told to stop.
+mkfifo slow
+mh-prep lm --vocab v slow -o stopped.mhs 2>/dev/null &
+pid=$!
+exec 8>slow
+for _ in $(seq 100); do [ -z "$(find . -name 'stopped.mhs.part*')" ] || break; sleep 0.05; done
+[ -n "$(find . -name 'stopped.mhs.part*')" ] || fail "no temporary file to begin with"
+kill -TERM "$pid"
+status=0; wait "$pid" || status=$?
+exec 8>&-
+[ "$status" -eq 143 ] || fail "SIGTERM: $status"
+[ -z "$(find . -name 'stopped.mhs*')" ] || fail "a partial file is left"
+[ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
+  --set train.batch_tokens=64 --set train.length=2u
+m=run/last.safetensors
+expect 3 mh-eval $m missing.safetensors t.mhs
+cp t.mhs pp.0
+expect 2 mh-eval --per-token pp $m $m pp.0;        said "itself"
+cmp before pp.0
+expect 2 bash -c "mh-eval $m t.mhs >> t.mhs"
+expect 2 mh-eval --per-token - $m t.mhs
+expect 1 mh-eval --per-token >(true) $m t.mhs;     said "a closed pipe"
+expect 2 mh-eval --format json generate $m;        said "--format"
+expect 2 mh-eval t.mhs generate $m
+cp $m $'n\xff.safetensors'
+expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs
+printf 'a\tb \\ c\n' > tabs
+mh-prep vocab --type char tabs > char.v 2>/dev/null
+mh-prep lm --vocab char.v tabs -o c.mhs 2>/dev/null
+mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=8 \
+  --set train.batch_tokens=8 --set train.length=1u
+expect 0 mh-eval --per-token pt.tsv chars/last.safetensors c.mhs
+awk -F '\t' 'NF != 4 { exit 1 }' pt.tsv || fail "rows of --per-token"
+printf 'w1 w2\nw3' > prompt
+expect 0 mh-eval generate $m --prompt-file prompt --length 3
+expect 0 mh-eval generate $m --prompt-file - --length 3 < prompt
+expect 3 mh-eval generate $m --prompt $'\xff'
+expect 2 mh-eval generate $m --prompt a --prompt-file prompt

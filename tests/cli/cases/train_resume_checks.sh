@@ -1,0 +1,50 @@
+# A resume is held against the saved state, and one that is refused changes nothing.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 300 | tail -n 200 > other
+mh-prep lm --vocab v other -o o.mhs 2>/dev/null
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "6u"\n' > c.toml
+expect 0 mh-train --config c.toml --train t.mhs --valid t.mhs --out run
+cp run/config.toml config
+for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^batch_tokens = 64/batch_tokens = 128/'; do
+  sed -i "$edit" run/config.toml
+  cmp -s config run/config.toml && fail "no edit: $edit"
+  expect 2 mh-train --resume --out run --set train.length=9u
+  said "the model, data and batches that the run was started with"
+  cp config run/config.toml
+done
+expect 2 mh-train --resume --out run --valid o.mhs; said "data.valid_checksum"
+cp run/last.safetensors good
+head -c 3000 good > run/last.safetensors
+expect 3 mh-train --resume --out run --set train.lr=0.5
+cmp config run/config.toml
+rm run/last.safetensors
+expect 3 mh-train --resume --out run; said "no such file"
+cp good run/last.safetensors
+# From another folder, and with another path of the attention, which is said.
+mkdir elsewhere
+( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as asked" )
+# What cannot start leaves nothing behind.
+expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8; said "train.block"
+expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1; said "dropout of the probabilities"
+expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; said "63 bits"
+expect 2 mh-train --resume --dry-run; said "--out"
+expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new; said "a regular file"
+expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
+[ ! -d new ] || fail "a folder is left"
+# A run that diverges keeps its last good state and goes on from it.
+cp -r run nan
+expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38; said "diverged.safetensors"
+cmp run/last.safetensors nan/last.safetensors
+[ -f nan/diverged.safetensors ] || fail "no state of the divergence"
+expect 0 mh-train --resume --out nan --set train.length=20u --set train.lr=1e-3
+# A length in tokens counts tokens, though the last row and batch of an epoch are short.
+tokens=$(mh-prep info --format json t.mhs | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')
+expect 0 mh-train --config c.toml --train t.mhs --out counted --set train.batch_tokens=4096 --set "train.length=$((3 * tokens))t"
+grep -q "\"update\":$(( 3 * ((tokens + 4095) / 4096) )),.*\"tokens\":$((3 * tokens))," counted/log.jsonl || fail "tokens: $(tail -1 counted/log.jsonl)"
+# The reader of a list may go away; a full device is an error.
+mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "list into head"
+[ ! -s err ] || fail "list into head is not silent"
+for shown in "--list keys" "--version" "--help"; do expect 1 bash -c "mh-train $shown >/dev/full"; done
