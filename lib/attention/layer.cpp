@@ -35,6 +35,7 @@ std::pair<at::Tensor, at::Tensor> Cache::all() const {
 }
 
 void Cache::reorder(const at::Tensor& rows) {
+  for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows);
   if (length_ == 0) return;
   keys_ = keys_.index_select(0, rows);
   values_ = values_.index_select(0, rows);
@@ -67,15 +68,46 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   };
   query_ = weight(".query.weight", keys, shape.width, inits.query_key_value, 0);
   if (options.bias) query_bias_ = bias(".query.bias", keys, inits.query_key_value_bias, true);
-  key_ = weight(".key.weight", keys, shape.width, inits.query_key_value, 0);
-  if (options.bias) key_bias_ = bias(".key.bias", keys, inits.query_key_value_bias, true);
+  if (score_->uses_keys()) {
+    key_ = weight(".key.weight", keys, shape.width, inits.query_key_value, 0);
+    if (options.bias) key_bias_ = bias(".key.bias", keys, inits.query_key_value_bias, true);
+  }
   value_ = weight(".value.weight", values, shape.width, inits.query_key_value, 0);
   if (options.bias) value_bias_ = bias(".value.bias", values, inits.query_key_value_bias, true);
-  for (Stage* stage :
-       std::initializer_list<Stage*>{pairing_.get(), score_.get(), normaliser_.get(), mixer_.get(), combiner_.get()})
-    stage->add_parameters(parameters, shape_);
+  each_stage([&](Stage& stage, const char* what, const std::string& name) {
+    const Places p = stage.places();
+    const bool cross = shape.kind == Kind::decoder_cross, causal = shape.kind == Kind::decoder_self;
+    const char* missing = cross && !p.cross     ? "cross-attention"
+                          : causal && !p.causal ? "a causal model"
+                          : !cross && !p.self   ? "self-attention"
+                                                : nullptr;
+    if (missing != nullptr)
+      throw Error(Exit::usage,
+                  Problem{str(shape.name, ", ", what, " '", name, "'"), str("a stage that can act in ", missing),
+                          "one that cannot", str("choose another for attention.", name_of(shape.kind))});
+    stage.add_parameters(parameters, shape_);
+  });
   output_ = weight(".output.weight", shape.width, values, inits.output, 1);
   if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
+}
+
+template <class Visit>
+void AttentionLayer::each_stage(const Visit& visit) const {
+  visit(*pairing_, "pairing", options_.pairing);
+  visit(*score_, "score", options_.score);
+  visit(*normaliser_, "normaliser", options_.normaliser);
+  visit(*mixer_, "mixer", options_.mixer);
+  visit(*combiner_, "combiner", options_.combiner);
+}
+
+Places AttentionLayer::places() const {
+  Places all;
+  each_stage([&](const Stage& stage, const char*, const std::string&) {
+    const Places p = stage.places();
+    all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
+           all.incremental && p.incremental};
+  });
+  return all;
 }
 
 at::Tensor AttentionLayer::split_heads(const at::Tensor& x, int64_t size) const {
@@ -84,7 +116,8 @@ at::Tensor AttentionLayer::split_heads(const at::Tensor& x, int64_t size) const 
 
 AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
                                                   Cache* cache) {
-  const int64_t keys = shape_.heads * shape_.key_size, values = shape_.heads * shape_.value_size;
+  const int64_t queries = shape_.heads * shape_.key_size, values = shape_.heads * shape_.value_size;
+  const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys leaves them (B, h, Tk, 0)
   auto joined = [](std::initializer_list<const model::Parameter*> parts) {
     std::vector<at::Tensor> tensors;
     for (const model::Parameter* p : parts)
@@ -102,14 +135,20 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
       return p;
     }
     at::Tensor kv = model::linear(key_input, joined({key_, value_}), joined({key_bias_, value_bias_}));
-    p.k = split_heads(kv.narrow(-1, 0, keys), shape_.key_size);
+    p.k = split_heads(kv.narrow(-1, 0, keys), keys / shape_.heads);
     p.v = split_heads(kv.narrow(-1, keys, values), shape_.value_size);
   } else {
     // One product for all three: the weights are small beside the activations, so joining them costs little.
     at::Tensor qkv =
         model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
-    auto parts = split_projection(qkv, shape_.heads, shape_.key_size, shape_.value_size);
-    p = {parts[0], parts[1], parts[2]};
+    if (key_ != nullptr) {
+      auto parts = split_projection(qkv, shape_.heads, shape_.key_size, shape_.value_size);
+      p = {parts[0], parts[1], parts[2]};
+    } else {
+      p.q = split_heads(qkv.narrow(-1, 0, queries), shape_.key_size);
+      p.v = split_heads(qkv.narrow(-1, queries, values), shape_.value_size);
+      p.k = p.v.narrow(-1, 0, 0);
+    }
   }
   if (cache != nullptr) std::tie(p.k, p.v) = cache->append(p.k, p.v);
   return p;
@@ -117,15 +156,10 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons;
-  auto ask = [&](const Stage& stage, const char* what, const std::string& name) {
+  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
     std::string reason = stage.unfused_because();
     if (!reason.empty()) reasons.push_back(str(what, " '", name, "': ", reason));
-  };
-  ask(*pairing_, "pairing", options_.pairing);
-  ask(*score_, "score", options_.score);
-  ask(*normaliser_, "normaliser", options_.normaliser);
-  ask(*mixer_, "mixer", options_.mixer);
-  ask(*combiner_, "combiner", options_.combiner);
+  });
   if (shape_.value_size != shape_.key_size)
     reasons.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
   if (training && options_.dropout > 0) reasons.emplace_back("dropout of the probabilities");
@@ -166,7 +200,6 @@ at::Tensor AttentionLayer::fused(const Context& c) {
 }
 
 at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
-  pairing_->pair(c);
   score_->score(c);
   c.logits = mixer_->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
@@ -187,7 +220,21 @@ at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                                    const Step& step, Cache* cache, Observer* observer) {
   auto [q, k, v] = project(query_input, key_input, cache);
-  Context c{shape_, step, mask, query_input, key_input, q, k, v, {}, {}, {}};
+  Context c{shape_,
+            step,
+            mask,
+            query_input,
+            key_input,
+            q,
+            k,
+            v,
+            {},
+            {},
+            {},
+            {},
+            cache != nullptr ? &cache->state() : nullptr,
+            observer};
+  pairing_->pair(c);
   bool fuse = false;
   if (path_ != Path::composed && observer == nullptr) {
     if (path_ == Path::fused) require_fused(step.training);

@@ -32,10 +32,12 @@ class Cache {
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   std::pair<at::Tensor, at::Tensor> all() const;
   void reorder(const at::Tensor& rows);  // rows (B') int64
+  StageState& state() { return state_; }
 
  private:
   at::Tensor keys_, values_;  // with room to grow
   int64_t length_ = 0;
+  StageState state_;
 };
 
 class AttentionLayer {
@@ -57,6 +59,9 @@ class AttentionLayer {
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask, const Step& step,
                      Cache* cache = nullptr, Observer* observer = nullptr);
 
+  // Where the layer can act, all its stages considered.
+  Places places() const;
+
   // Scales head outputs without being a parameter: (h), (B, h) or (B, h, Tq); undefined for none. For ablation.
   void set_head_scale(const at::Tensor& scale) { head_scale_ = scale; }
 
@@ -76,6 +81,8 @@ class AttentionLayer {
   at::Tensor split_heads(const at::Tensor& x, int64_t size) const;  // (B, T, h*size) -> (B, h, T, size)
   at::Tensor composed(Context& context, Observer* observer);
   at::Tensor fused(const Context& context);
+  template <class Visit>
+  void each_stage(const Visit& visit) const;  // visit(stage, "mixer", "mixhead-a")
 
   Shape shape_;
   AttentionOptions options_;
@@ -86,7 +93,8 @@ class AttentionLayer {
   std::unique_ptr<Normaliser> normaliser_;
   std::unique_ptr<Mixer> mixer_;
   std::unique_ptr<Combiner> combiner_;
-  model::Parameter *query_, *key_, *value_, *output_;
+  model::Parameter *query_, *value_, *output_;
+  model::Parameter* key_ = nullptr;
   model::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };
 

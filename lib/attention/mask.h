@@ -10,10 +10,15 @@ namespace mh::attention {
 
 struct Mask {
   bool causal = false;
-  int64_t offset = 0;      // causal: query t may see keys s <= t + offset (cached positions or memory in front)
-  int64_t window = 0;      // > 0: and s > t + offset - window
-  at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real
-  at::Tensor additive;     // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
+  int64_t offset = 0;        // causal: query t may see keys s <= t + offset (cached positions or memory in front)
+  int64_t window = 0;        // > 0: and s > t + offset - window
+  at::Tensor key_lengths;    // (B) int64, or undefined: only keys s < key_lengths[b] are real
+  at::Tensor query_lengths;  // (B) int64, or undefined: only queries t < query_lengths[b] are real. Restricts nothing;
+                             // what averages over queries leaves the others out
+  // (Tk) int64, or undefined: where each key stands, counted from the first query (negative: before it). Undefined:
+  // s - offset. Keys of a memory may have gaps between them. Read by what knows distances.
+  at::Tensor key_positions;
+  at::Tensor additive;  // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
 
   bool empty() const { return !causal && window == 0 && !key_lengths.defined() && !additive.defined(); }
 };

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,7 @@ const char* name_of(Kind kind);  // "decoder.self"
 // with a cache, one or a few queries at a time.
 struct Places {
   bool self = true;
+  bool causal = true;  // self-attention that must not see later positions, whatever the mask says of keys
   bool cross = true;
   bool memory = true;
   bool incremental = true;
@@ -51,19 +53,27 @@ class Observer {
   virtual void probabilities(const Shape&, const at::Tensor&) {}
   // Head outputs (B, h, Tq, dv) before the combiner; what is returned takes their place (ablation, gradients).
   virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
+  // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
+  virtual void gates(const Shape&, const at::Tensor&) {}
 };
+
+// What a stage keeps between steps of incremental decoding, by a name of its own: tensors (B, …).
+using StageState = std::map<std::string, at::Tensor>;
 
 // What a stage is given. Earlier stages fill it in.
 struct Context {
   const Shape& shape;
   const Step& step;
   const Mask& mask;
-  at::Tensor query_input;    // (B, Tq, d)
-  at::Tensor key_input;      // (B, Tk, d): the same as query_input in self-attention
-  at::Tensor q, k, v;        // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
-  at::Tensor logits;         // (B, h, Tq, Tk), scaled, before the mask
-  at::Tensor probabilities;  // (B, h, Tq, Tk), masked entries exactly 0
-  at::Tensor head_outputs;   // (B, h, Tq, dv)
+  at::Tensor query_input;        // (B, Tq, d)
+  at::Tensor key_input;          // (B, Tk, d): the same as query_input in self-attention
+  at::Tensor q, k, v;            // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
+  at::Tensor pairs;              // (h) int64: the head whose keys and values each query head reads; undefined: its own
+  at::Tensor logits;             // (B, h, Tq, Tk), scaled, before the mask
+  at::Tensor probabilities;      // (B, h, Tq, Tk), masked entries exactly 0
+  at::Tensor head_outputs;       // (B, h, Tq, dv)
+  StageState* state = nullptr;   // null outside incremental decoding
+  Observer* observer = nullptr;  // may be null
 };
 
 // What every stage says of itself.
@@ -77,7 +87,7 @@ class Stage {
   virtual std::string unfused_because() const { return "it has no fused form"; }
 };
 
-// Which key/value head a query head reads: may replace context.k and context.v.
+// Which key/value head a query head reads: may replace context.k and context.v, and then says so in context.pairs.
 class Pairing : public Stage {
  public:
   virtual void pair(Context& context) = 0;
@@ -87,6 +97,8 @@ class Pairing : public Stage {
 class Score : public Stage {
  public:
   virtual void score(Context& context) = 0;
+  // Whether it reads context.k; a layer whose score does not has no key projection.
+  virtual bool uses_keys() const { return true; }
 };
 
 // Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly
@@ -141,6 +153,31 @@ class Plain {
     struct Factory : StageFactory<S> {
       std::unique_ptr<S> make(const StageOptions*, const Shape&) const override {
         return std::make_unique<Implementation>();
+      }
+    };
+    registry.add(name, help, [] { return std::make_unique<Factory>(); });
+  }
+};
+
+// Options of one implementation: `struct MyOptions : OptionsOf<MyOptions> { … void describe(Fields&) override; };`
+template <class Options>
+struct OptionsOf : StageOptions {
+  std::shared_ptr<StageOptions> copy() const override {
+    return std::make_shared<Options>(static_cast<const Options&>(*this));
+  }
+};
+
+// Registers an implementation with options, made by `Implementation(const Options&, const Shape&)`, which throws
+// Error(usage) for options that make no sense in this layer.
+template <class S, class Implementation, class Options>
+class Optioned {
+ public:
+  Optioned(Registry<StageFactory<S>>& registry, const std::string& name, const std::string& help) {
+    struct Factory : StageFactory<S> {
+      std::shared_ptr<StageOptions> options() const override { return std::make_shared<Options>(); }
+      std::unique_ptr<S> make(const StageOptions* given, const Shape& shape) const override {
+        const Options plain;
+        return std::make_unique<Implementation>(given != nullptr ? static_cast<const Options&>(*given) : plain, shape);
       }
     };
     registry.add(name, help, [] { return std::make_unique<Factory>(); });

@@ -11,6 +11,7 @@ struct Step {
   uint32_t update = 0;     // number of the update, from 0; micro-batches of one update differ by `row_offset`
   int64_t row_offset = 0;  // index of the batch's first row within the update's whole batch: rows draw by their place
                            // in the update, so splitting it into micro-batches or processes changes nothing
+  bool sample_experts = false;  // a mixture of experts draws one expert and leaves its gates as they are (F step)
 };
 
 }  // namespace mh::attention

@@ -11,7 +11,7 @@ namespace mh::model {
 
 Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
     : name_(std::move(name)), master_(std::move(value)), traits_(traits) {
-  master_.set_requires_grad(true);
+  master_.set_requires_grad(traits_.trainable);
 }
 
 void Parameter::use_copy(bool on) {
@@ -21,7 +21,7 @@ void Parameter::use_copy(bool on) {
   }
   c10::NoGradGuard no_gradient;
   copy_ = master_.to(at::kBFloat16);
-  copy_.set_requires_grad(true);
+  copy_.set_requires_grad(traits_.trainable);
 }
 
 void Parameter::refresh_copy() {
@@ -48,7 +48,26 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
   return parameters_.back();
 }
 
+Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, Traits traits) {
+  Parameter* there = find(name);
+  if (there == nullptr) return add(name, std::move(shape), traits);
+  if (there->master().sizes() != at::IntArrayRef(shape))
+    throw Error(Exit::failed, name + " is shared by layers of different sizes");
+  return *there;
+}
+
 namespace {
+
+// Divides each column of a matrix by its sum.
+void normalise_columns(at::IntArrayRef shape, float* out) {
+  const int64_t rows = shape[0], columns = shape[1];
+  for (int64_t c = 0; c < columns; ++c) {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r) sum += static_cast<double>(out[r * columns + c]);
+    for (int64_t r = 0; r < rows; ++r)
+      out[r * columns + c] = static_cast<float>(static_cast<double>(out[r * columns + c]) / sum);
+  }
+}
 
 void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float* out, int64_t count) {
   auto uniform = [&](double half_width) {
@@ -59,7 +78,7 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
       std::fill(out, out + count, static_cast<float>(init.a));
       return;
     case Init::Kind::normal:
-      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(init.a * random.normal());
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(init.b + init.a * random.normal());
       return;
     case Init::Kind::truncated_normal:
       for (int64_t i = 0; i < count; ++i) {
@@ -76,6 +95,17 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
       uniform(init.a * std::sqrt(6 / fan));
       return;
     }
+    case Init::Kind::identity: {
+      const int64_t columns = shape[shape.size() - 1], rows = shape[shape.size() - 2];
+      for (int64_t i = 0; i < count; ++i) out[i] = i / columns % rows == i % columns ? 1.0F : 0.0F;
+      return;
+    }
+    case Init::Kind::normal_columns:
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(random.normal());
+      return normalise_columns(shape, out);
+    case Init::Kind::uniform_columns:
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(random.uniform());
+      return normalise_columns(shape, out);
   }
 }
 
@@ -94,7 +124,8 @@ void ParameterList::initialise(uint64_t seed) {
 
 int64_t ParameterList::count() const {
   int64_t sum = 0;
-  for (const Parameter& p : parameters_) sum += p.master().numel();
+  for (const Parameter& p : parameters_)
+    if (p.traits().trainable) sum += p.master().numel();
   return sum;
 }
 

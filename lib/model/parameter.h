@@ -17,16 +17,32 @@ namespace mh::model {
 // How a parameter gets its first values. Each draws from a random stream of its own name, so that adding a parameter
 // changes no other one.
 struct Init {
-  enum class Kind { constant, normal, truncated_normal, uniform, xavier_uniform };
+  enum class Kind {
+    constant,
+    normal,
+    truncated_normal,
+    uniform,
+    xavier_uniform,
+    identity,
+    normal_columns,
+    uniform_columns
+  };
   Kind kind = Kind::constant;
   double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation (cut at 2 of
                  // them); uniform: half width; xavier_uniform: gain
+  double b = 0;  // normal: the mean
   static Init constant(double value) { return {Kind::constant, value}; }
   static Init normal(double deviation) { return {Kind::normal, deviation}; }
+  static Init normal(double mean, double deviation) { return {Kind::normal, deviation, mean}; }
   static Init truncated_normal(double deviation) { return {Kind::truncated_normal, deviation}; }
   static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
   // fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
   static Init xavier_uniform(double gain = 1) { return {Kind::xavier_uniform, gain}; }
+  // Of the last two axes, as far as they reach.
+  static Init identity() { return {Kind::identity}; }
+  // A matrix of standard normal numbers, or of numbers from [0, 1), each column divided by its sum.
+  static Init normal_columns() { return {Kind::normal_columns}; }
+  static Init uniform_columns() { return {Kind::uniform_columns}; }
 };
 
 struct Traits {
@@ -35,6 +51,7 @@ struct Traits {
   bool product = false;              // enters a matrix product, so bf16 training keeps a bf16 copy of it
   std::optional<int64_t> head_axis;  // the axis indexed by head: h equal consecutive blocks, block i belongs to head i
   int64_t heads = 0;                 // how many blocks, where head_axis is set
+  bool trainable = true;             // false: drawn once, or statistics; saved, but no optimiser changes it
 };
 
 class Parameter {
@@ -42,7 +59,7 @@ class Parameter {
   Parameter(std::string name, at::Tensor value, Traits traits);
   const std::string& name() const { return name_; }
   const Traits& traits() const { return traits_; }
-  // fp32 leaf that requires a gradient: what the optimiser changes and what a checkpoint holds.
+  // fp32 leaf that requires a gradient, where it is trainable: what the optimiser changes and what a checkpoint holds.
   at::Tensor& master() { return master_; }
   const at::Tensor& master() const { return master_; }
   // What the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) when bf16 training is on and
@@ -71,10 +88,12 @@ class ParameterList {
 
   // Adds an uninitialised parameter. The name must be new.
   Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
+  // The same, or the parameter of this name that is there already: one that several layers share.
+  Parameter& share(const std::string& name, std::vector<int64_t> shape, Traits traits);
   // Draws every parameter's first values from streams of `seed`. The same bits on every device.
   void initialise(uint64_t seed);
 
-  int64_t count() const;  // numbers in all parameters
+  int64_t count() const;  // numbers in all trainable parameters
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(const std::string& name);

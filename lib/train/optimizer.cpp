@@ -37,6 +37,7 @@ double squares(const at::Tensor& x) {
 Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& options) : options_(options) {
   c10::NoGradGuard no_gradient;
   for (model::Parameter& p : parameters.all()) {
+    if (!p.traits().trainable) continue;
     Slot slot{&p, at::zeros_like(p.master()), at::Tensor()};
     if (is_adam(options)) slot.second = at::zeros_like(p.master());
     slots_.push_back(slot);

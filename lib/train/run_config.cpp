@@ -30,6 +30,16 @@ std::string RunConfig::toml() const {
   return model.toml() + "\n" + writer.text();
 }
 
+namespace {
+
+template <class S>
+void list_options(FieldLister& lister, const Registry<S>& registry) {
+  for (const std::string& name : registry.names())
+    if (auto options = registry.make(name, "stage")->options()) lister.section("attention." + name, *options);
+}
+
+}  // namespace
+
 std::vector<FieldLister::Row> all_keys() {
   FieldLister lister;
   model::ModelOptions model_options;
@@ -38,6 +48,11 @@ std::vector<FieldLister::Row> all_keys() {
   DataOptions data_options;
   lister.section("model", model_options);
   lister.section("attention", attention_options);
+  list_options(lister, attention::pairings());
+  list_options(lister, attention::scores());
+  list_options(lister, attention::normalisers());
+  list_options(lister, attention::mixers());
+  list_options(lister, attention::combiners());
   lister.section("train", train_options);
   lister.section("data", data_options);
   return lister.rows();
