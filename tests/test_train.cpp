@@ -55,7 +55,8 @@ void compare_optimizer(TrainOptions o, const std::function<void(int, double, dou
   at::Tensor& w = list.all().front().master();
   std::vector<std::array<double, 3>> state(4);
   for (int i = 0; i < 4; ++i) state[static_cast<size_t>(i)] = {static_cast<double>(w.detach()[i].item<float>()), 0, 0};
-  Optimizer optimizer(list, o);
+  const Groups groups;
+  Optimizer optimizer(list, o, groups);
   double before = 0.01;
   for (int n = 1; n <= 20; ++n) {
     const double lr = 0.01 / n, scale = 0.5;
@@ -63,7 +64,7 @@ void compare_optimizer(TrainOptions o, const std::function<void(int, double, dou
     for (int i = 0; i < 4; ++i)
       expected(n, lr, n == 1 ? lr : before, scale * static_cast<double>(w.grad()[i].item<float>()),
                state[static_cast<size_t>(i)].data());
-    optimizer.step(n, lr, scale);
+    optimizer.step(lr, scale);
     before = lr;
     for (int i = 0; i < 4; ++i)
       CHECK(static_cast<double>(w.detach()[i].item<float>()) ==

@@ -21,7 +21,13 @@ void Parameter::use_copy(bool on) {
   }
   c10::NoGradGuard no_gradient;
   copy_ = master_.to(at::kBFloat16);
-  copy_.set_requires_grad(traits_.trainable);
+  copy_.set_requires_grad(master_.requires_grad());
+}
+
+void Parameter::set_trained(bool on) {
+  on = on && traits_.trainable;
+  if (master_.requires_grad() != on) master_.set_requires_grad(on);
+  if (copy_.defined() && copy_.requires_grad() != on) copy_.set_requires_grad(on);
 }
 
 void Parameter::refresh_copy() {

@@ -66,6 +66,9 @@ class Parameter {
   // traits().product is set.
   const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
 
+  // Whether it gets gradients now; only for trainable ones.
+  void set_trained(bool on);
+
   // Turns the bf16 copy on (precision bf16) or off; see ParameterList.
   void use_copy(bool on);
   void refresh_copy();      // copy <- master, after the optimiser changed it

@@ -9,36 +9,49 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "model/parameter.h"
+#include "train/groups.h"
 #include "train/options.h"
 
 namespace mh::train {
 
 class Optimizer {
  public:
-  // The parameters must outlive the optimiser; state starts at zeros.
-  Optimizer(model::ParameterList& parameters, const TrainOptions& options);
+  // Parameters, options and groups must outlive the optimiser; state starts at zeros. Parameters that are not trainable
+  // have none.
+  Optimizer(model::ParameterList& parameters, const TrainOptions& options, const Groups& groups);
 
   // Norm of all gradients times `scale` (fp64 sums).
   double gradient_norm(double scale) const;
   // Changes the parameters by their gradients times `scale`; parameters without a gradient stay. Then refreshes bf16
-  // copies. `update` counts from 1.
-  void step(int64_t update, double lr, double scale);
+  // copies. `lr` is the schedule's; groups make theirs of it. Adam's bias correction counts the steps that a parameter
+  // has taken, so that one thawed late starts as it would at the start.
+  void step(double lr, double scale);
 
   // State tensors by name ("optimizer.<parameter>.first"), for checkpoints; the same objects that step() changes.
   std::vector<std::pair<std::string, at::Tensor>> state();
-  // lr of the update before; part of the state (nag).
+  // Steps taken, by parameter; part of the state.
+  std::map<std::string, int64_t> steps() const;
+  void set_steps(const std::map<std::string, int64_t>& steps);
+  // The schedule's lr of the step before; part of the state (nag).
   double last_lr = 0;
 
  private:
   struct Slot {
     model::Parameter* parameter;
+    // How this parameter is trained: [train], with what its group sets apart.
+    std::string rule;
+    double momentum, weight_decay, lr, lr_factor;
     at::Tensor first, second;
+    int64_t steps = 0;
+    bool is_adam() const { return rule == "adam" || rule == "adamw"; }
   };
+  void step(Slot& slot, double schedule_lr, double scale);
   const TrainOptions& options_;
   std::vector<Slot> slots_;
 };

@@ -9,6 +9,9 @@ RunConfig RunConfig::read(Config& config) {
   RunConfig run;
   run.model = model::ModelConfig::read(config);
   config.read("train", run.train);
+  run.groups.read(config);
+  run.regularisers.read(config, "train.regularisers", mh::train::regularisers());
+  run.procedures.read(config, "train.procedures", mh::train::procedures());
   config.read("data", run.data);
   config.check_all_known();
   return run;
@@ -27,10 +30,18 @@ std::string RunConfig::toml() const {
   RunConfig copy = *this;
   writer.section("train", copy.train);
   writer.section("data", copy.data);
-  return model.toml() + "\n" + writer.text();
+  std::string text = model.toml() + "\n" + writer.text();
+  for (const std::string& part : {groups.toml(), regularisers.toml(), procedures.toml()})
+    if (!part.empty()) text += "\n" + part;
+  return text;
 }
 
 namespace {
+
+template <class T>
+void list_plugins(FieldLister& lister, const std::string& section, const Registry<T>& registry) {
+  for (const std::string& name : registry.names()) lister.section(section + "." + name, *registry.make(name, section));
+}
 
 template <class S>
 void list_options(FieldLister& lister, const Registry<S>& registry) {
@@ -54,6 +65,10 @@ std::vector<FieldLister::Row> all_keys() {
   list_options(lister, attention::mixers());
   list_options(lister, attention::combiners());
   lister.section("train", train_options);
+  GroupOptions group_options;
+  lister.section("train.groups.NAME", group_options);
+  list_plugins(lister, "train.regularisers", regularisers());
+  list_plugins(lister, "train.procedures", procedures());
   lister.section("data", data_options);
   return lister.rows();
 }

@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "model/model_config.h"
+#include "train/groups.h"
 #include "train/options.h"
+#include "train/procedure.h"
+#include "train/regulariser.h"
 
 namespace mh::train {
 
@@ -32,6 +35,9 @@ struct DataOptions {
 struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;
+  Groups groups;
+  Regularisers regularisers;
+  Procedures procedures;
   DataOptions data;
 
   // Reads all sections and refuses unknown keys.

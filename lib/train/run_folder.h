@@ -16,8 +16,8 @@ namespace mh::train {
 
 class RunFolder {
  public:
-  // A new run makes the folder; Error(usage) where it holds a run that has begun. A resumed one needs config.toml there;
-  // Error(input) without. Error(failed) while another training holds the lock.
+  // A new run makes the folder; Error(usage) where it holds a run that has begun. A resumed one needs config.toml
+  // there; Error(input) without. Error(failed) while another training holds the lock.
   RunFolder(const std::string& path, bool resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

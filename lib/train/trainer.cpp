@@ -30,10 +30,11 @@ std::string rounded(double value, int digits) {
 }
 
 std::string position_json(const Position& p) {
-  ordered_json j{{"update", p.update},     {"tokens", p.tokens},   {"best_update", p.best_update},
-                 {"worse", p.worse},       {"last_lr", p.last_lr}, {"norm", p.norm},
-                 {"settled", p.settled},   {"threads", p.threads}, {"nll", p.nll},
-                 {"smoothed", p.smoothed}, {"counted", p.counted}};
+  ordered_json j{{"update", p.update},        {"tokens", p.tokens},   {"best_update", p.best_update},
+                 {"worse", p.worse},          {"last_lr", p.last_lr}, {"norm", p.norm},
+                 {"settled", p.settled},      {"threads", p.threads}, {"nll", p.nll},
+                 {"smoothed", p.smoothed},    {"counted", p.counted}, {"steps", p.steps},
+                 {"procedures", p.procedures}};
   if (std::isfinite(p.best)) j["best"] = p.best;
   return j.dump();
 }
@@ -44,6 +45,7 @@ Position parse_position(const std::string& text, const std::string& name) {
   try {
     p.update = j.at("update"), p.tokens = j.at("tokens"), p.best_update = j.at("best_update"), p.worse = j.at("worse");
     p.last_lr = j.at("last_lr"), p.norm = j.at("norm"), p.settled = j.at("settled"), p.threads = j.at("threads");
+    p.steps = j.at("steps"), p.procedures = j.at("procedures");
     p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
     p.best = j.contains("best") ? j.at("best").get<double>() : INFINITY;
   } catch (const nlohmann::json::exception& error) {
@@ -78,7 +80,10 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
               config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_,
               batches_->updates(config_.train.period)};
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
-  optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train);
+  optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
+  config_.groups.check(model_->parameters());
+  config_.regularisers.start(model_->parameters());
+  for (const auto& entry : config_.procedures.entries()) entry.plugin->start(*model_);
 
   folder_ = std::make_unique<RunFolder>(folder, resume);
   const std::string last = folder_->file("last.safetensors");
@@ -101,8 +106,10 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
   Config old_config;
   old_config.load_text(before, name);
   const RunConfig old_run = RunConfig::read(old_config);
-  std::vector<std::string> fixed{"model.",     "attention.",         "data.vocabulary",  "data.train_tokens", "data.train_checksum",
-                                 "train.seed", "train.batch_tokens", "train.precision", "train.optimizer"};
+  std::vector<std::string> fixed{
+      "model.",          "attention.",         "data.vocabulary", "data.train_tokens",   "data.train_checksum",
+      "train.seed",      "train.batch_tokens", "train.groups.",   "train.regularisers.", "train.procedures.",
+      "train.precision", "train.optimizer"};
   fixed.emplace_back("train.block");
   // A validation set may be added later; the best of one is not the best of another.
   if (!old_run.data.valid_checksum.empty()) fixed.emplace_back("data.valid_checksum");
@@ -111,7 +118,8 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
     throw Error(Exit::usage, Problem{name, "the model, data and batches that the run was started with",
                                      join(wrong, "; "), "start a new run for another setting"});
   for (const std::string& change : changes(before, toml_, {"train.", "data."})) log_info("changed: " + change);
-  const bool ends = config_.train.schedule == "linear" || (config_.train.schedule == "cosine" && config_.train.period.count == 0);
+  const bool ends =
+      config_.train.schedule == "linear" || (config_.train.schedule == "cosine" && config_.train.period.count == 0);
   if (ends && config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
     log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
              to_string(config_.train.length));
@@ -149,7 +157,31 @@ bool Trainer::due(const Length& every) const {
   return every.count > 0 && at_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
 }
 
-Trainer::Sums Trainer::forward_backward() {
+Standing Trainer::standing() const { return {at_.update, at_.update / batches_->updates_per_epoch(), end_}; }
+
+std::vector<Pass> Trainer::passes() const {
+  for (const auto& entry : config_.procedures.entries())
+    if (auto passes = entry.plugin->passes(standing()); !passes.empty()) return passes;
+  return {Pass()};
+}
+
+void Trainer::choose_parameters(const Pass& pass) {
+  const Standing here = standing();
+  bool any = false;
+  for (model::Parameter& p : model_->parameters().all()) {
+    const GroupOptions* group = config_.groups.of(p.name());
+    const bool frozen = (group != nullptr && (group->frozen || at_.update < batches_->updates(group->freeze_until))) ||
+                        config_.regularisers.freezes(p, here);
+    const bool trains = p.traits().trainable && !frozen && (!pass.acts || pass.acts(p));
+    p.set_trained(trains);
+    any = any || trains;
+  }
+  if (!any)
+    throw Error(Exit::usage, Problem{str("update ", at_.update + 1), "a parameter that trains", "all of them frozen",
+                                     "see train.groups and train.procedures"});
+}
+
+Trainer::Sums Trainer::forward_backward(const Pass& pass) {
   std::vector<int64_t> rows = batches_->rows_of(at_.update);
   Sums sums;
   const auto micro = static_cast<size_t>(batches_->rows_per_micro());
@@ -158,10 +190,13 @@ Trainer::Sums Trainer::forward_backward() {
                               rows.begin() + static_cast<int64_t>(std::min(rows.size(), first + micro)));
     Batch batch = batches_->load(part);
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
-                         static_cast<int64_t>(first)};
-    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step);
+                         static_cast<int64_t>(first), pass.sample_experts};
+    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step, nullptr, config_.regularisers.observer());
     model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing);
-    loss.smoothed.backward();
+    // Terms are per token, as the loss will be once it is divided by the tokens of the update.
+    at::Tensor term = config_.regularisers.loss(standing());
+    if (term.defined()) (loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)).backward();
+    else loss.smoothed.backward();
     model_->parameters().collect_gradients();
     sums.nll += loss.nll;
     sums.smoothed += loss.smoothed.item<double>();
@@ -227,6 +262,8 @@ void Trainer::save_weights(const std::string& path) {
 void Trainer::save_state(const std::string& reason, const char* name) {
   at_.last_lr = optimizer_->last_lr;
   at_.threads = at::get_num_threads();
+  at_.steps = optimizer_->steps();
+  for (const auto& entry : config_.procedures.entries()) at_.procedures[entry.name] = entry.plugin->state();
   model::Views views;
   views.add(model_->parameters());
   auto state = optimizer_->state();
@@ -248,6 +285,9 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
   for (auto& [name, tensor] : optimizer_->state()) model::load_tensor(checkpoint, name, tensor);
   at_ = parse_position(checkpoint.entry(io::kTrainingKey), checkpoint.name());
   optimizer_->last_lr = at_.last_lr;
+  optimizer_->set_steps(at_.steps);
+  for (const auto& entry : config_.procedures.entries())
+    if (auto it = at_.procedures.find(entry.name); it != at_.procedures.end()) entry.plugin->set_state(it->second);
   if (checkpoint.entry(io::kFingerprintKey) != tokenizer_->fingerprint())
     io::require_vocabulary(train_->header(), train_->name(), checkpoint.entry(io::kFingerprintKey), checkpoint.name());
   log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
@@ -278,6 +318,8 @@ bool Trainer::settle() {
     return false;
   }
   if (validates) judge(nll);
+  if (at_.update % batches_->updates_per_epoch() == 0)
+    for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();
   const bool at_save = due(config_.train.save_every);
   if (at_save && config_.train.keep > 0) {
@@ -288,12 +330,11 @@ bool Trainer::settle() {
   return true;
 }
 
-void Trainer::update() {
-  const double began = now();
-  const Sums sums = forward_backward();
+Trainer::Sums Trainer::step(const Pass& pass, double lr) {
+  choose_parameters(pass);
+  const Sums sums = forward_backward(pass);
   const double scale = 1 / static_cast<double>(std::max<int64_t>(1, sums.tokens));
   const double norm = optimizer_->gradient_norm(scale);
-  const double lr = learning_rate(config_.train, lengths_, at_.update + 1);
   if (!std::isfinite(sums.smoothed) || !std::isfinite(norm)) {
     model_->parameters().zero_gradients();
     // Apart from last.safetensors, since the weights may be spoilt already.
@@ -306,18 +347,26 @@ void Trainer::update() {
                         "last.safetensors, with a lower train.lr or with train.clip"});
   }
   const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
-  optimizer_->step(at_.update + 1, lr, scale * clip);
+  optimizer_->step(lr, scale * clip);
   model_->parameters().zero_gradients();
-  ++at_.update;
   at_.norm = norm;
+  return sums;
+}
+
+void Trainer::update() {
+  const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update + 1);
+  Sums sums;  // of the last pass
+  for (const Pass& pass : passes()) sums = step(pass, lr);
+  optimizer_->last_lr = lr;
+  ++at_.update;
   at_.tokens += sums.tokens;
   at_.nll += sums.nll;
   at_.smoothed += sums.smoothed;
   at_.counted += sums.tokens;
   timed_tokens_ += sums.tokens;
   const double speed = static_cast<double>(sums.tokens) / (now() - began);
-  note_ = str("loss ", rounded(sums.smoothed * scale, 3), "  ", with_commas(static_cast<int64_t>(speed)), " tok/s  ",
-              last_validation_);
+  note_ = str("loss ", rounded(sums.smoothed / static_cast<double>(std::max<int64_t>(1, sums.tokens)), 3), "  ",
+              with_commas(static_cast<int64_t>(speed)), " tok/s  ", last_validation_);
 }
 
 int Trainer::run() {

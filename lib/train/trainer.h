@@ -2,6 +2,7 @@
 // run that was killed and resumed has the weights, bit for bit, of one that was not (same number of threads).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -27,7 +28,9 @@ struct Position {
   // The work that follows an update (validation, log, saving) is done. A run that a signal stops leaves it to the
   // resumed one, so that no validation is ever left out.
   bool settled = true;
-  int64_t threads = 0;  // of the run that saved this
+  int64_t threads = 0;                            // of the run that saved this
+  std::map<std::string, int64_t> steps;           // of the optimiser, by parameter
+  std::map<std::string, std::string> procedures;  // their states, by name
   // Sums since the last line of the log.
   double nll = 0;
   double smoothed = 0;
@@ -50,10 +53,15 @@ class Trainer {
     double nll = 0, smoothed = 0;
     int64_t tokens = 0;
   };
-  Sums forward_backward();
+  Sums forward_backward(const Pass& pass);
+  Standing standing() const;
+  std::vector<Pass> passes() const;  // of the next update
+  // What trains in a pass: parameters that are frozen, or not the pass's, need no gradient.
+  void choose_parameters(const Pass& pass);
   double validate();  // nats per token
-  // One step of the optimiser. Throws where loss or gradient are not finite.
+  // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
+  Sums step(const Pass& pass, double lr);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
   void judge(double nll);  // a validation's result

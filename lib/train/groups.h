@@ -1,0 +1,60 @@
+// Parameter groups: parameters that are trained apart from the rest, chosen by patterns over their names.
+//
+//   [train.groups.gates]
+//   match = ["*.gate.*"]
+//   optimizer = "sgd"
+//   lr = 1.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "model/parameter.h"
+#include "train/options.h"
+
+namespace mh::train {
+
+// What a group sets apart; what it does not name is as [train] says.
+struct GroupOptions {
+  std::vector<std::string> match;
+  bool frozen = false;
+  Length freeze_until{0, Length::Unit::updates};
+  std::string optimizer;
+  double lr = 0;
+  double lr_factor = 1;
+  double momentum = 0;
+  double weight_decay = -1;
+  void describe(Fields& f) {
+    f.field("match", match, "parameters by name; * stands for any characters, ? for one");
+    f.field("frozen", frozen, "never changed");
+    f.field("freeze_until", freeze_until, "not changed before; 0u: from the start");
+    f.field("optimizer", optimizer, "empty: as train.optimizer", {"", "adam", "adamw", "sgd", "nag"});
+    f.field("lr", lr, "a constant learning rate of its own; 0: the schedule's", at_least(0));
+    f.field("lr_factor", lr_factor, "times the schedule's learning rate", at_least(0));
+    f.field("momentum", momentum, "of its own optimizer sgd or nag", between(0, 1));
+    f.field("weight_decay", weight_decay, "-1: as train.weight_decay", at_least(-1));
+  }
+};
+
+class Groups {
+ public:
+  // Reads every [train.groups.NAME]. Error(usage) for one without a pattern.
+  void read(Config& config);
+  std::string toml() const;
+  bool empty() const { return groups_.empty(); }
+
+  // The group of a parameter: the first, by name, with a pattern that matches; null where none does.
+  const GroupOptions* of(const std::string& parameter) const;
+  // Error(usage), with the nearest name, where a pattern matches no parameter of the model.
+  void check(const model::ParameterList& parameters) const;
+
+ private:
+  std::map<std::string, GroupOptions> groups_;
+};
+
+// Whether `name` matches a pattern of * and ?.
+bool matches(const std::string& pattern, const std::string& name);
+
+}  // namespace mh::train

@@ -1,0 +1,10 @@
+#include "train/procedure.h"
+
+namespace mh::train {
+
+Registry<Procedure>& procedures() {
+  static Registry<Procedure> registry("procedure");
+  return registry;
+}
+
+}  // namespace mh::train

@@ -1,0 +1,49 @@
+// Loss terms beside the cross-entropy, one file each in regularisers/, turned on by a section of their own:
+//
+//   [train.regularisers.orthogonal-mixing]
+//   weight = 1e-3
+//
+// A term is added to the mean loss per token. What it needs of a forward pass it takes as an observer (which puts the
+// layers on the composed path); what it needs of the parameters it finds by their names.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/stage.h"
+#include "model/parameter.h"
+#include "train/plugins.h"
+#include "train/standing.h"
+
+namespace mh::train {
+
+class Regulariser {
+ public:
+  virtual ~Regulariser() = default;
+  virtual void describe(Fields& f) = 0;  // its options, `weight` among them
+  // Called once. Error(usage) where there is nothing to act on.
+  virtual void start(model::ParameterList& parameters) = 0;
+  // To be shown the forward pass, or null.
+  virtual attention::Observer* observer() { return nullptr; }
+  // The term, weight included, of the forward pass just seen: a scalar of the graph, or undefined where it rests.
+  virtual at::Tensor loss(const Standing& here) = 0;
+  // Whether it keeps a parameter frozen now ("freeze until").
+  virtual bool freezes(const model::Parameter&, const Standing&) const { return false; }
+};
+
+Registry<Regulariser>& regularisers();
+
+// All that are on, as one.
+class Regularisers : public Plugins<Regulariser> {
+ public:
+  void start(model::ParameterList& parameters);
+  attention::Observer* observer() { return all_.get(); }  // null where none looks
+  at::Tensor loss(const Standing& here) const;            // undefined where none acts
+  bool freezes(const model::Parameter& parameter, const Standing& here) const;
+
+ private:
+  std::shared_ptr<attention::Observer> all_;
+};
+
+}  // namespace mh::train
