@@ -1,0 +1,41 @@
+// The experts of a mixture of attentive experts: expert D leaves out the heads of a set D of `drop` of the `heads`
+// heads. Sets are counted in lexicographic order: {0, 1}, {0, 2}, …, {h-2, h-1}.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace mh::attention {
+
+// heads! / (drop! (heads - drop)!), or the largest number where it is larger; 0 for drop > heads.
+inline int64_t expert_count(int64_t heads, int64_t drop) {
+  if (drop < 0 || drop > heads) return 0;
+  const int64_t part = std::min(drop, heads - drop);
+  int64_t count = 1;
+  for (int64_t i = 0; i < part; ++i) {
+    // Grows with i, so that what is too large stays so.
+    if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
+    count = count * (heads - i) / (i + 1);
+  }
+  return count;
+}
+
+// The heads that each expert leaves out, in ascending order.
+inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
+  std::vector<std::vector<int64_t>> all;
+  if (drop < 0 || drop > heads) return all;
+  std::vector<int64_t> now(static_cast<size_t>(drop));
+  for (int64_t i = 0; i < drop; ++i) now[static_cast<size_t>(i)] = i;
+  for (;;) {
+    all.push_back(now);
+    // The last place that can still move on does, and those behind it follow closely.
+    int64_t i = drop - 1;
+    while (i >= 0 && now[static_cast<size_t>(i)] == heads - drop + i) --i;
+    if (i < 0) return all;
+    for (int64_t head = now[static_cast<size_t>(i)] + 1; i < drop; ++i) now[static_cast<size_t>(i)] = head++;
+  }
+}
+
+}  // namespace mh::attention

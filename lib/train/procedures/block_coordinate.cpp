@@ -1,0 +1,47 @@
+// Block coordinate descent of a mixture of attentive experts (Peng et al. 2020): gates and everything else are trained in
+// turn. In one epoch of `every`, each update takes two passes over its batch:
+//
+//   G pass  the whole mixture, changes the gates          F pass  one drawn expert, changes all else
+//
+// and in the other epochs an F pass alone. The published gates take plain SGD with rate 1: a group of parameters says so.
+#include "base/error.h"
+#include "train/groups.h"
+#include "train/procedure.h"
+
+namespace mh::train {
+namespace {
+
+bool is_gate(const model::Parameter& p) { return matches("*.gate.*", p.name()); }
+bool is_no_gate(const model::Parameter& p) { return !is_gate(p); }
+
+class BlockCoordinate : public Procedure {
+ public:
+  void describe(Fields& f) override {
+    f.field("every", every_, "gates are trained in one of so many epochs", at_least(1));
+    f.field("first", first_, "the first epoch in which they are, from 0", at_least(0));
+  }
+  void start(model::LanguageModel& model) override {
+    for (const model::Parameter& p : model.parameters().all())
+      if (is_gate(p)) return;
+    throw Error(Exit::usage, Problem{"train.procedures.block-coordinate", "a model with gates", "none",
+                                     "such as attention.combiner = \"mae\""});
+  }
+  std::vector<Pass> passes(const Standing& here) const override {
+    const Pass gates{false, is_gate}, others{true, is_no_gate};
+    const bool both = here.epoch >= first_ && (here.epoch - first_) % every_ == 0;
+    return both ? std::vector<Pass>{gates, others} : std::vector<Pass>{others};
+  }
+
+ private:
+  int64_t every_ = 5, first_ = 0;
+};
+
+struct Entry {
+  Entry() {
+    procedures().add("block-coordinate", "gates and all else trained in turn",
+                     [] { return std::make_unique<BlockCoordinate>(); });
+  }
+} entry;
+
+}  // namespace
+}  // namespace mh::train
