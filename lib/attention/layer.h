@@ -36,7 +36,7 @@ class Cache {
   StageState& state() { return state_; }
 
  private:
-  at::Tensor keys_, values_;  // with room to grow
+  at::Tensor keys_, values_;        // with room to grow
   int64_t first_ = 0, length_ = 0;  // the positions that count among them
   StageState state_;
 };

@@ -46,22 +46,22 @@ class Relative : public Score {
  public:
   Relative(const RelativeOptions& options, const Shape& shape) : options_(options) {
     if (shape.width % 2 != 0)
-      throw Error(Exit::usage,
-                  Problem{"model.width", "an even width for the score 'relative'", str(shape.width), ""});
+      throw Error(Exit::usage, Problem{"model.width", "an even width for the score 'relative'", str(shape.width), ""});
   }
 
   void add_parameters(model::ParameterList& parameters, const Shape& s) override {
     const auto first = model::Init::normal(0.02);
-    weight_ = &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width},
-                              {first, true, true, 0, s.heads});
+    weight_ =
+        &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {first, true, true, 0, s.heads});
     const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
     auto bias = [&](const char* part) {
       const std::string name = owner + part;
       if (const model::Parameter* there = parameters.find(name);
           there != nullptr && there->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
-        throw Error(Exit::usage,
-                    Problem{s.name, "heads as those of the other layers, which share the biases of the score 'relative'",
-                            str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
+        throw Error(
+            Exit::usage,
+            Problem{s.name, "heads as those of the other layers, which share the biases of the score 'relative'",
+                    str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
       return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, 0, s.heads});
     };
     content_ = bias(".relative.content_bias");
@@ -136,8 +136,7 @@ class Relative : public Score {
     // Enough for every key; for those alone that a causal query may see, about half, and what stands elsewhere is any
     // finite number.
     int64_t distances = queries + run.count;
-    if (c.mask.causal)
-      distances = std::min(distances, std::max(run.count, queries + c.mask.offset - run.first) + 1);
+    if (c.mask.causal) distances = std::min(distances, std::max(run.count, queries + c.mask.offset - run.first) + 1);
     const int64_t largest = queries - 1 - run.position;
     at::Tensor all = products(c, q, largest - distances + 1, distances).contiguous();  // (B, h, Tq, D)
     return all.flatten(2)

@@ -51,8 +51,8 @@ class Dense : public Score {
   void score(Context& c) override {
     const int64_t keys = c.v.size(2);
     require_places(c.shape, "synthesizer-dense", keys, options_.length);
-    at::Tensor w = weight_->value().narrow(-1, 0, keys);                           // (dk, Tk) or (h, dk, Tk)
-    at::Tensor b = bias_->value().narrow(-1, 0, keys).to(c.q.scalar_type());       // (Tk) or (h, Tk)
+    at::Tensor w = weight_->value().narrow(-1, 0, keys);                                 // (dk, Tk) or (h, dk, Tk)
+    at::Tensor b = bias_->value().narrow(-1, 0, keys).to(c.q.scalar_type());             // (Tk) or (h, Tk)
     c.logits = at::matmul(at::relu(c.q), w) + (options_.per_head ? b.unsqueeze(1) : b);  // (B, h, Tq, Tk)
   }
 

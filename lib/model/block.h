@@ -38,7 +38,8 @@ class Block {
   // `name` is "decoder.layers.3".
   Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
         const std::string& name);
-  // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of x.
+  // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of
+  // x.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
                      attention::Cache* cache, attention::Observer* observer, const at::Tensor& memory = {});
   attention::AttentionLayer& self() { return self_; }

@@ -1,6 +1,6 @@
 // Transformer-XL (Dai et al. 2019): a decoder whose layers attend to their own inputs of earlier segments as well, and
-// Skip-Retain training ("Skip Cross-Head Transformer-XL", phase 1): at each update a layer is skipped with a probability
-// of its own; it is the identity then, and its memory stays as it is and grows older.
+// Skip-Retain training ("Skip Cross-Head Transformer-XL", phase 1): at each update a layer is skipped with a
+// probability of its own; it is the identity then, and its memory stays as it is and grows older.
 #pragma once
 
 #include <vector>
@@ -15,8 +15,8 @@ namespace mh::model {
 class Memories : public DecodingState {
  public:
   struct Layer {
-    // The layer's earlier inputs (B, m, d), without their graph: what training needs. Undefined where there are none, or
-    // where `cache` has taken their place: keys and values of them, which evaluation needs not make again.
+    // The layer's earlier inputs (B, m, d), without their graph: what training needs. Undefined where there are none,
+    // or where `cache` has taken their place: keys and values of them, which evaluation needs not make again.
     at::Tensor inputs;
     attention::Cache cache;
     // Where each of the m slots stands, counted from the first token of the first segment; ascending. Skipped layers
