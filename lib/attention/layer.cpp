@@ -14,24 +14,32 @@ Path path_named(const std::string& name) {
 
 std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
   const int64_t added = k.size(2);
+  const bool moves = !keys_.defined() || first_ + length_ + added > keys_.size(2);
   auto grow = [&](at::Tensor& store, const at::Tensor& x) {
-    if (!store.defined() || length_ + added > store.size(2)) {
+    if (moves) {
       auto sizes = x.sizes().vec();
       sizes[2] = std::max<int64_t>(2 * (length_ + added), 64);
       at::Tensor larger = at::empty(sizes, x.options());
-      if (length_ > 0) larger.narrow(2, 0, length_).copy_(store.narrow(2, 0, length_));
+      if (length_ > 0) larger.narrow(2, 0, length_).copy_(store.narrow(2, first_, length_));
       store = larger;
     }
-    store.narrow(2, length_, added).copy_(x);
+    store.narrow(2, moves ? length_ : first_ + length_, added).copy_(x);
   };
   grow(keys_, k);
   grow(values_, v);
+  if (moves) first_ = 0;
   length_ += added;
   return all();
 }
 
 std::pair<at::Tensor, at::Tensor> Cache::all() const {
-  return {keys_.narrow(2, 0, length_), values_.narrow(2, 0, length_)};
+  return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_)};
+}
+
+void Cache::keep_last(int64_t positions) {
+  if (length_ <= positions) return;
+  first_ += length_ - positions;
+  length_ = positions;
 }
 
 void Cache::reorder(const at::Tensor& rows) {

@@ -32,11 +32,12 @@ class Cache {
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   std::pair<at::Tensor, at::Tensor> all() const;
   void reorder(const at::Tensor& rows);  // rows (B') int64
+  void keep_last(int64_t positions);     // forgets the older ones; what stages keep stays
   StageState& state() { return state_; }
 
  private:
-  at::Tensor keys_, values_;  // with room to grow
-  int64_t length_ = 0;
+  at::Tensor keys_, values_;        // with room to grow
+  int64_t first_ = 0, length_ = 0;  // the positions that count among them
   StageState state_;
 };
 

@@ -6,25 +6,36 @@ namespace mh::model {
 
 namespace {
 
-// Initial values of facts of the two schemes: fairseq's (Xavier, gain 1/√2 for queries, keys and values, their biases
-// as a plain linear layer's) and BERT's (truncated normal, biases 0).
+// Initial values of the schemes: fairseq's (Xavier, gain 1/√2 for queries, keys and values, their biases as a plain
+// linear layer's), BERT's (truncated normal, biases 0) and Transformer-XL's (normal, biases 0, layer norms around 1).
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
   if (options.init == Scheme::bert)
     return {Init::truncated_normal(0.02), Init::constant(0), Init::truncated_normal(0.02)};
+  if (options.init == Scheme::transformer_xl) return {Init::normal(0.02), Init::constant(0), Init::normal(0.02)};
   return {Init::xavier_uniform(1 / std::sqrt(2.0)), Init::uniform(1 / std::sqrt(static_cast<double>(options.width))),
           Init::xavier_uniform()};
 }
 
 }  // namespace
 
-LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, int64_t width, double epsilon)
-    : weight_(parameters.add(name + ".weight", {width}, {Init::constant(1), false, false, std::nullopt, 0})),
-      bias_(parameters.add(name + ".bias", {width}, {Init::constant(0), false, false, std::nullopt, 0})),
-      epsilon_(epsilon) {}
+Init embedding_init(const ModelOptions& options) {
+  if (options.init == Scheme::bert) return Init::truncated_normal(0.02);
+  if (options.init == Scheme::transformer_xl) return Init::normal(0.02);
+  return Init::normal(1 / std::sqrt(static_cast<double>(options.width)));
+}
+
+LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options)
+    : weight_(parameters.add(name + ".weight", {options.width},
+                             {options.init == Scheme::transformer_xl ? Init::normal(1, 0.02) : Init::constant(1), false,
+                              false, std::nullopt, 0})),
+      bias_(parameters.add(name + ".bias", {options.width}, {Init::constant(0), false, false, std::nullopt, 0})),
+      epsilon_(options.norm_epsilon) {}
 
 FeedForward::FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : activation_(options.activation), dropout_(options.dropout_activation) {
-  Init weight = options.init == Scheme::bert ? Init::truncated_normal(0.02) : Init::xavier_uniform();
+  Init weight = options.init == Scheme::bert             ? Init::truncated_normal(0.02)
+                : options.init == Scheme::transformer_xl ? Init::normal(0.02)
+                                                         : Init::xavier_uniform();
   auto add = [&](const char* part, std::vector<int64_t> shape, bool is_weight) {
     return &parameters.add(name + part, std::move(shape),
                            {is_weight ? weight : Init::constant(0), is_weight, is_weight, std::nullopt, 0});
@@ -48,16 +59,18 @@ Block::Block(ParameterList& parameters, const ModelConfig& config, attention::Ki
       self_(parameters, config.attention.layer(kind, layer),
             attention::make_shape(config.attention.layer(kind, layer), kind, layer, config.model.width, name + ".self"),
             attention_inits(config.model)),
-      self_norm_(parameters, name + ".self.norm", config.model.width, config.model.norm_epsilon),
+      self_norm_(parameters, name + ".self.norm", config.model),
       ffn_(parameters, name + ".ffn", config.model),
-      ffn_norm_(parameters, name + ".ffn.norm", config.model.width, config.model.norm_epsilon) {}
+      ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
-                          attention::Cache* cache, attention::Observer* observer) {
+                          attention::Cache* cache, attention::Observer* observer, const at::Tensor& memory) {
   const bool pre = options_.norm == Norm::pre;
   const auto site = static_cast<uint32_t>(layer_);
-  at::Tensor in = pre ? self_norm_(x) : x;
-  at::Tensor y = self_.forward(in, in, mask, step, cache, observer);
+  at::Tensor keys = memory.defined() ? at::cat({memory, x}, 1) : x;
+  if (pre) keys = self_norm_(keys);
+  const at::Tensor in = !memory.defined() ? keys : pre ? keys.narrow(1, memory.size(1), x.size(1)) : x;
+  at::Tensor y = self_.forward(in, keys, mask, step, cache, observer);
   at::Tensor h = x + dropout(y, options_.dropout_attention, step, "attention.output", site);
   if (!pre) h = self_norm_(h);
   at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);

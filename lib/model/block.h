@@ -6,10 +6,13 @@
 
 namespace mh::model {
 
+// First values of an embedding table.
+Init embedding_init(const ModelOptions& options);
+
 // A layer norm's two parameters.
 class LayerNorm {
  public:
-  LayerNorm(ParameterList& parameters, const std::string& name, int64_t width, double epsilon);
+  LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options);
   at::Tensor operator()(const at::Tensor& x) const { return layer_norm(x, weight_.value(), bias_.value(), epsilon_); }
 
  private:
@@ -35,9 +38,10 @@ class Block {
   // `name` is "decoder.layers.3".
   Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
         const std::string& name);
-  // x (B, T, d) -> (B, T, d).
+  // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of
+  // x.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
-                     attention::Cache* cache, attention::Observer* observer);
+                     attention::Cache* cache, attention::Observer* observer, const at::Tensor& memory = {});
   attention::AttentionLayer& self() { return self_; }
   const attention::AttentionLayer& self() const { return self_; }
 

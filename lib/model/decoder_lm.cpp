@@ -30,8 +30,7 @@ class DecoderLm : public LanguageModel {
   DecoderLm(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     const int64_t rows = options_.vocabulary_rows > 0 ? options_.vocabulary_rows : vocabulary;
-    const double deviation = 1 / std::sqrt(static_cast<double>(options_.width));
-    Init table = options_.init == Scheme::bert ? Init::truncated_normal(0.02) : Init::normal(deviation);
+    Init table = embedding_init(options_);
     embedding_ = &parameters_.add("decoder.embedding.weight", {rows, options_.width},
                                   {table, true, options_.tied, std::nullopt, 0});
     if (options_.positions == Positions::learned)
@@ -40,7 +39,7 @@ class DecoderLm : public LanguageModel {
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
-      norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_.width, options_.norm_epsilon);
+      norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
     output_ = options_.tied ? embedding_
                             : &parameters_.add("decoder.output.weight", {rows, options_.width},
                                                {table, true, true, std::nullopt, 0});

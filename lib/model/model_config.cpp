@@ -33,8 +33,25 @@ void ModelOptions::describe(Fields& f) {
   f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts",
           between(0, 0.999));
   f.field("dropout_ffn", dropout_ffn, "dropout of a feed-forward part's output", between(0, 0.999));
+  f.field("dropout_output", dropout_output, "transformer-xl: dropout of the last hidden state", between(0, 0.999));
+  f.field("memory", memory,
+          "transformer-xl: positions kept from one segment to the next; 0: none, and decoding keeps all",
+          between(0, 1 << 24));
+  f.field("same_length", same_length, "transformer-xl: a query sees as many keys as the memory has, itself included");
+  f.choice("skip", skip,
+           {{Skip::none, "none"},
+            {Skip::linear, "linear"},
+            {Skip::all, "all"},
+            {Skip::not_first, "not-first"},
+            {Skip::not_last, "not-last"},
+            {Skip::not_ends, "not-ends"}},
+           "transformer-xl: layers that training skips at random; linear: more often the higher, but the last");
+  f.field("skip_rate", skip_rate, "probability that a layer is skipped; linear has its own", between(0, 0.999));
+  f.field("output_bias", output_bias, "transformer-xl: a bias in the output layer");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
-  f.choice("init", init, {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}}, "first values of the parameters");
+  f.choice("init", init,
+           {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
+           "first values of the parameters");
 }
 
 ModelConfig ModelConfig::read(Config& config) {

@@ -15,7 +15,8 @@ namespace mh::model {
 
 enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
-enum class Scheme { fairseq, bert };  // initialisation
+enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
+enum class Skip { none, linear, all, not_first, not_last, not_ends };
 
 struct ModelOptions {
   std::string backbone = "decoder";
@@ -35,6 +36,12 @@ struct ModelOptions {
   double dropout_attention = 0;
   double dropout_activation = 0;
   double dropout_ffn = 0;
+  double dropout_output = 0;
+  int64_t memory = 0;
+  bool same_length = false;
+  Skip skip = Skip::none;
+  double skip_rate = 0.1;
+  bool output_bias = false;
   double norm_epsilon = 1e-5;
   Scheme init = Scheme::fairseq;
   void describe(Fields& f);

@@ -1,0 +1,51 @@
+// Stochastic cross-head attention. In training, with probability β for each layer and update, a random permutation π of
+// the heads is drawn, and query head i reads the keys, position keys and values of head π(i):
+//
+//   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i);  π = identity otherwise, and outside of training.
+//
+// What belongs to the query head (its queries, the biases of a relative score, its block of the output projection)
+// stays. One draw serves the whole batch, so micro-batches and processes agree on it.
+#include <numeric>
+
+#include "attention/stage.h"
+#include "base/random.h"
+
+namespace mh::attention {
+namespace {
+
+struct CrossHeadOptions : OptionsOf<CrossHeadOptions> {
+  double rate = 0.1;
+  void describe(Fields& f) override {
+    f.field("rate", rate, "beta: probability, per layer and update, that the heads are permuted", between(0, 1));
+  }
+};
+
+class CrossHead : public Pairing {
+ public:
+  CrossHead(const CrossHeadOptions& options, const Shape&) : rate_(options.rate) {}
+
+  void pair(Context& c) override {
+    if (!c.step.training || rate_ == 0) return;
+    RandomSequence random(RandomStream(c.step.seed, std::string(name_of(c.shape.kind)) + ".cross-head"), c.step.update,
+                          static_cast<uint32_t>(c.shape.layer));
+    if (random.uniform() >= rate_) return;
+    std::vector<int64_t> order(static_cast<size_t>(c.shape.heads));
+    std::iota(order.begin(), order.end(), 0);
+    random.shuffle(order);
+    c.pairs = at::tensor(order, at::kLong).to(c.v.device());
+    c.k = c.k.index_select(1, c.pairs);
+    c.v = c.v.index_select(1, c.pairs);
+  }
+
+  // It acts on keys and values before either path sees them.
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  double rate_;
+};
+
+const Optioned<Pairing, CrossHead, CrossHeadOptions> entry(pairings(), "cross-head",
+                                                           "in training, at times, those of a random other head");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,181 @@
+// Relative positions of Transformer-XL (Dai et al. 2019, section 3.3). For query t and key s at distance δ = t - s,
+//
+//   A_i[t, s] = ((q_i[t] + u_i) · k_i[s] + (q_i[t] + v_i) · r_i[δ]) / √dk,   r_i[δ] = W^R_i S(δ),
+//   S(δ) = (sin(δ w_0) … sin(δ w_{d/2-1}), cos(δ w_0) … cos(δ w_{d/2-1})),   w_k = 10000^(-2k/d).
+//
+// u and v belong to the query head. Where query head i reads the keys of head π(i), it reads r_π(i) as well.
+//
+// Distances come from mask.key_positions, so that gaps in a memory (layers skipped in training) are exact: the keys are
+// taken in runs without a gap, one relative shift for each.
+//
+// distances "block_end" is the variant that the code of "Skip Cross-Head Transformer-XL" uses: the distance of the key
+// to the end of the block, the same for every query.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "attention/stage.h"
+#include "base/error.h"
+#include "model/ops.h"
+
+namespace mh::attention {
+namespace {
+
+enum class Distances { exact, block_end };
+
+struct RelativeOptions : OptionsOf<RelativeOptions> {
+  bool shared_biases = true;
+  Distances distances = Distances::exact;
+  int64_t clamp = 0;
+  double dropout = 0;
+  void describe(Fields& f) override {
+    f.field("shared_biases", shared_biases, "one u and v for all layers of a stack");
+    f.choice("distances", distances, {{Distances::exact, "true"}, {Distances::block_end, "block_end"}},
+             "of query and key, or of the key and the end of the block");
+    f.field("clamp", clamp, "largest distance told apart; 0: none", between(0, 1 << 24));
+    f.field("dropout", dropout, "dropout of the position embeddings", between(0, 0.999));
+  }
+};
+
+// Keys that follow one another without a gap: `count` of them from index `first`, standing at `position` and on.
+struct Run {
+  int64_t first, count, position;
+};
+
+class Relative : public Score {
+ public:
+  Relative(const RelativeOptions& options, const Shape& shape) : options_(options) {
+    if (shape.width % 2 != 0)
+      throw Error(Exit::usage, Problem{"model.width", "an even width for the score 'relative'", str(shape.width), ""});
+  }
+
+  void add_parameters(model::ParameterList& parameters, const Shape& s) override {
+    const auto first = model::Init::normal(0.02);
+    weight_ =
+        &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {first, true, true, 0, s.heads});
+    const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
+    auto bias = [&](const char* part) {
+      const std::string name = owner + part;
+      if (const model::Parameter* there = parameters.find(name);
+          there != nullptr && there->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
+        throw Error(
+            Exit::usage,
+            Problem{s.name, "heads as those of the other layers, which share the biases of the score 'relative'",
+                    str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
+      return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, 0, s.heads});
+    };
+    content_ = bias(".relative.content_bias");
+    position_ = bias(".relative.position_bias");
+  }
+
+  // Distances to the end of a block change with the length of the block, and so with every step of decoding.
+  Places places() const override {
+    Places p;
+    p.cross = false;
+    p.incremental = options_.distances == Distances::exact;
+    return p;
+  }
+  std::string unfused_because() const override { return "distances enter the logits"; }
+
+  void score(Context& c) override {
+    const int64_t queries = c.q.size(2), keys = c.k.size(2);
+    auto with_bias = [&](const model::Parameter* b) {
+      return c.q + b->value().to(c.q.scalar_type()).unsqueeze(1);  // (h, dk) -> (h, 1, dk)
+    };
+    const at::Tensor content = at::matmul(with_bias(content_), c.k.transpose(-1, -2));  // (B, h, Tq, Tk)
+    const at::Tensor q = with_bias(position_);
+    std::vector<at::Tensor> parts;
+    for (const Run& run : runs(c.mask, keys))
+      parts.push_back(options_.distances == Distances::exact
+                          ? shifted(c, q, run)
+                          : products(c, q, queries - run.position - run.count, run.count));
+    const at::Tensor position = parts.size() == 1 ? parts[0] : at::cat(parts, -1);
+    c.logits = (content + position) * (1 / std::sqrt(static_cast<double>(c.shape.key_size)));
+  }
+
+ private:
+  static std::vector<Run> runs(const Mask& mask, int64_t keys) {
+    if (!mask.key_positions.defined()) return {{0, keys, -mask.offset}};
+    const at::Tensor positions = mask.key_positions.to(at::kCPU, at::kLong).contiguous();
+    const auto* p = positions.const_data_ptr<int64_t>();
+    std::vector<Run> found;
+    for (int64_t s = 0; s < keys; ++s) {
+      if (s > 0 && p[s] == p[s - 1] + 1) ++found.back().count;
+      else found.push_back({s, 1, p[s]});
+    }
+    return found;
+  }
+
+  // q · r for the distances lowest + count - 1 down to lowest: (B, h, Tq, count).
+  at::Tensor products(const Context& c, const at::Tensor& q, int64_t lowest, int64_t count) {
+    const int64_t h = c.shape.heads, dk = c.shape.key_size, d = c.shape.width;
+    at::Tensor s = table(lowest, count, q.device());
+    // One decision for a distance, whatever the layer and the rows of the batch: the published model drops one
+    // position embedding for all of them. The offset makes every distance a row that is not negative.
+    Step whole = c.step;
+    whole.row_offset = lowest + (int64_t{1} << 30);
+    s = model::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
+    // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
+    if (q.size(0) * q.size(2) < dk) {
+      at::Tensor w = weight_->value().view({h, dk, d});
+      if (c.pairs.defined()) w = w.index_select(0, c.pairs);
+      return at::matmul(at::matmul(q, w), s.to(q.scalar_type()).t());
+    }
+    at::Tensor r = model::linear(s, weight_->value(), {}).view({count, h, dk}).transpose(0, 1);  // (h, count, dk)
+    if (c.pairs.defined()) r = r.index_select(0, c.pairs);
+    return at::matmul(q, r.transpose(-1, -2));
+  }
+
+  // (B, h, Tq, run.count) of query t and key position p: q[t] · r[t - p].
+  //
+  // With the distances of a row descending from that of the last query and the run's first key, query t finds key s in
+  // column Tq - 1 - t + s: in a row-major (Tq, D), at t (D - 1) + (Tq - 1) + s, which is a matrix of D - 1 columns that
+  // begins at element Tq - 1.
+  at::Tensor shifted(const Context& c, const at::Tensor& q, const Run& run) {
+    const int64_t queries = q.size(2);
+    // Enough for every key; for those alone that a causal query may see, about half, and what stands elsewhere is any
+    // finite number.
+    int64_t distances = queries + run.count;
+    if (c.mask.causal) distances = std::min(distances, std::max(run.count, queries + c.mask.offset - run.first) + 1);
+    const int64_t largest = queries - 1 - run.position;
+    at::Tensor all = products(c, q, largest - distances + 1, distances).contiguous();  // (B, h, Tq, D)
+    return all.flatten(2)
+        .narrow(2, queries - 1, queries * (distances - 1))
+        .view({q.size(0), q.size(1), queries, distances - 1})
+        .narrow(3, 0, run.count);
+  }
+
+  // (count, d): S of the distances lowest, lowest + 1, …
+  at::Tensor table(int64_t lowest, int64_t count, at::Device device) {
+    if (!table_.defined() || lowest < table_first_ || lowest + count > table_first_ + table_.size(0)) {
+      // With room beyond, since a memory grows.
+      int64_t first = std::min(lowest, int64_t{-1}), end = lowest + 2 * count;
+      if (table_.defined()) first = std::min(first, table_first_), end = std::max(end, table_first_ + table_.size(0));
+      table_ = sinusoids(first, end - first, device);
+      table_first_ = first;
+    }
+    return table_.narrow(0, lowest - table_first_, count);
+  }
+
+  at::Tensor sinusoids(int64_t first, int64_t count, at::Device device) const {
+    const int64_t width = weight_->master().size(1);
+    const auto options = at::TensorOptions().dtype(at::kDouble);
+    at::Tensor distance = at::arange(first, first + count, options);
+    if (options_.clamp > 0) distance = distance.clamp(-options_.clamp, options_.clamp);
+    at::Tensor frequency =
+        at::exp(at::arange(width / 2, options) * (-2 * std::log(10000.0) / static_cast<double>(width)));
+    at::Tensor angle = distance.unsqueeze(1) * frequency;
+    return at::cat({angle.sin(), angle.cos()}, 1).to(at::kFloat).to(device);
+  }
+
+  RelativeOptions options_;
+  model::Parameter *weight_ = nullptr, *content_ = nullptr, *position_ = nullptr;
+  at::Tensor table_;  // of the distances from table_first_ on
+  int64_t table_first_ = 0;
+};
+
+const Optioned<Score, Relative, RelativeOptions> entry(scores(), "relative",
+                                                       "dot products with keys and with their distances");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,110 @@
+// Synthesizers (Tay et al. 2021): logits without keys, as the Mixhead paper's baselines use them.
+//
+//   dense:  A_i[t] = ReLU(q_i[t]) W_2 + b_2,   W_2 (dk, n), one for all heads or one for each
+//   random: A_i[t, s] = R_i[t, s],             R (h, n, n), a parameter or first values that stay
+//
+// Column s is the key at place s, counted from the first key there is, so neither can act on a memory, whose keys move
+// to other places from segment to segment.
+#include "attention/stage.h"
+#include "base/error.h"
+
+namespace mh::attention {
+namespace {
+
+void require_places(const Shape& shape, const char* name, int64_t needed, int64_t length) {
+  if (needed > length)
+    throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, attention.", name, ".length"),
+                                     str(needed), "raise it, or use shorter blocks or contexts"});
+}
+
+struct DenseOptions : OptionsOf<DenseOptions> {
+  int64_t length = 512;
+  bool per_head = false;
+  void describe(Fields& f) override {
+    f.field("length", length, "how many places of keys there are", between(1, 1 << 20));
+    f.field("per_head", per_head, "a second matrix for each head; else one for all");
+  }
+};
+
+class Dense : public Score {
+ public:
+  Dense(const DenseOptions& options, const Shape&) : options_(options) {}
+
+  void add_parameters(model::ParameterList& parameters, const Shape& s) override {
+    const int64_t n = options_.length;
+    auto add = [&](const char* part, std::vector<int64_t> shape, model::Traits traits) {
+      if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axis = 0, traits.heads = s.heads;
+      return &parameters.add(s.name + part, std::move(shape), traits);
+    };
+    weight_ = add(".synthesizer.weight", {s.key_size, n}, {model::Init::xavier_uniform(), true, true, std::nullopt, 0});
+    bias_ = add(".synthesizer.bias", {n}, {model::Init::constant(0), false, false, std::nullopt, 0});
+  }
+
+  bool uses_keys() const override { return false; }
+  Places places() const override {
+    Places p;
+    p.memory = false;
+    return p;
+  }
+  std::string unfused_because() const override { return "its logits are no products with keys"; }
+
+  void score(Context& c) override {
+    const int64_t keys = c.v.size(2);
+    require_places(c.shape, "synthesizer-dense", keys, options_.length);
+    at::Tensor w = weight_->value().narrow(-1, 0, keys);                                 // (dk, Tk) or (h, dk, Tk)
+    at::Tensor b = bias_->value().narrow(-1, 0, keys).to(c.q.scalar_type());             // (Tk) or (h, Tk)
+    c.logits = at::matmul(at::relu(c.q), w) + (options_.per_head ? b.unsqueeze(1) : b);  // (B, h, Tq, Tk)
+  }
+
+ private:
+  DenseOptions options_;
+  model::Parameter *weight_ = nullptr, *bias_ = nullptr;
+};
+
+struct RandomOptions : OptionsOf<RandomOptions> {
+  int64_t length = 512;
+  bool train = true;
+  void describe(Fields& f) override {
+    f.field("length", length, "how many places there are", between(1, 1 << 15));
+    f.field("train", train, "the logits are trained; else they stay as first drawn");
+  }
+};
+
+class Random : public Score {
+ public:
+  Random(const RandomOptions& options, const Shape&) : options_(options) {}
+
+  void add_parameters(model::ParameterList& parameters, const Shape& s) override {
+    model::Traits traits{model::Init::xavier_uniform(), true, false, 0, s.heads};
+    traits.trainable = options_.train;
+    logits_ = &parameters.add(s.name + ".synthesizer.logits", {s.heads, options_.length, options_.length}, traits);
+  }
+
+  bool uses_keys() const override { return false; }
+  // In cross-attention a decoding step does not know the place of its query.
+  Places places() const override {
+    Places p;
+    p.cross = p.memory = false;
+    return p;
+  }
+  std::string unfused_because() const override { return "its logits are no products with keys"; }
+
+  void score(Context& c) override {
+    const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
+    require_places(c.shape, "synthesizer-random", std::max(keys, first + queries), options_.length);
+    at::Tensor block = logits_->value().narrow(1, first, queries).narrow(2, 0, keys);
+    c.logits = block.unsqueeze(0).expand({c.q.size(0), c.shape.heads, queries, keys});
+  }
+
+ private:
+  RandomOptions options_;
+  model::Parameter* logits_ = nullptr;
+};
+
+const Optioned<Score, Dense, DenseOptions> dense(scores(), "synthesizer-dense",
+                                                 "a small network of the query gives a logit for each place");
+const Optioned<Score, Random, RandomOptions> random_entry(scores(), "synthesizer-random",
+                                                          "a table of logits for each pair of places");
+
+}  // namespace
+}  // namespace mh::attention
