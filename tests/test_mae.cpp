@@ -686,6 +686,32 @@ TEST_CASE("decoding with a cache gives the gates of the whole pass", "[mae]") {
     }
 }
 
+TEST_CASE("decoding leaves out padding as the whole pass does", "[mae]") {
+  c10::NoGradGuard no_gradient;
+  const std::vector<int64_t> lengths{12, 5, 8};
+  for (int64_t window : {0, 3}) {
+    Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
+    l.stir(3);
+    at::Tensor x = normal({3, 12, 8}, 1);
+    Mask mask = causal_mask();
+    mask.key_lengths = at::tensor(lengths, at::kLong);
+    Watch whole, part;
+    l.forward(x, mask, {}, &whole);
+    Cache cache;
+    std::vector<at::Tensor> gates;
+    for (int64_t step : {1, 5, 4, 2}) {
+      mask.offset = cache.length();
+      l.forward(x.narrow(1, mask.offset, step), mask, {}, &part, &cache);
+      gates.push_back(part.g);
+    }
+    at::Tensor all = at::cat(gates, 1);
+    for (int64_t b = 0; b < 3; ++b) {
+      const int64_t n = lengths[static_cast<size_t>(b)];
+      CHECK(at::allclose(all[b].narrow(0, 0, n), whole.g[b].narrow(0, 0, n), 1e-5, 1e-6));
+    }
+  }
+}
+
 TEST_CASE("inputs in a memory count as inputs before", "[mae]") {
   for (int64_t window : {0, 3, 100}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
