@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device.h"
+#include "model/device.h"
 #include "model/transformer_xl.h"
 
 using namespace mh;
@@ -72,6 +74,10 @@ TEST_CASE("parameter counts of Transformer-XL", "[txl]") {
     return build_language_model(configured(kPublished + model, attention), vocabulary, at::kMeta)->parameters().count();
   };
   CHECK(count("layers = 12\ntied = false\n", "", 204) == 41159884);
+  // WikiText-103, 151,107,538 as published: with an adaptive softmax, whose three clusters have a row and a bias each.
+  CHECK(count("layers = 16\nwidth = 410\nffn = 2100\n", "heads = 10\n", 267735) == 151107538 - 3 * (410 + 1));
+  // WikiText-2, 40M in Mixhead.
+  CHECK(count("layers = 16\nwidth = 410\nffn = 1000\n", "heads = 10\n", 33278) == 40294878);
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {410, 10, 41, 2100, 16}}) {
     const int64_t inner = h * (k > 0 ? k : d / h);
     CHECK(count(str("layers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n"),
@@ -344,6 +350,39 @@ TEST_CASE("the output layer's bias is in loss, log-probabilities and logits", "[
   at::Tensor by_logits = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1);
   CHECK(near(model->target_log_probabilities(hidden, targets), by_logits));
   CHECK(model->loss(hidden, targets, 0).nll == Approx(-by_logits.sum().item<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[txl]") {
+  auto model = tiny("memory = 6\n", "relative.distances = 'block_end'\n");
+  at::Tensor x = tokens(2, 12, 5);
+  std::vector<at::Tensor> found;
+  for (bool graph : {false, true}) {
+    at::AutoGradMode mode(graph);
+    auto state = model->new_state(2);
+    found.push_back(in_segments(*model, x, {4, 4, 4}, *state).detach());
+    CHECK(static_cast<Memories&>(*state).layers[0].inputs.size(1) == 6);
+  }
+  CHECK(at::equal(found[0], found[1]));
+}
+
+TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][device]") {
+  const at::Device device = choose_device(test_device());
+  auto config = configured(
+      str(kPublished, "layers = 4\nwidth = 16\nffn = 24\nmemory = 9\nskip = 'linear'\n", "dropout_output = 0.1\n"),
+      "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
+  auto here = build_language_model(config, 30, at::kCPU), there = build_language_model(config, 30, device);
+  for (auto* m : {here.get(), there.get()}) m->parameters().initialise(1);
+  auto a = here->new_state(2), b = there->new_state(2);
+  auto close = [](const at::Tensor& x, const at::Tensor& y) { return at::allclose(x, y.to(at::kCPU), 1e-3, 1e-3); };
+  for (uint32_t i = 0; i < 10; ++i) {
+    at::Tensor x = tokens(2, 5, i);
+    CHECK(close(here->hidden(x, update(i), a.get()), there->hidden(x.to(device), update(i), b.get())));
+  }
+  c10::NoGradGuard no_gradient;
+  for (int64_t length : {5, 1, 1}) {
+    at::Tensor x = tokens(2, length, 3);
+    CHECK(close(here->hidden(x, {}, a.get()), there->hidden(x.to(device), {}, b.get())));
+  }
 }
 
 TEST_CASE("bf16 stays near fp32, with and without a graph, behind a memory", "[txl]") {

@@ -45,8 +45,9 @@ void ModelOptions::describe(Fields& f) {
             {Skip::not_first, "not-first"},
             {Skip::not_last, "not-last"},
             {Skip::not_ends, "not-ends"}},
-           "transformer-xl: layers that training skips at random; linear: more often the higher, but the last");
-  f.field("skip_rate", skip_rate, "probability that a layer is skipped; linear has its own", between(0, 0.999));
+           "transformer-xl: layers that training skips at random");
+  f.field("skip_rate", skip_rate,
+          "probability that a layer is skipped; linear: from 0 up to nearly .5, and the last never", between(0, 0.999));
   f.field("output_bias", output_bias, "transformer-xl: a bias in the output layer");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init,
