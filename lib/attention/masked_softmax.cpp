@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/owned.h"
+#include "cpu/softmax.h"
 
 namespace mh::attention {
 
@@ -34,7 +35,7 @@ void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of, 
   if (!allowed.defined())
     return each_row(a, [&](int64_t r) { kernels::softmax_row(of, from + r * size, nullptr, to + r * size, size); });
   // One row of the mask serves many heads; only its last axis is laid out.
-  at::Tensor mask = allowed.size(-1) == size ? allowed : allowed.expand_as(a.select(1, 0).unsqueeze(1));
+  at::Tensor mask = allowed.expand({allowed.size(0), allowed.size(1), allowed.size(2), size});
   if (mask.stride(-1) != 1) mask = mask.contiguous();
   mask = mask.expand(a.sizes());
   const auto* seen = mask.const_data_ptr<bool>();
@@ -55,9 +56,10 @@ at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of
 }
 
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& allowed,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const std::optional<at::Tensor>& given,
                             int64_t kind) {
     const auto of = static_cast<SoftmaxOf>(kind);
+    const at::Tensor allowed = given.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
     if (in_kernel(a)) {
       p = at::empty_like(a);
@@ -94,10 +96,20 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   }
 };
 
+at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf of) {
+  std::optional<at::Tensor> mask;
+  if (allowed.defined()) mask = allowed;
+  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(of));
+}
+
 }  // namespace
 
-at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed, kernels::SoftmaxOf of) {
-  return MaskedSoftmax::apply(logits, allowed, static_cast<int64_t>(of));
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::exponential);
+}
+
+at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::sigmoid);
 }
 
 }  // namespace mh::attention

@@ -9,7 +9,7 @@ namespace {
 class Sigsoftmax : public Normaliser {
  public:
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
-    return masked_softmax(logits, allowed, kernels::SoftmaxOf::sigmoid);
+    return masked_sigsoftmax(logits, allowed);
   }
 };
 
