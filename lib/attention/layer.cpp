@@ -214,6 +214,7 @@ at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
   at::Tensor logits = c.logits.scalar_type() == at::kBFloat16 ? c.logits.to(at::kFloat) : c.logits;
   if (c.mask.additive.defined()) logits = logits + c.mask.additive;
   at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
+  logits = c.logits = at::Tensor();  // as large as the probabilities, and of no more use
   auto drop = [&](const at::Tensor& x) {
     return model::dropout(x, options_.dropout, c.step, std::string(name_of(shape_.kind)) + ".probabilities",
                           static_cast<uint32_t>(shape_.layer));

@@ -69,7 +69,7 @@ struct Context {
   at::Tensor key_input;          // (B, Tk, d): the same as query_input in self-attention
   at::Tensor q, k, v;            // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
   at::Tensor pairs;              // (h) int64: the head whose keys and values each query head reads; undefined: its own
-  at::Tensor logits;             // (B, h, Tq, Tk), scaled, before the mask
+  at::Tensor logits;             // (B, h, Tq, Tk), scaled, before the mask; gone after the normaliser
   at::Tensor probabilities;      // (B, h, Tq, Tk), masked entries exactly 0
   at::Tensor head_outputs;       // (B, h, Tq, dv)
   StageState* state = nullptr;   // null outside incremental decoding

@@ -45,8 +45,9 @@ void Parameter::collect_gradient() {
 
 Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
   if (find(name) != nullptr) throw Error(Exit::failed, "two parameters are named " + name);
-  if (traits.head_axis) {
-    auto axis = static_cast<size_t>(*traits.head_axis);
+  for (const auto& given : {traits.head_axis, traits.second_head_axis}) {
+    if (!given) continue;
+    auto axis = static_cast<size_t>(*given);
     if (axis >= shape.size() || traits.heads < 1 || shape[axis] % traits.heads != 0)
       throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");
   }

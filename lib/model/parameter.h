@@ -52,6 +52,7 @@ struct Traits {
   std::optional<int64_t> head_axis;  // the axis indexed by head: h equal consecutive blocks, block i belongs to head i
   int64_t heads = 0;                 // how many blocks, where head_axis is set
   bool trainable = true;             // false: drawn once, or statistics; saved, but no optimiser changes it
+  std::optional<int64_t> second_head_axis = std::nullopt;  // where both axes are heads: a matrix from heads to heads
 };
 
 class Parameter {

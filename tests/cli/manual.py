@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Each option of a tool's --help is in its manual page and the other way round, subcommands and keys included.
 
-usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES
-Prints what is missing where; exit status 1 if anything is.
+usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
+Prints what is missing where; exit status 1 if anything is. --write makes the list of keys in mh-train.1 anew first.
 """
 import pathlib
 import re
@@ -34,8 +34,23 @@ def options_of_page(text):
     return found
 
 
+def keys_for_page(listed):
+    """The list of keys as the page has it, from the table of `mh-train --list keys`."""
+    text = ".Bl -tag -width Ds\n"
+    for line in listed.splitlines()[1:]:
+        key, kind, default, meaning = line.split("\t")
+        meaning = meaning[0].upper() + meaning[1:] + ("" if meaning.endswith(".") else ".")
+        text += f".It Cm {key}\n{meaning}\n({kind}; {default})\n"
+    return text + ".El\n"
+
+
 def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
+    if "--write" in sys.argv:
+        page = pages / "mh-train.1"
+        head, rest = re.split(r"(?<=\n)(?=\.Sh CONFIGURATION\n)", page.read_text(), maxsplit=1)
+        before, after = re.split(r"\.Bl -tag -width Ds\n.*?\.El\n", rest, maxsplit=1, flags=re.DOTALL)
+        page.write_text(head + before + keys_for_page(run(tools / "mh-train", "--list", "keys")) + after)
     wrong, seen = [], 0
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
@@ -57,7 +72,7 @@ def main():
         wrong += [f"{page.name}: --{o} is in no --help" for o in sorted(in_page - in_help)]
         if tool.name == "mh-train":
             listed = {line.split("\t")[0] for line in run(tool, "--list", "keys").splitlines()[1:]}
-            written = set(re.findall(r"^\.It Cm ([a-z_0-9.-]+)", text, re.MULTILINE))
+            written = set(re.findall(r"^\.It Cm ([A-Za-z_0-9.-]+)", text, re.MULTILINE))
             wrong += [f"{page.name}: lacks the key {k}" for k in sorted(listed - written)]
             wrong += [f"{page.name}: {k} is no key" for k in sorted(written - listed)]
     if seen == 0:

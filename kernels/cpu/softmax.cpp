@@ -1,0 +1,154 @@
+#include "cpu/softmax.h"
+
+#include <cmath>
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+namespace {
+
+constexpr float infinity = __builtin_inff();
+
+using Bytes = uint8_t __attribute__((vector_size(16)));
+
+// The first `count` numbers of a row; the lanes behind them get `rest`.
+MH_INLINE void load_some(const float* from, int64_t count, float rest, Floats& to) {
+  if (count >= lanes) return load(from, to);
+  fill(to, rest);
+  std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
+}
+MH_INLINE void store_some(const Floats& from, int64_t count, float* to) {
+  std::memcpy(to, &from, static_cast<size_t>(count < lanes ? count : lanes) * sizeof(float));
+}
+MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
+  Bytes b{};
+  std::memcpy(&b, allowed, static_cast<size_t>(count < lanes ? count : lanes));
+  Ints seen = __builtin_convertvector(b, Ints);
+  Floats low;
+  fill(low, -infinity);
+  x = seen != 0 ? x : low;
+}
+
+// e^x for x <= 0, and exactly 0 below -87.
+MH_INLINE void exp_or_zero(Floats& x) {
+  Ints none = x < -87.0F;
+  exp_negative(x);
+  x = none ? Floats{} : x;
+}
+
+// The exponent that bounds exp(a) σ(a) from above within ln 2: a where a >= 0, else 2a; and e^-|a|.
+MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
+  exponent = a >= 0 ? a : a + a;
+  e = a >= 0 ? -a : a;
+  exp_or_zero(e);
+}
+
+template <SoftmaxOf of>
+MH_INLINE void forward(const float* a, const bool* allowed, float* p, int64_t all) {
+  int64_t n = all;
+  if (allowed != nullptr)
+    while (n > 0 && !allowed[n - 1]) --n;  // of a causal row only the first part is looked at
+  Floats highest;
+  fill(highest, -infinity);
+  for (int64_t s = 0; s < n; s += lanes) {
+    Floats x;
+    load_some(a + s, n - s, -infinity, x);
+    if (allowed != nullptr) hide(allowed + s, n - s, x);
+    if constexpr (of == SoftmaxOf::sigmoid) x = x >= 0 ? x : x + x;
+    highest = x > highest ? x : highest;
+  }
+  const float top = max_of(highest);
+  Floats sums{};
+  if (top > -infinity) {
+    for (int64_t s = 0; s < n; s += lanes) {
+      Floats x, e;
+      load_some(a + s, n - s, -infinity, x);
+      if (allowed != nullptr) hide(allowed + s, n - s, x);
+      if constexpr (of == SoftmaxOf::sigmoid) {
+        Floats exponent;
+        sigmoid_parts(x, exponent, e);
+        x = exponent - top;
+        exp_or_zero(x);
+        x = x / (1.0F + e);
+      } else {
+        x = x - top;
+        exp_or_zero(x);
+      }
+      sums += x;
+      store_some(x, n - s, p + s);
+    }
+    const float scale = 1 / sum_of(sums);
+    for (int64_t s = 0; s < n; s += lanes) {
+      Floats x;
+      load_some(p + s, n - s, 0, x);
+      x = x * scale;
+      store_some(x, n - s, p + s);
+    }
+  } else {
+    // All hidden; or a NaN, which no comparison finds, is passed on.
+    for (int64_t s = 0; s < n; ++s) p[s] = a[s] != a[s] && (allowed == nullptr || allowed[s]) ? a[s] : 0.0F;
+  }
+  for (int64_t s = n; s < all; ++s) p[s] = 0;
+}
+
+template <SoftmaxOf of>
+MH_INLINE void backward(const float* a, const float* p, const float* dp, float* da, int64_t all) {
+  int64_t n = all;
+  while (n > 0 && p[n - 1] == 0) --n;
+  Floats sums{};
+  for (int64_t s = 0; s < n; s += lanes) {
+    Floats x, g;
+    load_some(p + s, n - s, 0, x);
+    load_some(dp + s, n - s, 0, g);
+    sums += x * g;
+  }
+  const float inner = sum_of(sums);
+  for (int64_t s = 0; s < n; s += lanes) {
+    Floats x, g;
+    load_some(p + s, n - s, 0, x);
+    load_some(dp + s, n - s, 0, g);
+    g = x * (g - inner);
+    if constexpr (of == SoftmaxOf::sigmoid) {
+      // d(2a - softplus(a))/da = 1 + σ(-a)
+      Floats l, e, exponent, one;
+      load_some(a + s, n - s, 0, l);
+      sigmoid_parts(l, exponent, e);
+      fill(one, 1);
+      g = g * (1.0F + (l >= 0 ? e : one) / (1.0F + e));
+    }
+    store_some(g, n - s, da + s);
+  }
+  for (int64_t s = n; s < all; ++s) da[s] = 0;
+}
+
+MH_VECTOR_LOOP
+void forward_exponential(const float* a, const bool* allowed, float* p, int64_t n) {
+  forward<SoftmaxOf::exponential>(a, allowed, p, n);
+}
+MH_VECTOR_LOOP
+void forward_sigmoid(const float* a, const bool* allowed, float* p, int64_t n) {
+  forward<SoftmaxOf::sigmoid>(a, allowed, p, n);
+}
+MH_VECTOR_LOOP
+void backward_exponential(const float* p, const float* dp, float* da, int64_t n) {
+  backward<SoftmaxOf::exponential>(nullptr, p, dp, da, n);
+}
+MH_VECTOR_LOOP
+void backward_sigmoid(const float* a, const float* p, const float* dp, float* da, int64_t n) {
+  backward<SoftmaxOf::sigmoid>(a, p, dp, da, n);
+}
+
+}  // namespace
+
+void softmax_row(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
+  if (of == SoftmaxOf::exponential) forward_exponential(a, allowed, p, n);
+  else forward_sigmoid(a, allowed, p, n);
+}
+
+void softmax_row_backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
+  if (of == SoftmaxOf::exponential) backward_exponential(p, dp, da, n);
+  else backward_sigmoid(a, p, dp, da, n);
+}
+
+}  // namespace mh::kernels

@@ -1,0 +1,36 @@
+// Multi-head mixing (Landau et al. 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
+#include "attention/alphas.h"
+#include "attention/mixhead.h"
+
+namespace mh::attention {
+
+at::Tensor fold_alphas(const at::Tensor& alpha, const at::Tensor& weight) {
+  // W'[:, j] = Σ_i α[i, j] W[:, i], blocks of dv columns.
+  const int64_t h = alpha.size(0);
+  return at::einsum("ij,dic->djc", {alpha, weight.view({weight.size(0), h, -1})}).reshape(weight.sizes());
+}
+
+namespace {
+
+class Alphas : public Combiner {
+ public:
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    alpha_ = &parameters.add(shape.name + ".combiner.alpha", {shape.heads, shape.heads},
+                             mixing_matrix(shape, model::Init::identity()));
+  }
+  at::Tensor combine(const Context&, const at::Tensor& z) override {
+    Mixing mixing;
+    mixing.by_position = true;
+    const at::Tensor y = mix_heads(z, alpha_->value().t(), mixing);
+    return y.transpose(1, 2).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
+  }
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  model::Parameter* alpha_ = nullptr;
+};
+
+const Plain<Combiner, Alphas> entry(combiners(), "alphas", "a learned matrix across the head outputs");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,46 @@
+// A learned gate for each head: Z'_i = σ(b_i) Z_i, or for each position too, from the layer's query input x:
+// Z'_i[t] = σ(w_i · x[t] + b_i) Z_i[t]. At the start w = 0 and every gate is the same.
+#include <cmath>
+
+#include "attention/head_scale.h"
+#include "model/ops.h"
+
+namespace mh::attention {
+namespace {
+
+struct GatesOptions : OptionsOf<GatesOptions> {
+  bool input = false;
+  double start = 0.5;
+  void describe(Fields& f) override {
+    f.field("input", input, "gates depend on the layer's input, position by position");
+    f.field("start", start, "every gate's first value", between(0.001, 0.999));
+  }
+};
+
+class Gates : public Combiner {
+ public:
+  Gates(const GatesOptions& options, const Shape&) : options_(options) {}
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    const int64_t h = shape.heads;
+    if (options_.input)
+      weight_ = &parameters.add(shape.name + ".combiner.gate.weight", {h, shape.width},
+                                {model::Init::constant(0), true, false, 0, h});
+    bias_ =
+        &parameters.add(shape.name + ".combiner.gate.bias", {h},
+                        {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, 0, h});
+  }
+  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+    const at::Tensor& b = bias_->value();
+    return combine_gated(c, z, at::sigmoid(weight_ != nullptr ? model::linear(c.query_input, weight_->value(), b) : b));
+  }
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  GatesOptions options_;
+  model::Parameter *weight_ = nullptr, *bias_ = nullptr;
+};
+
+const Optioned<Combiner, Gates, GatesOptions> entry(combiners(), "gates", "a learned sigmoid gate for each head");
+
+}  // namespace
+}  // namespace mh::attention

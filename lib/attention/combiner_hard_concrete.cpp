@@ -1,0 +1,66 @@
+// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training the gates are drawn anew at every
+// update, one draw for the whole batch.
+#include <cmath>
+
+#include "attention/hard_concrete.h"
+#include "attention/head_scale.h"
+#include "base/error.h"
+#include "base/random.h"
+
+namespace mh::attention {
+
+at::Tensor hard_concrete(const HardConcrete& how, const at::Tensor& log_a, const at::Tensor& u) {
+  const at::Tensor s =
+      u.defined() ? at::sigmoid((at::log(u) - at::log1p(-u) + log_a) / how.temperature) : at::sigmoid(log_a);
+  return (how.low + (how.high - how.low) * s).clamp(0, 1);
+}
+
+at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_a) {
+  return at::sigmoid(log_a - how.temperature * std::log(-how.low / how.high)).sum();
+}
+
+namespace {
+
+struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
+  HardConcrete how;
+  double start = 0;
+  void describe(Fields& f) override {
+    f.field("temperature", how.temperature, "lower: gates nearer to 0 and 1", between(0.001, 10));
+    f.field("low", how.low, "lower end of the stretch, below 0", between(-10, -0.0001));
+    f.field("high", how.high, "upper end of the stretch, above 1", between(1.0001, 11));
+    f.field("start", start, "first value of log a; above 0 gates are rather open", between(-20, 20));
+  }
+};
+
+class HardConcreteGates : public Combiner {
+ public:
+  HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    log_a_ = &parameters.add(shape.name + ".combiner.log_a", {shape.heads},
+                             {model::Init::constant(options_.start), false, false, 0, shape.heads});
+  }
+  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+    return combine_gated(c, z, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
+  }
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  static at::Tensor drawn(const Context& c) {
+    const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".hard-concrete");
+    std::vector<float> u;
+    for (int64_t i = 0; i < c.shape.heads; ++i) {
+      const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
+      u.push_back(std::max(x, 0x1p-25F));  // its logarithm is finite
+    }
+    return at::tensor(u, at::kFloat).to(c.head_outputs.device());
+  }
+
+  HardConcreteOptions options_;
+  model::Parameter* log_a_ = nullptr;
+};
+
+const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> entry(combiners(), "hard-concrete",
+                                                                       "gates that learn to be exactly 0 or 1");
+
+}  // namespace
+}  // namespace mh::attention

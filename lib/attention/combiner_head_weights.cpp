@@ -1,0 +1,38 @@
+// Fixed weights of the heads: Z'_i = w_i Z_i. Zeros take heads out (Michel et al. 2019).
+#include "attention/head_scale.h"
+#include "base/error.h"
+
+namespace mh::attention {
+namespace {
+
+struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
+  std::vector<double> weights;
+  void describe(Fields& f) override { f.field("weights", weights, "a weight for each head; empty: ones"); }
+};
+
+class HeadWeights : public Combiner {
+ public:
+  HeadWeights(const HeadWeightsOptions& options, const Shape& shape)
+      : weights_(options.weights.begin(), options.weights.end()) {
+    if (weights_.empty()) weights_.assign(static_cast<size_t>(shape.heads), 1.0F);
+    if (static_cast<int64_t>(weights_.size()) != shape.heads)
+      throw Error(Exit::usage,
+                  Problem{shape.name + ", head-weights.weights", str("a weight for each of ", shape.heads, " heads"),
+                          str(weights_.size(), " weights"),
+                          str("give them by kind or by layer where heads differ: attention.", name_of(shape.kind), ".",
+                              shape.layer, ".head-weights.weights")});
+  }
+  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+    return combine_gated(c, z, at::tensor(weights_, at::kFloat).to(z.device()));
+  }
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  std::vector<float> weights_;
+};
+
+const Optioned<Combiner, HeadWeights, HeadWeightsOptions> entry(combiners(), "head-weights",
+                                                                "fixed weights of the heads");
+
+}  // namespace
+}  // namespace mh::attention

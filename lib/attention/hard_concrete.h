@@ -1,0 +1,24 @@
+// Hard-concrete gates (Louizos et al. 2018; of heads: Voita et al. 2019): numbers in [0, 1] that are exactly 0 or 1
+// with a probability that is learned, through log a:
+//   s = σ((log u - log(1 - u) + log a) / t), u uniform;   g = clamp(l + (r - l) s, 0, 1),   l < 0, r > 1.
+// Without noise s = σ(log a).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace mh::attention {
+
+struct HardConcrete {
+  double temperature = 0.33;  // t
+  double low = -0.1;          // l
+  double high = 1.1;          // r
+};
+
+// log_a and u of one shape; u undefined: without noise.
+at::Tensor hard_concrete(const HardConcrete& how, const at::Tensor& log_a, const at::Tensor& u);
+
+// What to add to a loss, times a coefficient, so that gates close: the expected number of gates that are not 0,
+// Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)).
+at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_a);
+
+}  // namespace mh::attention

@@ -1,0 +1,207 @@
+#include "attention/head_mix.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/owned.h"
+#include "cpu/head_mix.h"
+
+namespace mh::attention {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int kLanes = 16;
+constexpr int64_t kRows = 16;  // positions of one piece of work; fixed, so that sums have the same bits for any threads
+
+bool in_kernel(const at::Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.size(3) == 1 || x.stride(3) == 1 ? x : x.contiguous(); }
+
+// A tensor (B, h, T, S) as the kernel walks it.
+template <class T>
+struct View {
+  T* data;
+  int64_t row, head, position;
+  template <class Pointer>
+  View(Pointer pointer, const at::Tensor& x)
+      : data(static_cast<T*>(pointer)), row(x.stride(0)), head(x.stride(1)), position(x.stride(2)) {}
+  T* at(int64_t b, int64_t t) const { return data + b * row + t * position; }
+};
+template <class T>
+View<const T> reading(const at::Tensor& x) {
+  return {x.const_data_ptr(), x};
+}
+template <class T>
+View<T> writing(const at::Tensor& x) {
+  return {x.data_ptr(), x};
+}
+
+// The matrices, one for all positions or one for each.
+struct Matrices {
+  const float* data;
+  int64_t row, position;  // 0, 0: one for all
+  explicit Matrices(const at::Tensor& m)
+      : data(m.const_data_ptr<float>()),
+        row(m.dim() == 4 ? m.stride(0) : 0),
+        position(m.dim() == 4 ? m.stride(1) : 0) {}
+  const float* at(int64_t b, int64_t t) const { return data + b * row + t * position; }
+};
+
+// visit(piece, b, first position, end, scratch) for every piece of kRows positions.
+template <class Visit>
+void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
+  const int64_t positions = x.size(2), pieces = (positions + kRows - 1) / kRows;
+  at::parallel_for(0, x.size(0) * pieces, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> memory(static_cast<size_t>(scratch));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % pieces * kRows;
+      visit(i, i / pieces, first, std::min(first + kRows, positions), memory.data());
+    }
+  });
+}
+
+// How many s of position t matter.
+int64_t reach(const Mixing& mixing, int64_t t, int64_t all) {
+  return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
+}
+
+template <class T>
+void clear_behind(T* data, int64_t stride, int64_t heads, int64_t from, int64_t to) {
+  if (from == to) return;
+  for (int64_t i = 0; i < heads; ++i) std::fill(data + i * stride + from, data + i * stride + to, T{0});
+}
+
+at::Tensor like(const at::Tensor& x, int64_t heads, bool by_position) {
+  if (by_position) return at::empty({x.size(0), x.size(2), heads, x.size(3)}, x.options()).transpose(1, 2);
+  return at::empty({x.size(0), heads, x.size(2), x.size(3)}, x.options());
+}
+
+template <class T>
+void forward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing, at::Tensor& y) {
+  const int64_t in = x.size(1), out = y.size(1), keys = x.size(3);
+  const auto from = reading<T>(x);
+  const auto to = writing<T>(y);
+  const Matrices matrices(m);
+  each_piece(x, kernels::head_mix_scratch(in, out),
+             [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
+               for (int64_t t = begin; t < end; ++t) {
+                 const int64_t count = reach(mixing, t, keys);
+                 kernels::mix_heads({in, out, from.head, to.head, count}, matrices.at(b, t), from.at(b, t), to.at(b, t),
+                                    scratch);
+                 clear_behind(to.at(b, t), to.head, out, count, keys);
+               }
+             });
+}
+
+void add_lanes(const float* lanes, int64_t count, float* sums) {
+  for (int64_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (int l = 0; l < kLanes; ++l) sum += lanes[i * kLanes + l];
+    sums[i] += sum;
+  }
+}
+
+// dx and dm may be undefined where they are not wanted. dm (pieces, in, out), or (B, T, in, out) by position; zeros.
+template <class T>
+void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing, const at::Tensor& dy,
+                     const at::Tensor& dx, const at::Tensor& dm) {
+  const int64_t in = x.size(1), out = dy.size(1), keys = x.size(3), numbers = in * out;
+  const bool by_position = m.dim() == 4;
+  const auto from = reading<T>(x), given = reading<T>(dy);
+  const auto to = dx.defined() ? writing<T>(dx) : View<T>(nullptr, x);
+  auto* sums = dm.defined() ? dm.data_ptr<float>() : nullptr;
+  const Matrices matrices(m);
+  const int64_t scratch_size = kernels::head_mix_scratch(in, out);
+  each_piece(
+      x, scratch_size + numbers * kLanes, [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
+        float* lanes = scratch + scratch_size;
+        std::fill_n(lanes, numbers * kLanes, 0.0F);
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t count = reach(mixing, t, keys);
+          T* target = dx.defined() ? to.at(b, t) : nullptr;
+          kernels::mix_heads_backward({in, out, from.head, given.head, count}, matrices.at(b, t), from.at(b, t),
+                                      given.at(b, t), target, to.head, sums != nullptr ? lanes : nullptr, scratch);
+          if (target != nullptr) clear_behind(target, to.head, in, count, keys);
+          if (sums != nullptr && by_position) {
+            add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
+            std::fill_n(lanes, numbers * kLanes, 0.0F);
+          }
+        }
+        if (sums != nullptr && !by_position) add_lanes(lanes, numbers, sums + piece * numbers);
+      });
+}
+
+// The same by the tensor library, for other devices and types.
+at::Tensor mixed(const at::Tensor& x, const at::Tensor& given) {
+  const at::Tensor m = given.to(x.scalar_type());
+  if (m.dim() == 4) return at::matmul(m.transpose(-1, -2), x.transpose(1, 2)).transpose(1, 2);
+  return at::bmm(m.t().expand({x.size(0), m.size(1), m.size(0)}), x.flatten(2))
+      .view({x.size(0), m.size(1), x.size(2), x.size(3)});
+}
+
+at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::Tensor& m) {
+  if (m.dim() == 4) return at::matmul(x.transpose(1, 2), dy.permute({0, 2, 3, 1})).to(m.scalar_type());
+  return at::bmm(x.flatten(2), dy.flatten(2).transpose(1, 2)).sum(0).to(m.scalar_type());
+}
+
+struct Mix : torch::autograd::Function<Mix> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
+                            const Mixing& mixing) {
+    const bool kernel = in_kernel(given);
+    const at::Tensor x = kernel ? with_contiguous_rows(given) : given,
+                     m = kernel ? matrix.to(at::kFloat).contiguous() : matrix;
+    context->save_for_backward({x, m});
+    context->saved_data["causal"] = mixing.causal_offset.has_value();
+    context->saved_data["offset"] = mixing.causal_offset.value_or(0);
+    if (!kernel) return mixed(x, m);
+    at::Tensor y = like(x, m.size(-1), mixing.by_position);
+    if (x.scalar_type() == at::kFloat) forward_pieces<float>(x, m, mixing, y);
+    else forward_pieces<uint16_t>(x, m, mixing, y);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &m = saved[1];
+    const bool wants_x = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
+    if (!in_kernel(x))
+      return {wants_x ? mixed(gradients[0], m.transpose(-1, -2)) : at::Tensor(),
+              wants_m ? matrix_gradient(x, gradients[0], m) : at::Tensor(),
+              {}};
+    Mixing mixing;
+    if (context->saved_data["causal"].toBool()) mixing.causal_offset = context->saved_data["offset"].toInt();
+    const bool reusable = owned(gradients[0]) && gradients[0].sizes() == x.sizes();
+    const at::Tensor dy = with_contiguous_rows(gradients[0]);
+    at::Tensor dx, dm;
+    if (wants_x) dx = reusable && dy.is_same(gradients[0]) ? dy : at::empty_like(x);
+    if (wants_m) {
+      std::vector<int64_t> sizes = m.sizes().vec();
+      if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
+      dm = at::zeros(sizes, m.options());
+    }
+    if (x.scalar_type() == at::kFloat) backward_pieces<float>(x, m, mixing, dy, dx, dm);
+    else backward_pieces<uint16_t>(x, m, mixing, dy, dx, dm);
+    if (wants_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
+    return {dx, dm, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing) {
+  return Mix::apply(x, m, mixing);
+}
+
+at::Tensor mix_heads_by_position(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing) {
+  return Mix::apply(x, m, mixing);
+}
+
+}  // namespace mh::attention

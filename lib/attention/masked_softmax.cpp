@@ -1,0 +1,115 @@
+#include "attention/masked_softmax.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/owned.h"
+#include "cpu/softmax.h"
+
+namespace mh::attention {
+
+namespace {
+
+using kernels::SoftmaxOf;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+bool in_kernel(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
+
+// visit(row) for every row of the last axis, on all threads.
+template <class Visit>
+void each_row(const at::Tensor& x, const Visit& visit) {
+  const int64_t size = x.size(-1), rows = size > 0 ? x.numel() / size : 0;
+  at::parallel_for(0, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) visit(r);
+  });
+}
+
+void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of, at::Tensor& p) {
+  const int64_t size = a.size(-1);
+  const auto* from = a.const_data_ptr<float>();
+  auto* to = p.data_ptr<float>();
+  if (!allowed.defined())
+    return each_row(a, [&](int64_t r) { kernels::softmax_row(of, from + r * size, nullptr, to + r * size, size); });
+  // One row of the mask serves many heads; only its last axis is laid out.
+  at::Tensor mask = allowed.expand({allowed.size(0), allowed.size(1), allowed.size(2), size});
+  if (mask.stride(-1) != 1) mask = mask.contiguous();
+  mask = mask.expand(a.sizes());
+  const auto* seen = mask.const_data_ptr<bool>();
+  const int64_t heads = a.size(1), queries = a.size(2);
+  each_row(a, [&](int64_t r) {
+    const int64_t b = r / (heads * queries), h = r / queries % heads, t = r % queries;
+    kernels::softmax_row(of, from + r * size, seen + b * mask.stride(0) + h * mask.stride(1) + t * mask.stride(2),
+                         to + r * size, size);
+  });
+}
+
+// The same by the tensor library, for other devices and types.
+at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of) {
+  // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
+  const at::Tensor x = of == SoftmaxOf::sigmoid ? a + at::log_sigmoid(a) : a;
+  if (!allowed.defined()) return at::softmax(x, -1);
+  return at::softmax(x.masked_fill(~allowed, -INFINITY), -1).masked_fill_(~allowed, 0);
+}
+
+struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const std::optional<at::Tensor>& given,
+                            int64_t kind) {
+    const auto of = static_cast<SoftmaxOf>(kind);
+    const at::Tensor allowed = given.value_or(at::Tensor());
+    at::Tensor a = logits.contiguous(), p;
+    if (in_kernel(a)) {
+      p = at::empty_like(a);
+      forward_rows(a, allowed, of, p);
+    } else {
+      p = composed(a, allowed, of);
+    }
+    context->save_for_backward({p, of == SoftmaxOf::sigmoid ? a : at::Tensor()});
+    context->saved_data["kind"] = kind;
+    return p;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &p = saved[0], &a = saved[1];
+    const auto of = static_cast<SoftmaxOf>(context->saved_data["kind"].toInt());
+    if (!in_kernel(p)) {
+      at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
+      if (of == SoftmaxOf::sigmoid) da = da * (1 + at::sigmoid(-a));
+      return {da, {}, {}};
+    }
+    const bool reusable = owned(gradients[0]) && gradients[0].is_contiguous();
+    const at::Tensor dp = gradients[0].contiguous(), da = reusable ? dp : at::empty_like(p);
+    const int64_t size = p.size(-1);
+    const auto *probabilities = p.const_data_ptr<float>(), *given = dp.const_data_ptr<float>(),
+               *logits = a.defined() ? a.const_data_ptr<float>() : nullptr;
+    auto* to = da.data_ptr<float>();
+    each_row(p, [&](int64_t r) {
+      const int64_t at = r * size;
+      kernels::softmax_row_backward(of, logits != nullptr ? logits + at : nullptr, probabilities + at, given + at,
+                                    to + at, size);
+    });
+    return {da, {}, {}};
+  }
+};
+
+at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf of) {
+  std::optional<at::Tensor> mask;
+  if (allowed.defined()) mask = allowed;
+  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(of));
+}
+
+}  // namespace
+
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::exponential);
+}
+
+at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::sigmoid);
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,16 @@
+// What the normalisers share: rows of logits to probabilities under a mask, keeping one large tensor for the backward
+// pass, the probabilities themselves.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace mh::attention {
+
+// logits (B, h, Tq, Tk) -> p of the same shape; rows over allowed entries sum to 1, the others are exactly 0, a row
+// without any is zeros. `allowed` is bool, broadcastable, true = may attend, or undefined.
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
+
+// The same with p ∝ exp(a) σ(a); it keeps the logits too.
+at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed);
+
+}  // namespace mh::attention

@@ -1,0 +1,43 @@
+// The ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with an M that is drawn once,
+// saved with the model and not trained. Columns sum to 1; those of normal numbers may sum to almost 0 before, so that
+// their entries are large.
+#include "attention/mixhead.h"
+
+namespace mh::attention {
+namespace {
+
+class Fixed : public Mixer {
+ public:
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    model::Traits traits = mixing_matrix(shape, first(shape));
+    traits.trainable = false;
+    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads}, traits);
+  }
+  at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
+    return mix_heads(probabilities, matrix_->value(), probabilities_of(c));
+  }
+
+ private:
+  virtual model::Init first(const Shape& shape) const = 0;
+  model::Parameter* matrix_ = nullptr;
+};
+
+class RandomNormal : public Fixed {
+  model::Init first(const Shape&) const override { return model::Init::normal_columns(); }
+};
+class RandomUniform : public Fixed {
+  model::Init first(const Shape&) const override { return model::Init::uniform_columns(); }
+};
+// All heads attend alike, with the mean of their probabilities.
+class Mean : public Fixed {
+  model::Init first(const Shape& shape) const override {
+    return model::Init::constant(1 / static_cast<double>(shape.heads));
+  }
+};
+
+const Plain<Mixer, RandomNormal> normal(mixers(), "random-normal", "a fixed matrix of normal numbers");
+const Plain<Mixer, RandomUniform> uniform(mixers(), "random-uniform", "a fixed matrix of numbers from 0 to 1");
+const Plain<Mixer, Mean> mean(mixers(), "mean", "every head gets the mean of all");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,28 @@
+// Mixhead A (Zhang et al. 2022): one matrix M (h, h) for all positions, P̄_i = Σ_j M[j, i] P_j, M = I at the start.
+// The layer is then y = Σ_j P_j X (Σ_i M[j, i] W^V_i W^O_i): a head's product of value and output weights may have a
+// rank of min(h dv, d) where multi-head attention has dv.
+#include "attention/mixhead.h"
+
+namespace mh::attention {
+namespace {
+
+class MixheadA : public Mixhead {
+ public:
+  using Mixhead::Mixhead;
+
+ private:
+  void add_matrices(model::ParameterList& parameters, const Shape& shape) override {
+    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads},
+                              mixing_matrix(shape, model::Init::identity()));
+  }
+  at::Tensor mixed(const Context&, const at::Tensor& x, const Mixing& mixing) const override {
+    return mix_heads(x, matrix_->value(), mixing);
+  }
+
+  model::Parameter* matrix_ = nullptr;
+};
+
+const Optioned<Mixer, MixheadA, MixheadOptions> entry(mixers(), "mixhead-a", "one learned matrix across the heads");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,35 @@
+// Mixhead B (Zhang et al. 2022): a matrix for each position, made of its queries,
+//   M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i],   P̄_i[t, s] = Σ_j M[t, j, i] P_j[t, s],
+// W = 0 and M0 = I at the start. q is projected, with its bias and without the scale 1/√dk; row j of M depends on head
+// j's query alone. In cross-attention the query is the decoder's.
+#include "attention/mixhead.h"
+#include "model/ops.h"
+
+namespace mh::attention {
+namespace {
+
+class MixheadB : public Mixhead {
+ public:
+  using Mixhead::Mixhead;
+
+ private:
+  void add_matrices(model::ParameterList& parameters, const Shape& shape) override {
+    query_ = &parameters.add(shape.name + ".mixer.query.weight", {shape.heads, shape.key_size},
+                             {model::Init::constant(0), false, false, 0, shape.heads});
+    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads},
+                              mixing_matrix(shape, model::Init::identity()));
+  }
+  at::Tensor mixed(const Context& c, const at::Tensor& x, const Mixing& mixing) const override {
+    // (B, T, h, dk) -> (B, T, h, h)
+    const at::Tensor m = model::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
+    return mix_heads_by_position(x, m, mixing);
+  }
+
+  model::Parameter *query_ = nullptr, *matrix_ = nullptr;
+};
+
+const Optioned<Mixer, MixheadB, MixheadOptions> entry(mixers(), "mixhead-b",
+                                                      "a matrix across the heads for each position, from its queries");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,67 @@
+// Talking-heads attention (Shazeer et al. 2020): a matrix across the heads' logits before the mask, Ā_k = Σ_j L[j, k]
+// A_j, and one across the probabilities, P̄_i = Σ_k W[k, i] P_k. Between the two there may be another number of heads.
+#include "attention/mixhead.h"
+#include "base/error.h"
+
+namespace mh::attention {
+namespace {
+
+struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
+  bool pre = true;
+  bool post = true;
+  int64_t inside = 0;
+  std::string init = "identity";
+  void describe(Fields& f) override {
+    f.field("pre", pre, "a matrix across the logits");
+    f.field("post", post, "a matrix across the probabilities");
+    f.field("inside", inside, "heads between the two matrices; 0: as many as the layer has", between(0, 1 << 16));
+    f.field("init", init, "first values of the matrices", {"identity", "xavier"});
+  }
+};
+
+class TalkingHeads : public Mixer {
+ public:
+  TalkingHeads(const TalkingHeadsOptions& options, const Shape& shape)
+      : options_(options), inside_(options.inside > 0 ? options.inside : shape.heads) {
+    if (!options.pre && !options.post)
+      throw Error(Exit::usage, Problem{shape.name + ", talking-heads", "pre or post, or both", "neither",
+                                       "use attention.mixer = \"none\""});
+    if (options.inside > 0 && !(options.pre && options.post))
+      throw Error(Exit::usage, Problem{shape.name + ", talking-heads.inside", "both pre and post with it",
+                                       "one of them", "leave inside at 0"});
+  }
+
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    const model::Init init = options_.init == "identity" ? model::Init::identity() : model::Init::xavier_uniform();
+    const int64_t h = shape.heads;
+    // With both matrices the heads between them are nobody's; with one, its other side is the layer's heads too.
+    model::Traits traits = mixing_matrix(shape, init);
+    if (options_.pre && options_.post) traits.second_head_axis = std::nullopt;
+    if (options_.pre) pre_ = &parameters.add(shape.name + ".mixer.logits", {h, inside_}, traits);
+    if (options_.pre && options_.post) traits.head_axis = 1;
+    if (options_.post) post_ = &parameters.add(shape.name + ".mixer.matrix", {inside_, h}, traits);
+  }
+
+  at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
+    if (const at::Tensor& a = c.mask.additive; inside_ != c.shape.heads && a.defined() && a.dim() > 2 && a.size(-3) > 1)
+      throw Error(Exit::usage,
+                  Problem{c.shape.name + ", talking-heads.inside", "an additive mask that is the same for all heads",
+                          str("one for ", a.size(-3), " heads"), "leave inside at 0"});
+    return pre_ != nullptr ? mix_heads(logits, pre_->value()) : logits;
+  }
+
+  at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
+    return post_ != nullptr ? mix_heads(probabilities, post_->value(), probabilities_of(c)) : probabilities;
+  }
+
+ private:
+  TalkingHeadsOptions options_;
+  int64_t inside_;
+  model::Parameter *pre_ = nullptr, *post_ = nullptr;
+};
+
+const Optioned<Mixer, TalkingHeads, TalkingHeadsOptions> entry(mixers(), "talking-heads",
+                                                               "learned matrices across logits and probabilities");
+
+}  // namespace
+}  // namespace mh::attention

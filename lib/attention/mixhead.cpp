@@ -1,0 +1,37 @@
+#include "attention/mixhead.h"
+
+namespace mh::attention {
+
+void MixheadOptions::describe(Fields& f) {
+  f.field("dropout", dropout, "dropout after the mixing or before it", {"after", "before"});
+  f.field("on", on, "what is mixed", {"probabilities", "logits"});
+  f.field("scope", scope, "mix everywhere, or as the released code: not in cross-attention, nor in decoding by steps",
+          {"all", "released"});
+}
+
+Mixhead::Mixhead(const MixheadOptions& options, const Shape& shape)
+    : options_(options), in_layer_(options.scope == "all" || shape.kind != Kind::decoder_cross) {}
+
+bool Mixhead::acts(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
+
+at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
+  return options_.on == "logits" && acts(c) ? mixed(c, logits, {}) : logits;
+}
+
+at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
+  return options_.on == "probabilities" && acts(c) ? mixed(c, probabilities, probabilities_of(c)) : probabilities;
+}
+
+std::string Mixhead::unfused_because() const { return in_layer_ ? "it has no fused form" : ""; }
+
+void Mixhead::add_parameters(model::ParameterList& parameters, const Shape& shape) {
+  if (in_layer_) add_matrices(parameters, shape);
+}
+
+model::Traits mixing_matrix(const Shape& shape, const model::Init& init) {
+  model::Traits traits{init, false, false, 0, shape.heads};
+  traits.second_head_axis = 1;
+  return traits;
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,45 @@
+// What both forms of Mixhead (Zhang et al. 2022) share: where in the layer they mix, and when.
+//
+// Masked entries are 0 in every head, so probabilities need no second mask. Logits are mixed before the mask: a mixture
+// of minus infinities would be none.
+#pragma once
+
+#include "attention/head_mix.h"
+#include "attention/stage.h"
+
+namespace mh::attention {
+
+struct MixheadOptions : OptionsOf<MixheadOptions> {
+  std::string dropout = "after";
+  std::string on = "probabilities";
+  std::string scope = "all";
+  void describe(Fields& f) override;
+};
+
+class Mixhead : public Mixer {
+ public:
+  Mixhead(const MixheadOptions& options, const Shape& shape);
+  at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
+  at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
+  bool dropout_before() const override { return options_.dropout == "before"; }
+  std::string unfused_because() const override;
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override;
+
+ protected:
+  // y_i = Σ_j m_ji x_j of x (B, h, Tq, Tk).
+  virtual at::Tensor mixed(const Context& c, const at::Tensor& x, const Mixing& mixing) const = 0;
+  virtual void add_matrices(model::ParameterList& parameters, const Shape& shape) = 0;
+
+ private:
+  bool acts(const Context& c) const;
+  MixheadOptions options_;
+  bool in_layer_;  // false: this layer does not mix at all
+};
+
+// How a mixer may look at probabilities: those that a causal mask hides are 0.
+inline Mixing probabilities_of(const Context& c) { return c.mask.causal ? Mixing{c.mask.offset} : Mixing{}; }
+
+// (h, h): row j of source head j, column i of output head i. No weight decay: it would pull the identity apart.
+model::Traits mixing_matrix(const Shape& shape, const model::Init& init);
+
+}  // namespace mh::attention

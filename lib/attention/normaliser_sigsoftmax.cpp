@@ -1,0 +1,19 @@
+// Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)).
+// Unlike softmax's, its rows change when a constant is added to the logits.
+#include "attention/masked_softmax.h"
+#include "attention/stage.h"
+
+namespace mh::attention {
+namespace {
+
+class Sigsoftmax : public Normaliser {
+ public:
+  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
+    return masked_sigsoftmax(logits, allowed);
+  }
+};
+
+const Plain<Normaliser, Sigsoftmax> entry(normalisers(), "sigsoftmax", "exponentials times sigmoids, summing to 1");
+
+}  // namespace
+}  // namespace mh::attention
