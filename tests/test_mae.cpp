@@ -784,7 +784,8 @@ TEST_CASE("what the mixture cannot do is refused with the reason", "[mae]") {
 TEST_CASE("block coordinate descent: gates in some epochs, all else in every one", "[mae]") {
   Config config;
   config.load_text("[p]\nevery = 3\nfirst = 1\n", "test");
-  auto usual = train::procedures().make("block-coordinate", ""), later = train::procedures().make("block-coordinate", "");
+  auto usual = train::procedures().make("block-coordinate", ""),
+       later = train::procedures().make("block-coordinate", "");
   config.read("p", *later);
   for (int64_t epoch = 0; epoch < 23; ++epoch) {
     CHECK(usual->passes({0, epoch, 0}).size() == (epoch % 5 == 0 ? 2 : 1));

@@ -1,9 +1,10 @@
-// Block coordinate descent of a mixture of attentive experts (Peng et al. 2020): gates and everything else are trained in
-// turn. In one epoch of `every`, each update takes two passes over its batch:
+// Block coordinate descent of a mixture of attentive experts (Peng et al. 2020): gates and everything else are trained
+// in turn. In one epoch of `every`, each update takes two passes over its batch:
 //
 //   G pass  the whole mixture, changes the gates          F pass  one drawn expert, changes all else
 //
-// and in the other epochs an F pass alone. The published gates take plain SGD with rate 1: a group of parameters says so.
+// and in the other epochs an F pass alone. The published gates take plain SGD with rate 1: a group of parameters says
+// so.
 #include "base/error.h"
 #include "train/groups.h"
 #include "train/procedure.h"
