@@ -168,7 +168,8 @@ struct Mix : torch::autograd::Function<Mix> {
     return y;
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  // The gradients are not taken by value: a copy would hold them too (owned.h).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &m = saved[1];
     const bool wants_x = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
