@@ -256,7 +256,7 @@ TEST_CASE("mixing equals a sum over heads, on any layout and type, forward and b
     }
     const at::Tensor dy = normal({b, out, t, s}, seed + 2).to(type);
     x = x.detach().requires_grad_(), m = m.detach().requires_grad_();
-    const at::Tensor y = by_position ? mix_heads_by_position(x, m, mixing) : mix_heads(x, m, mixing);
+    const at::Tensor y = mix_heads(x, m, mixing);
     y.backward(dy);
     const at::Tensor xd = x.detach().to(at::kDouble), md = m.detach().to(at::kDouble), dd = dy.to(at::kDouble);
     const char* how = by_position ? "bjts,btji->bits" : "bjts,ji->bits";
@@ -274,9 +274,31 @@ TEST_CASE("mixing equals a sum over heads, on any layout and type, forward and b
     RC_ASSERT(errs(m.grad(), dm) < 1e-5 * std::sqrt(static_cast<double>(b * t * s)));
     // Another type takes the tensor library's way.
     at::Tensor other = xd.clone().requires_grad_(), matrix = md.clone().requires_grad_();
-    (by_position ? mix_heads_by_position(other, matrix, mixing) : mix_heads(other, matrix, mixing)).backward(seen);
+    mix_heads(other, matrix, mixing).backward(seen);
     RC_ASSERT(errs(matrix.grad(), dm) < 1e-10);
   }));
+}
+
+TEST_CASE("mixing and multiplying at once equals doing one after the other, gradients included", "[mixing]") {
+  for (auto type : {at::kFloat, at::kDouble})
+    for (bool by_position : {false, true})
+      for (bool causal : {false, true}) {
+        Mixing mixing;
+        if (causal) mixing.causal_offset = 0;
+        const at::Tensor r = normal({2, 4, 20, 6}, 4).to(type);
+        std::vector<at::Tensor> results;
+        for (bool at_once : {false, true}) {
+          at::Tensor p = normal({2, 3, 20, 20}, 1).to(type), v = normal({2, 4, 20, 6}, 3).to(type),
+                     m = (by_position ? normal({2, 20, 3, 4}, 2) : normal({3, 4}, 2)).to(type);
+          if (causal) p = p.tril();
+          p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
+          const at::Tensor z = at_once ? mix_values(p, m, v, mixing) : at::matmul(mix_heads(p, m, mixing), v);
+          (z * r).sum().backward();
+          for (const at::Tensor& t : {z.detach(), causal ? p.grad().tril() : p.grad(), v.grad(), m.grad()})
+            results.push_back(t);
+        }
+        for (size_t i = 0; i < 4; ++i) CHECK(close(results[i], results[i + 4], 1e-4));
+      }
 }
 
 TEST_CASE("a gradient that is kept is not written over", "[mixing]") {

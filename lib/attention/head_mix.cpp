@@ -152,45 +152,93 @@ at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::
   return at::bmm(x.flatten(2), dy.flatten(2).transpose(1, 2)).sum(0).to(m.scalar_type());
 }
 
+// What the kernel takes, or the tensors as they are where it is not used.
+std::pair<at::Tensor, at::Tensor> prepared(const at::Tensor& x, const at::Tensor& m) {
+  if (!in_kernel(x)) return {x, m};
+  return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
+}
+
+at::Tensor forward_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing) {
+  if (!in_kernel(x)) return mixed(x, m);
+  at::Tensor y = like(x, m.size(-1), mixing.by_position);
+  if (x.scalar_type() == at::kFloat) forward_pieces<float>(x, m, mixing, y);
+  else forward_pieces<uint16_t>(x, m, mixing, y);
+  return y;
+}
+
+// Those of x and m that are wanted; dx takes the place of dy where that is `reusable`.
+std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing,
+                                               const at::Tensor& given, bool reusable, bool wants_x, bool wants_m) {
+  at::Tensor dx, dm;
+  if (!in_kernel(x)) {
+    if (wants_x) dx = mixed(given, m.transpose(-1, -2));
+    if (wants_m) dm = matrix_gradient(x, given, m);
+    return {dx, dm};
+  }
+  const at::Tensor dy = with_contiguous_rows(given);
+  if (wants_x) dx = reusable && given.sizes() == x.sizes() && dy.is_same(given) ? dy : at::empty_like(x);
+  if (wants_m) {
+    std::vector<int64_t> sizes = m.sizes().vec();
+    if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
+    dm = at::zeros(sizes, m.options());
+  }
+  if (x.scalar_type() == at::kFloat) backward_pieces<float>(x, m, mixing, dy, dx, dm);
+  else backward_pieces<uint16_t>(x, m, mixing, dy, dx, dm);
+  if (wants_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
+  return {dx, dm};
+}
+
+void keep(AutogradContext* context, const Mixing& mixing) {
+  context->saved_data["causal"] = mixing.causal_offset.has_value();
+  context->saved_data["offset"] = mixing.causal_offset.value_or(0);
+}
+
+Mixing kept(AutogradContext* context) {
+  Mixing mixing;
+  if (context->saved_data["causal"].toBool()) mixing.causal_offset = context->saved_data["offset"].toInt();
+  return mixing;
+}
+
 struct Mix : torch::autograd::Function<Mix> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
                             const Mixing& mixing) {
-    const bool kernel = in_kernel(given);
-    const at::Tensor x = kernel ? with_contiguous_rows(given) : given,
-                     m = kernel ? matrix.to(at::kFloat).contiguous() : matrix;
+    const auto [x, m] = prepared(given, matrix);
     context->save_for_backward({x, m});
-    context->saved_data["causal"] = mixing.causal_offset.has_value();
-    context->saved_data["offset"] = mixing.causal_offset.value_or(0);
-    if (!kernel) return mixed(x, m);
-    at::Tensor y = like(x, m.size(-1), mixing.by_position);
-    if (x.scalar_type() == at::kFloat) forward_pieces<float>(x, m, mixing, y);
-    else forward_pieces<uint16_t>(x, m, mixing, y);
-    return y;
+    keep(context, mixing);
+    return forward_of(x, m, mixing);
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  // The gradients are not taken by value: a copy would hold them too (owned.h).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &m = saved[1];
-    const bool wants_x = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
-    if (!in_kernel(x))
-      return {wants_x ? mixed(gradients[0], m.transpose(-1, -2)) : at::Tensor(),
-              wants_m ? matrix_gradient(x, gradients[0], m) : at::Tensor(),
-              {}};
-    Mixing mixing;
-    if (context->saved_data["causal"].toBool()) mixing.causal_offset = context->saved_data["offset"].toInt();
-    const bool reusable = owned(gradients[0]) && gradients[0].sizes() == x.sizes();
-    const at::Tensor dy = with_contiguous_rows(gradients[0]);
-    at::Tensor dx, dm;
-    if (wants_x) dx = reusable && dy.is_same(gradients[0]) ? dy : at::empty_like(x);
-    if (wants_m) {
-      std::vector<int64_t> sizes = m.sizes().vec();
-      if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
-      dm = at::zeros(sizes, m.options());
-    }
-    if (x.scalar_type() == at::kFloat) backward_pieces<float>(x, m, mixing, dy, dx, dm);
-    else backward_pieces<uint16_t>(x, m, mixing, dy, dx, dm);
-    if (wants_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
+    const auto [dx, dm] = gradients_of(saved[0], saved[1], kept(context), gradients[0], owned(gradients[0]),
+                                       context->needs_input_grad(0), context->needs_input_grad(1));
     return {dx, dm, {}};
+  }
+};
+
+struct MixValues : torch::autograd::Function<MixValues> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
+                            const at::Tensor& v, const Mixing& mixing) {
+    const auto [p, m] = prepared(given, matrix);
+    context->save_for_backward({p, m, v});
+    keep(context, mixing);
+    return at::matmul(forward_of(p, m, mixing).to(v.scalar_type()), v);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2], &dz = gradients[0];
+    const Mixing mixing = kept(context);
+    at::Tensor dv, dx, dm;
+    if (context->needs_input_grad(2))
+      dv = at::matmul(forward_of(p, m, mixing).to(v.scalar_type()).transpose(-1, -2), dz);
+    const bool wants_p = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
+    if (wants_p || wants_m) {
+      const at::Tensor dy = at::matmul(dz, v.transpose(-1, -2)).to(p.scalar_type());
+      std::tie(dx, dm) = gradients_of(p, m, mixing, dy, true, wants_p, wants_m);
+    }
+    return {dx, dm, dv, {}};
   }
 };
 
@@ -200,8 +248,8 @@ at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
   return Mix::apply(x, m, mixing);
 }
 
-at::Tensor mix_heads_by_position(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing) {
-  return Mix::apply(x, m, mixing);
+at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const Mixing& mixing) {
+  return MixValues::apply(p, m, v, mixing);
 }
 
 }  // namespace mh::attention

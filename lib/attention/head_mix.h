@@ -16,10 +16,12 @@ struct Mixing {
   bool by_position = false;
 };
 
-// x (B, h_in, T, S), m (h_in, h_out) -> (B, h_out, T, S). Of the large tensors the backward pass keeps x alone.
+// x (B, h_in, T, S), m (h_in, h_out), or (B, T, h_in, h_out) with a matrix for each position -> (B, h_out, T, S). Of
+// the large tensors the backward pass keeps x alone.
 at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing = {});
 
-// The same with a matrix for each position: m (B, T, h_in, h_out).
-at::Tensor mix_heads_by_position(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing = {});
+// Z_i = (Σ_j m[j, i] P_j) V_i by either kind of matrix: p (B, h_in, T, S), v (B, h_out, S, dv) -> (B, h_out, T, dv).
+// The mixed probabilities are made again for the backward pass, so p is the only tensor of their size that is kept.
+at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const Mixing& mixing = {});
 
 }  // namespace mh::attention

@@ -220,6 +220,9 @@ at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
                           static_cast<uint32_t>(shape_.layer));
   };
   if (mixer_->dropout_before()) p = drop(p);
+  const bool dropped = mixer_->dropout_before() || !c.step.training || options_.dropout == 0;
+  if (dropped && observer == nullptr)
+    if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
   c.probabilities = mixer_->mix(c, p);
   if (observer != nullptr) observer->probabilities(shape_, c.probabilities);
   p = mixer_->dropout_before() ? c.probabilities : drop(c.probabilities);

@@ -72,7 +72,8 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     return p;
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  // The gradients are not taken by value: a copy would hold them too (owned.h).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];
     const auto of = static_cast<SoftmaxOf>(context->saved_data["kind"].toInt());

@@ -16,6 +16,9 @@ class Fixed : public Mixer {
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
     return mix_heads(probabilities, matrix_->value(), probabilities_of(c));
   }
+  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
+    return attention::mix_values(probabilities, matrix_->value(), c.v, probabilities_of(c));
+  }
 
  private:
   virtual model::Init first(const Shape& shape) const = 0;

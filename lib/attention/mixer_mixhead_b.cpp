@@ -19,10 +19,9 @@ class MixheadB : public Mixhead {
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads},
                               mixing_matrix(shape, model::Init::identity()));
   }
-  at::Tensor mixed(const Context& c, const at::Tensor& x, const Mixing& mixing) const override {
+  at::Tensor matrix(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, h)
-    const at::Tensor m = model::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
-    return mix_heads_by_position(x, m, mixing);
+    return model::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
   }
 
   model::Parameter *query_ = nullptr, *matrix_ = nullptr;

@@ -53,6 +53,10 @@ class TalkingHeads : public Mixer {
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
     return post_ != nullptr ? mix_heads(probabilities, post_->value(), probabilities_of(c)) : probabilities;
   }
+  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
+    if (post_ == nullptr) return {};
+    return attention::mix_values(probabilities, post_->value(), c.v, probabilities_of(c));
+  }
 
  private:
   TalkingHeadsOptions options_;

@@ -15,11 +15,17 @@ Mixhead::Mixhead(const MixheadOptions& options, const Shape& shape)
 bool Mixhead::acts(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
 
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
-  return options_.on == "logits" && acts(c) ? mixed(c, logits, {}) : logits;
+  return options_.on == "logits" && acts(c) ? mix_heads(logits, matrix(c)) : logits;
 }
 
 at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
-  return options_.on == "probabilities" && acts(c) ? mixed(c, probabilities, probabilities_of(c)) : probabilities;
+  return options_.on == "probabilities" && acts(c) ? mix_heads(probabilities, matrix(c), probabilities_of(c))
+                                                   : probabilities;
+}
+
+at::Tensor Mixhead::mix_values(const Context& c, const at::Tensor& probabilities) {
+  if (options_.on != "probabilities" || !acts(c)) return {};
+  return attention::mix_values(probabilities, matrix(c), c.v, probabilities_of(c));
 }
 
 std::string Mixhead::unfused_because() const { return in_layer_ ? "it has no fused form" : ""; }

@@ -21,13 +21,14 @@ class Mixhead : public Mixer {
   Mixhead(const MixheadOptions& options, const Shape& shape);
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
+  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;
   bool dropout_before() const override { return options_.dropout == "before"; }
   std::string unfused_because() const override;
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override;
 
  protected:
-  // y_i = Σ_j m_ji x_j of x (B, h, Tq, Tk).
-  virtual at::Tensor mixed(const Context& c, const at::Tensor& x, const Mixing& mixing) const = 0;
+  // (h, h), or (B, Tq, h, h): row of the source head, column of the output head.
+  virtual at::Tensor matrix(const Context& c) const = 0;
   virtual void add_matrices(model::ParameterList& parameters, const Shape& shape) = 0;
 
  private:

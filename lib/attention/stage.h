@@ -70,7 +70,7 @@ struct Context {
   at::Tensor q, k, v;            // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
   at::Tensor pairs;              // (h) int64: the head whose keys and values each query head reads; undefined: its own
   at::Tensor logits;             // (B, h, Tq, Tk), scaled, before the mask; gone after the normaliser
-  at::Tensor probabilities;      // (B, h, Tq, Tk), masked entries exactly 0
+  at::Tensor probabilities;      // (B, h, Tq, Tk), masked entries exactly 0; undefined where mix_values() served
   at::Tensor head_outputs;       // (B, h, Tq, dv)
   StageState* state = nullptr;   // null outside incremental decoding
   Observer* observer = nullptr;  // may be null
@@ -113,6 +113,9 @@ class Mixer : public Stage {
  public:
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
+  // mix() times context.v, (B, h, Tq, dv), asked where nothing else looks at mixed probabilities, so that they need not
+  // be kept; undefined: there is no such way.
+  virtual at::Tensor mix_values(const Context&, const at::Tensor&) { return {}; }
   virtual bool dropout_before() const { return false; }
 };
 
