@@ -42,9 +42,11 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
   return RunConfig::read(config);
 }
 
-model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra, bool resume = false) {
+model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
+                          bool resume = false) {
   Trainer trainer(config_of(folder, extra), folder.file(name), resume);
-  CHECK(trainer.run() == 0);
+  const int status = trainer.run();
+  CHECK(status == 0);
   return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
 }
 
@@ -53,15 +55,18 @@ at::Tensor& find(model::LoadedModel& m, const std::string& name) { return m.mode
 // What each method adds to a configuration; a run of each is stopped and resumed.
 const std::map<std::string, std::string>& methods() {
   static const std::map<std::string, std::string> all{
-      {"groups", "[train.groups.norms]\nmatch = ['*.norm.*']\noptimizer = 'sgd'\nlr = 0.5\n"
-                 "[train.groups.late]\nmatch = ['*.ffn.up.*']\nfreeze_until = '7u'\n"},
+      {"groups",
+       "[train.groups.norms]\nmatch = ['*.norm.*']\noptimizer = 'sgd'\nlr = 0.5\n"
+       "[train.groups.late]\nmatch = ['*.ffn.up.*']\nfreeze_until = '7u'\n"},
       {"orthogonal", "[attention]\nmixer = 'mixhead-a'\n[train.regularisers.orthogonal-mixing]\nweight = 0.1\n"},
-      {"nuclear", "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.05\nstart = 0.4\n"},
+      {"nuclear",
+       "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.05\nstart = 0.4\n"},
       {"disagreement", "[train.regularisers.disagreement]\nweight = 0.1\n"},
       {"positions", "[train.regularisers.disagreement]\nweight = 0.1\nof = 'positions'\n"},
       {"overlap", "[train.regularisers.subspace-overlap]\nweight = 0.1\n"},
-      {"experts", "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
-                  "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = 1.0\n"},
+      {"experts",
+       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
+       "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = 1.0\n"},
       {"cross-head", "[attention]\npairing = 'cross-head'\n[attention.cross-head]\nrate = 0.5\n"}};
   return all;
 }
@@ -94,20 +99,27 @@ TEST_CASE("groups: frozen parameters rest, thawed ones start as at the start", "
   Folder folder;
   write_text(folder.file("t.mhs"), 400);
   auto start = run_of(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto frozen = run_of(folder, "frozen", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
-  auto late = run_of(folder, "late", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
+  auto frozen = run_of(folder, "frozen",
+                       "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
+  auto late =
+      run_of(folder, "late", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
   for (auto& p : start.model->parameters().all()) {
     INFO(p.name());
     const bool in_attention = matches("*.self.*", p.name()), in_ffn = matches("*.ffn.*", p.name());
     CHECK(at::equal(p.master(), find(frozen, p.name())) == (in_attention || in_ffn));
     CHECK(at::equal(p.master(), find(late, p.name())) == in_attention);
   }
-  // Adam's first step is of the size of the rate whenever it comes: the bias correction counts the parameter's own steps.
-  auto thawed = run_of(folder, "thawed", "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");
-  at::Tensor moved = (find(thawed, "decoder.layers.0.self.query.weight") - find(start, "decoder.layers.0.self.query.weight")).abs();
+  // Adam's first step is of the size of the rate whenever it comes: the bias correction counts the parameter's own
+  // steps.
+  auto thawed =
+      run_of(folder, "thawed",
+             "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");
+  at::Tensor moved =
+      (find(thawed, "decoder.layers.0.self.query.weight") - find(start, "decoder.layers.0.self.query.weight")).abs();
   CHECK(moved.max().item<double>() == Approx(0.01).epsilon(0.01));
   CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n"), Error);
-  CHECK_THROWS_AS(run_of(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n"), Error);
+  CHECK_THROWS_AS(run_of(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n"),
+                  Error);
 }
 
 TEST_CASE("block coordinate descent trains gates with their own steps, and the rest with the others", "[procedures]") {
@@ -115,7 +127,8 @@ TEST_CASE("block coordinate descent trains gates with their own steps, and the r
   write_text(folder.file("t.mhs"), 400);  // 7 updates an epoch
   const std::string& extra = methods().at("experts");
   auto start = run_of(folder, "start", extra + "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto first = run_of(folder, "first", with_length(extra, 7)), second = run_of(folder, "second", with_length(extra, 14));
+  auto first = run_of(folder, "first", with_length(extra, 7)),
+       second = run_of(folder, "second", with_length(extra, 14));
   for (auto& p : start.model->parameters().all()) {
     if (!matches("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));
@@ -124,7 +137,8 @@ TEST_CASE("block coordinate descent trains gates with their own steps, and the r
     INFO(p.name());
     CHECK(at::equal(find(first, p.name()), find(second, p.name())));  // epoch 1 has F passes only
   }
-  CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n"), Error);
+  CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n"),
+                  Error);
 }
 
 namespace {
@@ -141,7 +155,7 @@ double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool ou
   return value.item<double>();
 }
 
-double dot(const at::Tensor& a, const at::Tensor& b) {
+double product_of(const at::Tensor& a, const at::Tensor& b) {
   double sum = 0;
   const auto x = a.detach().to(at::kDouble).flatten(), y = b.detach().to(at::kDouble).flatten();
   for (int64_t i = 0; i < x.numel(); ++i) sum += x[i].item<double>() * y[i].item<double>();
@@ -167,12 +181,13 @@ TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[procedure
       for (int64_t i = 0; i < heads; ++i)
         for (int64_t j = 0; j < heads; ++j) {
           const at::Tensor x = p[b][i], y = p[b][j];
-          cosines += (1 + dot(x, y) / std::sqrt(dot(x, x) * dot(y, y))) / static_cast<double>(batch * heads * heads);
-          overlap += dot(x, y) / static_cast<double>(batch * n * heads * heads);
+          cosines += (1 + product_of(x, y) / std::sqrt(product_of(x, x) * product_of(y, y))) /
+                     static_cast<double>(batch * heads * heads);
+          overlap += product_of(x, y) / static_cast<double>(batch * n * heads * heads);
           if (i == j) continue;
           const at::Tensor r = at::matmul(x, y.t()), c = at::matmul(x.t(), y);
-          rows += dot(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
-          columns += dot(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
+          rows += product_of(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
+          columns += product_of(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
   CHECK(term_of(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
   CHECK(term_of(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));

@@ -84,6 +84,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   config_.groups.check(model_->parameters());
   config_.regularisers.start(model_->parameters());
   for (const auto& entry : config_.procedures.entries()) entry.plugin->start(*model_);
+  for (const Pass& pass : passes()) choose_parameters(pass);  // refuses now what would leave nothing to train
 
   folder_ = std::make_unique<RunFolder>(folder, resume);
   const std::string last = folder_->file("last.safetensors");
