@@ -65,6 +65,9 @@ void check(const Arguments& a) {
     throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
   if (a.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
+  if (!did_you_mean(a.files[0], {"generate"}).empty() && !MappedFile::possible(a.files[0]))
+    throw Error(Exit::usage, Problem{"mh-eval", "a model or the subcommand generate", a.files[0],
+                                     did_you_mean(a.files[0], {"generate"})});
   refuse_output_onto_input("-", a.files);
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     if (!a.per_token.empty()) refuse_output_onto_input(tokens_file(a, i), a.files);
@@ -83,10 +86,12 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
     model::LoadedModel m = load(a, a.files[i]);
     io::require_vocabulary(text.header, data, m.tokenizer->fingerprint(), m.name);
     task::ScoringOptions options = given;
-    if (options.block == 0) options.block = training_block(m);
+    const int64_t trained = training_block(m);
+    if (options.block == 0) options.block = trained;
+    if (options.block > trained)
+      log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ", trained));
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
-    std::unique_ptr<ByteSink> tokens =
-        a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
+    std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::EachToken each;
     if (tokens != nullptr)

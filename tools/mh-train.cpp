@@ -56,9 +56,9 @@ void print(const std::string& text) {
 std::string listed(const std::string& what) {
   std::string text;
   if (what == "stages")
-    return "stage\tname\tdoes\n" + stages_of("pairing", attention::pairings()) + stages_of("score", attention::scores()) +
-           stages_of("normaliser", attention::normalisers()) + stages_of("mixer", attention::mixers()) +
-           stages_of("combiner", attention::combiners());
+    return "stage\tname\tdoes\n" + stages_of("pairing", attention::pairings()) +
+           stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
+           stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
   if (what == "backbones") {
     text = "backbone\tdoes\n";
     for (const std::string& name : model::backbones().names())
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
   return tool.run(argc, argv, [&] {
     if (!a.list.empty()) return quietly([&] { print(listed(a.list)); });
     if (a.out.empty() && (a.resume || !a.dry_run))
-      throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", ""});
+      throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", "mh-train --help shows all options"});
     if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
     if (a.dry_run) return quietly([&] { dry_run(a); });
     const at::Device device = model::choose_device(a.device);

@@ -250,6 +250,9 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
 }
 
 MappedFile::MappedFile(const std::string& path) : name_(path) {
+  if (path == "-")
+    throw Error(Exit::input, Problem{"standard input", "a regular file, as it is not read in order", "-",
+                                     "write it to a file first"});
   struct stat status {};
   int descriptor = open_to_read(path, status);
   if (!S_ISREG(status.st_mode)) {

@@ -1,6 +1,9 @@
 #include "model/block.h"
 
 #include <cmath>
+#include <map>
+
+#include "base/error.h"
 
 namespace mh::model {
 
@@ -76,6 +79,15 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
   at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);
   at::Tensor out = h + dropout(z, options_.dropout_ffn, step, "ffn.output", site);
   return pre ? out : ffn_norm_(out);
+}
+
+std::vector<std::string> describe_paths(const std::deque<Block>& blocks, bool training) {
+  std::map<std::string, int64_t> answers;
+  for (const Block& block : blocks) ++answers[block.self().describe_path(training)];
+  std::vector<std::string> lines;
+  lines.reserve(answers.size());
+  for (const auto& [answer, count] : answers) lines.push_back(str("decoder.self, ", count, " layers: ", answer));
+  return lines;
 }
 
 }  // namespace mh::model

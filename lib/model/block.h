@@ -1,6 +1,10 @@
 // One layer of a transformer: self-attention and a feed-forward part, each with its layer norm, dropout and sum.
 #pragma once
 
+#include <deque>
+#include <string>
+#include <vector>
+
 #include "attention/layer.h"
 #include "model/model_config.h"
 
@@ -53,5 +57,8 @@ class Block {
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };
+
+// One line for each answer: how many layers take which attention path, and why.
+std::vector<std::string> describe_paths(const std::deque<Block>& blocks, bool training);
 
 }  // namespace mh::model

@@ -98,12 +98,7 @@ class DecoderLm : public LanguageModel {
   }
 
   std::vector<std::string> describe_paths(bool training) const override {
-    // Layers of one kind mostly agree; say it once for each answer.
-    std::map<std::string, int64_t> answers;
-    for (const Block& block : blocks_) ++answers[block.self().describe_path(training)];
-    std::vector<std::string> lines;
-    for (const auto& [answer, count] : answers) lines.push_back(str("decoder.self, ", count, " layers: ", answer));
-    return lines;
+    return model::describe_paths(blocks_, training);
   }
 
  private:

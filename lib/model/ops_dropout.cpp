@@ -18,9 +18,7 @@ void run_on_gpu(const kernels::Dropout& how, uint64_t first, const at::Tensor& x
   if (x.scalar_type() == at::kBFloat16)
     check_cuda(cuda_kernels().dropout_bf16(how, first, static_cast<const uint16_t*>(x.const_data_ptr()),
                                            static_cast<uint16_t*>(y.data_ptr()), x.numel()));
-  else
-    check_cuda(
-        cuda_kernels().dropout_f32(how, first, x.const_data_ptr<float>(), y.data_ptr<float>(), x.numel()));
+  else check_cuda(cuda_kernels().dropout_f32(how, first, x.const_data_ptr<float>(), y.data_ptr<float>(), x.numel()));
 }
 
 void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {

@@ -122,8 +122,9 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
   const bool ends =
       config_.train.schedule == "linear" || (config_.train.schedule == "cosine" && config_.train.period.count == 0);
   if (ends && config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
-    log_info("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
-             to_string(config_.train.length));
+    log_warning("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
+                to_string(config_.train.length) +
+                ": not the run that this length would have given from the start; train.horizon keeps it");
 }
 
 Trainer::~Trainer() = default;
@@ -291,7 +292,10 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
     if (auto it = at_.procedures.find(entry.name); it != at_.procedures.end()) entry.plugin->set_state(it->second);
   if (checkpoint.entry(io::kFingerprintKey) != tokenizer_->fingerprint())
     io::require_vocabulary(train_->header(), train_->name(), checkpoint.entry(io::kFingerprintKey), checkpoint.name());
-  log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
+  if (at_.update > end_)
+    throw Error(Exit::usage, Problem{"train.length", str("at least ", at_.update, "u, where the run stands"),
+                                     to_string(config_.train.length), ""});
+  if (at_.update < end_) log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
   if (at_.threads != at::get_num_threads())
     log_warning(str("runs with ", at::get_num_threads(), " threads, after ", at_.threads,
                     ": sums are rounded in another order, so that the weights differ in their last digits"));

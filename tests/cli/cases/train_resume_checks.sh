@@ -15,6 +15,8 @@ for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^batch_tokens =
   said "the model, data and batches that the run was started with"
   cp config run/config.toml
 done
+expect 2 mh-train --resume --out run --set train.length=3u; said "at least 6u"
+expect 3 mh-train --config c.toml --train - --out new < t.mhs; said "standard input"
 expect 2 mh-train --resume --out run --valid o.mhs; said "data.valid_checksum"
 cp run/last.safetensors good
 head -c 3000 good > run/last.safetensors
