@@ -81,7 +81,7 @@ std::string difference(const std::string& section, const Lines& base, const Line
   std::string text;
   for (const auto& [key, value] : options) {
     auto it = base.find(key);
-    if (it == base.end() || it->second != value) text += key + " = " + value + "\n";
+    if (it == base.end() || it->second != value) text += str(key, " = ", value, "\n");
   }
   return text.empty() ? "" : "\n[" + section + "]\n" + text;
 }

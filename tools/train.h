@@ -1,0 +1,27 @@
+// The jobs of mh-train, each as its main calls it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace mh::tool_train {
+
+struct Arguments {
+  std::vector<std::string> configs, sets;
+  std::string train, valid, out, list, format = "table", device = "auto", precision, attention;
+  bool resume = false, dry_run = false;
+  int threads = 0;
+  int64_t seed = -1;
+};
+
+// The configuration that the options make: files, then single keys, later ones winning.
+Config configuration(const Arguments& a);
+
+// Prints what can be chosen: "stages", "keys" or "backbones".
+void list(const std::string& what);
+// Prints what a configuration would build. Needs data only where it does not say how large the vocabulary is.
+void dry_run(const Arguments& a);
+
+}  // namespace mh::tool_train

@@ -1,0 +1,85 @@
+// mh-train --list and --dry-run: what there is to choose, and what a choice would build.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "train.h"
+#include "train/trainer.h"
+
+namespace mh::tool_train {
+
+namespace {
+
+template <class S>
+std::string stages_of(const char* stage, const Registry<S>& registry) {
+  std::string rows;
+  for (const std::string& name : registry.names())
+    rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\n');
+  return rows;
+}
+
+void print(const std::string& text) {
+  auto sink = open_sink("-");
+  sink->write(text);
+  sink->close();
+}
+
+std::string listed(const std::string& what) {
+  std::string text;
+  if (what == "stages")
+    return "stage\tname\tdoes\n" + stages_of("pairing", attention::pairings()) +
+           stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
+           stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
+  if (what == "backbones") {
+    text = "backbone\tdoes\n";
+    for (const std::string& name : model::backbones().names())
+      text += str(name, '\t', model::backbones().find(name, "").help, '\n');
+    return text;
+  }
+  text = "key\ttype\tdefault\tmeaning\n";
+  for (const auto& row : train::all_keys()) {
+    std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
+    text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choices, '\n');
+  }
+  return text;
+}
+
+}  // namespace
+
+void list(const std::string& what) { print(listed(what)); }
+
+void dry_run(const Arguments& a) {
+  Config config = configuration(a);
+  train::RunConfig run = train::RunConfig::read(config);
+  const auto& t = run.train;
+  t.check();
+  int64_t vocabulary = run.model.model.vocabulary_rows, tokens = 0;
+  if (!run.data.train.empty()) {
+    io::ShardFile shard(run.data.train);
+    vocabulary = shard.header().vocabulary;
+    tokens = static_cast<int64_t>(shard.counts().tokens);
+  }
+  if (vocabulary == 0)
+    throw Error(Exit::usage,
+                Problem{"--dry-run", "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
+  auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
+  const int64_t parameters = model->parameters().count(), rows = t.batch_tokens / t.block;
+  const int64_t held = std::min(rows, t.micro_tokens > 0 ? t.micro_tokens / t.block : rows) * t.block;
+  // Weights, gradients and two moments, then what the layers keep for their gradients.
+  const int64_t bytes =
+      16 * parameters + 4 * held * run.model.model.layers * (10 * run.model.model.width + 2 * run.model.model.ffn);
+  nlohmann::ordered_json j{{"parameters", parameters},
+                           {"vocabulary", vocabulary},
+                           {"tokens_per_update", rows * t.block},
+                           {"length", to_string(t.length)},
+                           {"memory_estimate", bytes}};
+  if (int64_t updates = train::updates_in(t.length, t, tokens); updates > 0) j["updates"] = updates;
+  if (a.format == "json") return print(j.dump() + "\n");
+  std::string table;
+  for (auto& [key, value] : j.items())
+    table += str(key, '\t', value.is_string() ? value.get<std::string>() : value.dump(), '\n');
+  print(table);
+}
+
+}  // namespace mh::tool_train
