@@ -107,7 +107,8 @@ TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
     size_t at = i % 2 == 0 ? random.below(1000) : random.below(whole.size());
     broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
     INFO("byte " << at);
-    CHECK((refused(broken) || (equals(folder.file("y"), content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
+    CHECK((refused(broken) ||
+           (equals(folder.file("y"), content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
   }
 }
 

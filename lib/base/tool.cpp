@@ -62,7 +62,8 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     } catch (const CLI::Success& done) {  // --help, --version
       app_.exit(done);
       std::cout.flush();
-      if (!std::cout && errno != EPIPE) throw Error(Exit::failed, Problem{kStandardOutput, "to write here", std::strerror(errno), ""});
+      if (!std::cout && errno != EPIPE)
+        throw Error(Exit::failed, Problem{kStandardOutput, "to write here", std::strerror(errno), ""});
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage, usage_message(app_, error) + "; " + info_.name + " --help shows all options");

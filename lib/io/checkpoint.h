@@ -37,8 +37,9 @@ inline constexpr const char* kConfigKey = "multihead.config";           // resol
 inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // serialised, base64
 inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // fingerprint of the tokenizer
 inline constexpr const char* kTrainingKey =
-    "multihead.training";                                   // JSON: where a training stands; training states only
-inline constexpr const char* kSumsKey = "multihead.xxh64";  // JSON: checksums by tensor and of the header, added by the writer
+    "multihead.training";  // JSON: where a training stands; training states only
+inline constexpr const char* kSumsKey =
+    "multihead.xxh64";  // JSON: checksums by tensor and of the header, added by the writer
 
 // Writes everything in one pass, tensors in the order given; does not close the sink.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);

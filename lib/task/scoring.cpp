@@ -47,7 +47,8 @@ Score score_text(model::LanguageModel& model, const std::vector<int32_t>& tokens
         if (t >= c.scored) out[t] = tokens[at];
       }
     }
-    at::Tensor log_p = model.target_log_probabilities(model.hidden(inputs.to(device), {}), targets).to(at::kCPU).contiguous();
+    at::Tensor log_p =
+        model.target_log_probabilities(model.hidden(inputs.to(device), {}), targets).to(at::kCPU).contiguous();
     const auto* p = log_p.const_data_ptr<float>();
     for (size_t r = 0; r < rows; ++r) {
       const Chunk& c = chunks[begin + r];

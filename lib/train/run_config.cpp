@@ -40,7 +40,8 @@ namespace {
 
 template <class T>
 void list_plugins(FieldLister& lister, const std::string& section, const Registry<T>& registry) {
-  for (const std::string& name : registry.names()) lister.section(section + "." + name, *registry.make(name, section));
+  for (const std::string& name : registry.names())
+    lister.section(str(section, ".", name), *registry.make(name, section));
 }
 
 template <class S>
@@ -101,9 +102,9 @@ std::vector<std::string> changes(const std::string& old_toml, const std::string&
   };
   for (const auto& [key, value] : before)
     if (wanted(key) && after[key] != value)
-      found.push_back(key + ": " + value + " -> " + (after[key].empty() ? "default" : after[key]));
+      found.push_back(str(key, ": ", value, " -> ", after[key].empty() ? "default" : after[key]));
   for (const auto& [key, value] : after)
-    if (wanted(key) && before.count(key) == 0 && !value.empty()) found.push_back(key + ": default -> " + value);
+    if (wanted(key) && before.count(key) == 0 && !value.empty()) found.push_back(str(key, ": default -> ", value));
   return found;
 }
 
