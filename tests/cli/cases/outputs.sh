@@ -45,9 +45,9 @@ expect 2 mh-eval --format json generate $m;        said "--format"
 expect 2 mh-eval t.mhs generate $m
 cp $m $'n\xff.safetensors'
 expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs
-printf 'a\tb \\ c\n' > tabs
-mh-prep vocab --type char tabs > char.v 2>/dev/null
-mh-prep lm --vocab char.v tabs -o c.mhs 2>/dev/null
+printf 'a\tb \\ c\n' > with_tabs
+mh-prep vocab --type char with_tabs > char.v 2>/dev/null
+mh-prep lm --vocab char.v with_tabs -o c.mhs 2>/dev/null
 mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=8 \
   --set train.batch_tokens=8 --set train.length=1u
 expect 0 mh-eval --per-token pt.tsv chars/last.safetensors c.mhs
