@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "attention/mask.h"
 #include "attention/step.h"
@@ -55,6 +56,9 @@ class Observer {
   virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
   // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
   virtual void gates(const Shape&, const at::Tensor&) {}
+  // How positions choose heads where they do: probabilities (B, Tq, r) of the r heads to choose from, and 1 where one
+  // is chosen.
+  virtual void routing(const Shape&, const at::Tensor& /*probabilities*/, const at::Tensor& /*chosen*/) {}
 };
 
 // What a stage keeps between steps of incremental decoding, by a name of its own: tensors (B, …).
@@ -148,14 +152,17 @@ Registry<StageFactory<Normaliser>>& normalisers();
 Registry<StageFactory<Mixer>>& mixers();
 Registry<StageFactory<Combiner>>& combiners();
 
-// Registers an implementation without options: `Plain<Mixer, NoMixing> entry(mixers(), "none", "help");`
+// Registers an implementation without options, made by `Implementation()` or `Implementation(const Shape&)`:
+// `Plain<Mixer, NoMixing> entry(mixers(), "none", "help");`
 template <class S, class Implementation>
 class Plain {
  public:
   Plain(Registry<StageFactory<S>>& registry, const std::string& name, const std::string& help) {
     struct Factory : StageFactory<S> {
-      std::unique_ptr<S> make(const StageOptions*, const Shape&) const override {
-        return std::make_unique<Implementation>();
+      std::unique_ptr<S> make(const StageOptions*, const Shape& shape) const override {
+        if constexpr (std::is_constructible_v<Implementation, const Shape&>)
+          return std::make_unique<Implementation>(shape);
+        else return std::make_unique<Implementation>();
       }
     };
     registry.add(name, help, [] { return std::make_unique<Factory>(); });
