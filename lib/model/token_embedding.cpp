@@ -35,13 +35,12 @@ class PlainEmbedding : public TokenEmbedding {
 };
 
 // Rows (N, d) put together from parts: row places[k][i] is row i of part k. The places of all parts are those from 0 to
-// N - 1, each once.
+// N - 1, each once. Autograd finds tensors in a TensorList only, not in a vector.
 struct JoinRows : torch::autograd::Function<JoinRows> {
-  static at::Tensor forward(AutogradContext* context, const variable_list& parts, const variable_list& places,
-                            int64_t rows) {
+  static at::Tensor forward(AutogradContext* context, at::TensorList parts, at::TensorList places, int64_t rows) {
     at::Tensor all = at::empty({rows, parts[0].size(1)}, parts[0].options());
     for (size_t k = 0; k < parts.size(); ++k) all.index_copy_(0, places[k], parts[k]);
-    context->save_for_backward(places);
+    context->save_for_backward(places.vec());
     return all;
   }
 
@@ -85,7 +84,8 @@ class AdaptiveEmbedding : public TokenEmbedding {
     auto shape = tokens.sizes().vec();
     shape.push_back(bands_[0].projection->master().size(0));
     if (rows.empty()) return at::empty(shape, bands_[0].table->master().options());
-    at::Tensor all = rows.size() == 1 ? rows[0] : JoinRows::apply(rows, places, tokens.numel());
+    at::Tensor all =
+        rows.size() == 1 ? rows[0] : JoinRows::apply(at::TensorList(rows), at::TensorList(places), tokens.numel());
     all = all.view(shape);
     return scale_ == 1 ? all : all * scale_;
   }
