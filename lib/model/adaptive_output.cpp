@@ -28,6 +28,7 @@ std::vector<at::Tensor> values_of(const std::vector<Parameter*>& parameters, con
   // One node of the graph, so that the gradient of a whole table is put together once and not once for each band.
   if (parameters.size() < bands.count()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
   std::vector<at::Tensor> all;
+  all.reserve(parameters.size());
   for (const Parameter* p : parameters) all.push_back(p->value());
   return all;
 }

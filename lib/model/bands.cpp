@@ -45,6 +45,7 @@ namespace {
 
 std::string list_of(const std::vector<int64_t>& cutoffs) {
   std::vector<std::string> texts;
+  texts.reserve(cutoffs.size());
   for (int64_t c : cutoffs) texts.push_back(std::to_string(c));
   return str("[", join(texts, ", "), "]");
 }

@@ -99,6 +99,7 @@ class DecoderLm : public LanguageModel {
 
   std::vector<attention::AttentionLayer*> attention_layers() override {
     std::vector<attention::AttentionLayer*> layers;
+    layers.reserve(blocks_.size());
     for (Block& block : blocks_) layers.push_back(&block.self());
     return layers;
   }

@@ -98,6 +98,7 @@ class TransformerXl : public LanguageModel {
 
   std::vector<attention::AttentionLayer*> attention_layers() override {
     std::vector<attention::AttentionLayer*> layers;
+    layers.reserve(blocks_.size());
     for (Block& block : blocks_) layers.push_back(&block.self());
     return layers;
   }
