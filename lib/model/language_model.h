@@ -12,6 +12,7 @@
 #include "model/parameter.h"
 
 namespace mh::attention {
+class AttentionLayer;
 class Observer;
 enum class Path;
 }  // namespace mh::attention
@@ -41,24 +42,30 @@ class LanguageModel {
   virtual at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state = nullptr,
                             attention::Observer* observer = nullptr) = 0;
 
-  // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32. For generation and analysis; training never calls it.
+  // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation
+  // and analysis; training never calls it.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
 
   // Cross-entropy of targets (B, T) int64 (negative: not scored), taken in slices so that only a slice of the logits is
   // ever held. The returned `smoothed` is differentiable with respect to `hidden` and the output parameters.
-  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing) = 0;
+  // `step` is the one that made `hidden`, for dropout within the output layer.
+  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+                          const attention::Step& step = {}) = 0;
 
   // log p(target) for each position (B, T) fp32, nats; 0 where the target is negative. No gradient.
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) = 0;
 
   virtual std::unique_ptr<DecodingState> new_state(int64_t batch) = 0;
 
+  // All attention layers, from the input to the output; the model's own.
+  virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;
+
   // `--attention auto|composed|fused`, for all layers.
-  virtual void set_path(attention::Path path) = 0;
+  void set_path(attention::Path path);
   // Error(usage) where some layer cannot take the fused path.
-  virtual void require_fused(bool training) const = 0;
+  void require_fused(bool training);
   // One line per layer kind and answer: which attention path is taken and why (for the log).
-  virtual std::vector<std::string> describe_paths(bool training) const = 0;
+  std::vector<std::string> describe_paths(bool training);
 };
 
 }  // namespace mh::model

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attention/layer.h"
 #include "attention/options.h"
@@ -29,6 +30,11 @@ struct ModelOptions {
   int64_t max_positions = 1024;
   Activation activation = Activation::relu;
   bool tied = true;
+  std::vector<int64_t> input_cutoffs;
+  std::vector<int64_t> output_cutoffs;
+  int64_t cutoff_factor = 4;
+  bool tied_projections = false;
+  bool project_head = false;
   bool scale_embedding = true;
   int64_t vocabulary_rows = 0;
   bool score_padded_rows = false;
@@ -37,6 +43,7 @@ struct ModelOptions {
   double dropout_activation = 0;
   double dropout_ffn = 0;
   double dropout_output = 0;
+  double dropout_tail = 0;
   int64_t memory = 0;
   bool same_length = false;
   Skip skip = Skip::none;
@@ -66,7 +73,7 @@ class Backbone {
 };
 Registry<Backbone>& backbones();
 
-// Error(usage) where vocabulary_rows is set and smaller than the vocabulary.
+// Error(usage) where vocabulary_rows is set and smaller than the vocabulary, and where bands make no sense for it.
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device);
 
 }  // namespace mh::model

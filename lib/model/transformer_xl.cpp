@@ -2,7 +2,6 @@
 
 #include <c10/core/GradMode.h>
 
-#include <cmath>
 #include <deque>
 #include <limits>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "model/block.h"
+#include "model/output.h"
 
 namespace mh::model {
 
@@ -45,39 +45,6 @@ double skip_probability(const ModelOptions& o, int64_t layer) {
 
 namespace {
 
-// What makes scores of the vocabulary's entries from the last hidden state. The model knows no more of it than these
-// three.
-class SoftmaxOutput {
- public:
-  SoftmaxOutput(ParameterList& parameters, const ModelOptions& o, Parameter& embedding, int64_t vocabulary)
-      : vocabulary_(vocabulary) {
-    const int64_t rows = embedding.master().size(0);
-    scored_ = o.score_padded_rows ? rows : vocabulary;
-    weight_ = o.tied ? &embedding
-                     : &parameters.add("decoder.output.weight", {rows, o.width},
-                                       {embedding_init(o), true, true, std::nullopt, 0});
-    if (o.output_bias)
-      bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false, std::nullopt, 0});
-  }
-
-  at::Tensor logits(const at::Tensor& hidden) const {
-    return linear(hidden, weight_->value(), bias()).narrow(-1, 0, vocabulary_).to(at::kFloat);
-  }
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing) const {
-    return sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_, smoothing);
-  }
-  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const {
-    return sliced_log_probabilities(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_)
-        .view(targets.sizes());
-  }
-
- private:
-  at::Tensor bias() const { return bias_ != nullptr ? bias_->value() : at::Tensor(); }
-
-  int64_t vocabulary_, scored_ = 0;
-  Parameter *weight_ = nullptr, *bias_ = nullptr;
-};
-
 class TransformerXl : public LanguageModel {
  public:
   TransformerXl(const ModelConfig& config, int64_t vocabulary, at::Device device)
@@ -87,9 +54,7 @@ class TransformerXl : public LanguageModel {
                                        "absolute positions", "set attention.score=relative for positions"});
     if (options_.same_length && options_.memory == 0)
       throw Error(Exit::usage, Problem{"model.same_length", "a memory that says how many keys", "model.memory=0", ""});
-    const int64_t rows = options_.vocabulary_rows > 0 ? options_.vocabulary_rows : vocabulary;
-    embedding_ = &parameters_.add("decoder.embedding.weight", {rows, options_.width},
-                                  {embedding_init(options_), true, options_.tied, std::nullopt, 0});
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self = blocks_.back().self();
@@ -99,7 +64,7 @@ class TransformerXl : public LanguageModel {
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = std::make_unique<SoftmaxOutput>(parameters_, options_, *embedding_, vocabulary);
+    output_ = make_output(parameters_, options_, *embedding_, vocabulary);
   }
 
   ParameterList& parameters() override { return parameters_; }
@@ -109,9 +74,7 @@ class TransformerXl : public LanguageModel {
   at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state,
                     attention::Observer* observer) override {
     auto* memories = static_cast<Memories*>(state);
-    at::Tensor x = embedding(tokens, embedding_->master(),
-                             options_.scale_embedding ? std::sqrt(static_cast<double>(options_.width)) : 1);
-    x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    at::Tensor x = dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (skips(static_cast<int64_t>(i), step)) continue;
       if (memories == nullptr) x = blocks_[i].forward(x, mask_of({}, 0), step, nullptr, observer);
@@ -123,8 +86,9 @@ class TransformerXl : public LanguageModel {
   }
 
   at::Tensor logits(const at::Tensor& hidden) override { return output_->logits(hidden); }
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing) override {
-    return output_->loss(hidden, targets, smoothing);
+  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
+                  const attention::Step& step) override {
+    return output_->loss(hidden, targets, smoothing, step);
   }
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
     return output_->target_log_probabilities(hidden, targets);
@@ -132,16 +96,11 @@ class TransformerXl : public LanguageModel {
 
   std::unique_ptr<DecodingState> new_state(int64_t) override { return std::make_unique<Memories>(blocks_.size()); }
 
-  void set_path(attention::Path path) override {
-    for (Block& block : blocks_) block.self().set_path(path);
-  }
-
-  void require_fused(bool training) const override {
-    for (const Block& block : blocks_) block.self().require_fused(training);
-  }
-
-  std::vector<std::string> describe_paths(bool training) const override {
-    return model::describe_paths(blocks_, training);
+  std::vector<attention::AttentionLayer*> attention_layers() override {
+    std::vector<attention::AttentionLayer*> layers;
+    layers.reserve(blocks_.size());
+    for (Block& block : blocks_) layers.push_back(&block.self());
+    return layers;
   }
 
  private:
@@ -199,10 +158,10 @@ class TransformerXl : public LanguageModel {
   ModelOptions options_;
   int64_t vocabulary_;
   ParameterList parameters_;
-  Parameter* embedding_ = nullptr;
+  std::unique_ptr<TokenEmbedding> embedding_;
   std::deque<Block> blocks_;
   std::unique_ptr<LayerNorm> norm_;
-  std::unique_ptr<SoftmaxOutput> output_;
+  std::unique_ptr<OutputLayer> output_;
 };
 
 class TransformerXlBackbone : public Backbone {

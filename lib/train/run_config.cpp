@@ -23,6 +23,10 @@ void RunConfig::check() const {
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
   if (train.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+  if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
+    throw Error(Exit::usage,
+                Problem{"train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
+                        "an adaptive softmax never scores the other entries that it would spread over"});
 }
 
 std::string RunConfig::toml() const {

@@ -194,7 +194,7 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass) {
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
                          static_cast<int64_t>(first), pass.sample_experts};
     at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step, nullptr, config_.regularisers.observer());
-    model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing);
+    model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing, step);
     // Terms are per token, as the loss will be once it is divided by the tokens of the update.
     at::Tensor term = config_.regularisers.loss(standing());
     if (term.defined()) (loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)).backward();
