@@ -66,7 +66,12 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
                        "log_every = '1u'\n[data]\ntrain = '",
                        folder.file("t.mhs"), "'\n"),
                    "test");
-  config.load_text(extra, "extra");
+  // A section may come several times; later ones win.
+  for (size_t at = 0; at < extra.size();) {
+    const size_t next = std::min(extra.size(), extra.find("\n[", at));
+    config.load_text(extra.substr(at, next - at) + "\n", "extra");
+    at = next + 1;
+  }
   return RunConfig::read(config);
 }
 

@@ -10,6 +10,7 @@
 #include "device.h"
 #include "model/device.h"
 #include "model/memories.h"
+#include "model/model_config.h"
 #include "train/procedure.h"
 #include "train/procedures/skip_retain.h"
 

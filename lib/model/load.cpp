@@ -42,11 +42,10 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
     changed.set(assignment);
   }
   ModelConfig result = ModelConfig::read(changed);
-  changed.check_all_known();
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> found;
-    for (const Parameter& p : build_language_model(c, vocabulary, at::kMeta)->parameters().all())
-      found[p.name()] = shape_text(p.master().sizes());
+    const auto model = build_language_model(c, vocabulary, at::kMeta);
+    for (const Parameter& p : model->parameters().all()) found[p.name()] = shape_text(p.master().sizes());
     return found;
   };
   const auto before = shapes(config), after = shapes(result);
@@ -60,6 +59,7 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
     else if (it->second != shape) refuse(name, shape, it->second);
   for (const auto& [name, shape] : after)
     if (before.count(name) == 0) refuse(name, "not among them", shape);
+  changed.check_all_known();  // last: options of a stage that is no longer chosen are not what is wrong
   return result;
 }
 
@@ -83,10 +83,10 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
                                      "the file belongs to another model"});
   const io::DType type = type_of(into).value();
   if (info->shape != into.sizes().vec() || info->type != type)
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + name,
-                                     str(io::name_of(type), " ", shape_text(into.sizes())),
-                                     std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
-                                     "the file belongs to another model"});
+    throw Error(Exit::input,
+                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(into.sizes())),
+                        std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
+                        "the file belongs to another model"});
   c10::NoGradGuard no_gradient;
   at::Tensor read = at::empty(into.sizes(), into.scalar_type());
   const void* data = checkpoint.data(name);

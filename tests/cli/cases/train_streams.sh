@@ -32,9 +32,9 @@ log_every = "4u"
 rate = 0.3
 until = "150u"
 T2
-start() { mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs --out "$1" -q; }
-start whole
-start killed 2>/dev/null &
+start=(mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out)
+"${start[@]}" whole
+"${start[@]}" killed 2>/dev/null &
 pid=$!
 kills=0
 for pause in 0.2 0.9 0.7 0.45 0.8 0.65 0.5 0.9; do
@@ -42,7 +42,7 @@ for pause in 0.2 0.9 0.7 0.45 0.8 0.65 0.5 0.9; do
   kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
   wait "$pid" 2>/dev/null || true
   if [ -f killed/config.toml ]; then mh-train --threads 1 --resume --out killed -q 2>/dev/null & pid=$!
-  else rm -rf killed; start killed 2>/dev/null & pid=$!; fi
+  else rm -rf killed; "${start[@]}" killed 2>/dev/null & pid=$!; fi
 done
 wait "$pid" 2>/dev/null || true
 expect 0 mh-train --threads 1 --resume --out killed
