@@ -19,6 +19,8 @@ enum class Path;
 
 namespace mh::model {
 
+class Memories;
+
 // What incremental decoding keeps between steps: keys and values of each layer, and how many positions they hold.
 // Made by the model that fills it.
 class DecodingState {
@@ -56,6 +58,13 @@ class LanguageModel {
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) = 0;
 
   virtual std::unique_ptr<DecodingState> new_state(int64_t batch) = 0;
+
+  // Positions that are kept from one segment to the next; 0: segments stand alone.
+  virtual int64_t memory() const { return 0; }
+  // A state that keeps `positions` of them, whatever memory() is; asked only of models that have a memory.
+  virtual std::unique_ptr<Memories> new_memory(int64_t positions);
+  // Layers that a step may skip (attention::Step::skipped); 0: it cannot be done.
+  virtual int64_t skippable_layers() const { return 0; }
 
   // All attention layers, from the input to the output; the model's own.
   virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;

@@ -57,16 +57,8 @@ void ModelOptions::describe(Fields& f) {
           "transformer-xl: positions kept from one segment to the next; 0: none, and decoding keeps all",
           between(0, 1 << 24));
   f.field("same_length", same_length, "transformer-xl: a query sees as many keys as the memory has, itself included");
-  f.choice("skip", skip,
-           {{Skip::none, "none"},
-            {Skip::linear, "linear"},
-            {Skip::all, "all"},
-            {Skip::not_first, "not-first"},
-            {Skip::not_last, "not-last"},
-            {Skip::not_ends, "not-ends"}},
-           "transformer-xl: layers that training skips at random");
-  f.field("skip_rate", skip_rate,
-          "probability that a layer is skipped; linear: from 0 up to nearly .5, and the last never", between(0, 0.999));
+  f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
+           "transformer-xl: what a memory starts with; zeros are attended to");
   f.field("output_bias", output_bias, "a bias in the output layer");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init,

@@ -17,7 +17,7 @@ namespace mh::model {
 enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
 enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
-enum class Skip { none, linear, all, not_first, not_last, not_ends };
+enum class InitialMemory { empty, zeros };
 
 struct ModelOptions {
   std::string backbone = "decoder";
@@ -46,8 +46,7 @@ struct ModelOptions {
   double dropout_tail = 0;
   int64_t memory = 0;
   bool same_length = false;
-  Skip skip = Skip::none;
-  double skip_rate = 0.1;
+  InitialMemory initial_memory = InitialMemory::empty;
   bool output_bias = false;
   double norm_epsilon = 1e-5;
   Scheme init = Scheme::fairseq;

@@ -18,16 +18,32 @@ namespace mh::train {
 struct Pass {
   bool sample_experts = false;                                  // see attention::Step
   std::function<bool(const model::Parameter& parameter)> acts;  // on which parameters; empty: all
+  std::vector<bool> skipped{};                                  // layers, see attention::Step; empty: none
+};
+
+// What is fixed for the run.
+struct Plan {
+  uint64_t seed = 0;
+  int64_t end = 0;                                // updates in the run
+  std::function<int64_t(const Length&)> updates;  // in a length
+  bool validates = false;                         // there is a validation set
+  int64_t first_validation = 0;                   // update after which it comes; 0: none
 };
 
 class Procedure {
  public:
   virtual ~Procedure() = default;
   virtual void describe(Fields& f) = 0;
+  // Called once, before start(). Error(usage) where it cannot act in such a run.
+  virtual void plan(const Plan&) {}
   // Called once, before the first update. Error(usage) where it cannot act on the model.
   virtual void start(model::LanguageModel& model) = 0;
   // The passes of an update, or none where it leaves that to others. Two procedures must not both say.
   virtual std::vector<Pass> passes(const Standing&) const { return {}; }
+  // Adds to each pass of an update, whoever has said it.
+  virtual void change(Pass&, const Standing&) const {}
+  // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.
+  virtual bool returns_to_best(const Standing&) const { return false; }
   // After the last update of an epoch, its validation included; may change parameters.
   virtual void after_epoch(model::LanguageModel&, const Standing&) {}
   // What a resume needs, as JSON; part of the training state.
