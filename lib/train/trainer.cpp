@@ -82,8 +82,11 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters());
-  config_.regularisers.start(model_->parameters());
-  for (const auto& entry : config_.procedures.entries()) entry.plugin->start(*model_);
+  config_.regularisers.start(model_->parameters(), config_.model.attention);
+  for (const auto& entry : config_.procedures.entries()) {
+    entry.plugin->plan(plan());
+    entry.plugin->start(*model_);
+  }
   for (const Pass& pass : passes()) choose_parameters(pass);  // refuses now what would leave nothing to train
 
   folder_ = std::make_unique<RunFolder>(folder, resume);
@@ -161,6 +164,16 @@ bool Trainer::due(const Length& every) const {
 
 Standing Trainer::standing() const { return {at_.update, at_.update / batches_->updates_per_epoch(), end_}; }
 
+Plan Trainer::plan() const {
+  Plan plan;
+  plan.seed = static_cast<uint64_t>(config_.train.seed);
+  plan.validates = valid_ != nullptr;
+  const Length& every = config_.train.validate_every;
+  plan.validates_epochs = plan.validates && every.count > 0 &&
+                          batches_->updates_per_epoch() % std::max<int64_t>(1, batches_->updates(every)) == 0;
+  return plan;
+}
+
 std::vector<Pass> Trainer::passes() const {
   for (const auto& entry : config_.procedures.entries())
     if (auto passes = entry.plugin->passes(standing()); !passes.empty()) return passes;
@@ -207,7 +220,7 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass) {
   return sums;
 }
 
-double Trainer::validate() {
+double Trainer::validate(attention::Observer* observer) {
   c10::NoGradGuard no_gradient;
   double began = now(), nll = 0;
   int64_t tokens = 0;
@@ -218,7 +231,9 @@ double Trainer::validate() {
     std::vector<int64_t> part;
     for (int64_t b = first; b < std::min(blocks, first + rows); ++b) part.push_back(b);
     Batch batch = load_blocks(*valid_, tokenizer_->end_of_line(), block, part);
-    model::SlicedLoss loss = model_->loss(model_->hidden(batch.inputs.to(device_), {}), batch.targets, 0);
+    if (observer != nullptr) observer->begin((batch.targets >= 0).sum(1));
+    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), {}, nullptr, observer);
+    model::SlicedLoss loss = model_->loss(hidden, batch.targets, 0);
     nll += loss.nll;
     tokens += loss.scored;
   }
@@ -316,14 +331,20 @@ void Trainer::judge(double nll) {
 // In an order that a kill between any two steps cannot spoil: the state is saved last, so what it says is done is done.
 bool Trainer::settle() {
   const bool validates = valid_ != nullptr && due(config_.train.validate_every);
-  const double nll = validates && stop_signal() == 0 ? validate() : 0;
+  const bool ends_epoch = at_.update % batches_->updates_per_epoch() == 0;
+  std::vector<attention::Observer*> looking;
+  if (ends_epoch)
+    for (const auto& entry : config_.procedures.entries())
+      if (auto* observer = entry.plugin->observer(standing())) looking.push_back(observer);
+  analysis::Observers observers(looking);
+  const double nll = validates && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : 0;
   at_.settled = stop_signal() == 0;
   if (!at_.settled) {
     save_state("the run stops");
     return false;
   }
   if (validates) judge(nll);
-  if (at_.update % batches_->updates_per_epoch() == 0)
+  if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();
   const bool at_save = due(config_.train.save_every);
@@ -358,7 +379,14 @@ Trainer::Sums Trainer::step(const Pass& pass, double lr) {
   return sums;
 }
 
+void Trainer::begin_epoch() {
+  for (const auto& entry : config_.procedures.entries())
+    if (const std::string did = entry.plugin->before_epoch({*model_, *optimizer_}, standing()); !did.empty())
+      folder_->log({{"update", at_.update + 1}, {entry.name, ordered_json::parse(did)}});
+}
+
 void Trainer::update() {
+  if (at_.update % batches_->updates_per_epoch() == 0) begin_epoch();
   const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update + 1);
   Sums sums;  // of the last pass
   for (const Pass& pass : passes()) sums = step(pass, lr);

@@ -58,7 +58,10 @@ class Trainer {
   std::vector<Pass> passes() const;  // of the next update
   // What trains in a pass: parameters that are frozen, or not the pass's, need no gradient.
   void choose_parameters(const Pass& pass);
-  double validate();  // nats per token
+  Plan plan() const;
+  // Nats per token.
+  double validate(attention::Observer* observer);
+  void begin_epoch();  // what procedures do before it
   // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
   Sums step(const Pass& pass, double lr);
