@@ -419,7 +419,7 @@ TEST_CASE("the gradient of a gate is what its expert lacks", "[mae]") {
   }
 }
 
-TEST_CASE("even sampling: plain attention in evaluation, and on average in training", "[mae]") {
+TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on average in training", "[mae]") {
   Layer plain("heads = 4\n", 12),
       l("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = 'sequence'\n", 12);
   at::Tensor x = normal({1, 6, 12}, 1), wanted = plain.forward(x, causal_mask());

@@ -50,10 +50,15 @@ struct Shape {
 class Observer {
  public:
   virtual ~Observer() = default;
+  // From whoever runs a model, before a pass: how many positions of each row are real, (B) int64. Where nobody says
+  // it, all are.
+  virtual void begin(const at::Tensor& /*lengths*/) {}
   // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
   virtual void probabilities(const Shape&, const at::Tensor&) {}
   // Head outputs (B, h, Tq, dv) before the combiner; what is returned takes their place (ablation, gradients).
   virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
+  // A learned matrix that mixes probabilities or logits across heads, (h, h) or (B, Tq, h, h): row of the source head.
+  virtual void mixing(const Shape&, const at::Tensor&) {}
   // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
   virtual void gates(const Shape&, const at::Tensor&) {}
   // How positions choose heads where they do: probabilities (B, Tq, r) of the r heads to choose from, and 1 where one

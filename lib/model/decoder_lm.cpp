@@ -130,11 +130,7 @@ class DecoderBackbone : public Backbone {
   }
 };
 
-struct Entry {
-  Entry() {
-    backbones().add("decoder", "decoder language model", [] { return std::make_unique<DecoderBackbone>(); });
-  }
-} entry;
+const Registered<Backbone, DecoderBackbone> entry(backbones(), "decoder", "decoder language model");
 
 }  // namespace
 

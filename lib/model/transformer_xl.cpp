@@ -146,12 +146,8 @@ class TransformerXlBackbone : public Backbone {
   }
 };
 
-struct Entry {
-  Entry() {
-    backbones().add("transformer-xl", "decoder language model with a memory of earlier segments",
-                    [] { return std::make_unique<TransformerXlBackbone>(); });
-  }
-} entry;
+const Registered<Backbone, TransformerXlBackbone> entry(backbones(), "transformer-xl",
+                                                        "decoder language model with a memory of earlier segments");
 
 }  // namespace
 

@@ -92,6 +92,11 @@ Score score_text(model::LanguageModel& model, const Text& text, const ScoringOpt
       }
       if (width == 0) break;  // the group's streams are the shorter ones
       const Batch batch = load_rows(text, rows, width);
+      if (listener.observer != nullptr) {
+        at::Tensor lengths = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
+        for (size_t r = 0; r < rows.size(); ++r) lengths.mutable_data_ptr<int64_t>()[r] = rows[r].length;
+        listener.observer->begin(lengths);
+      }
       const at::Tensor hidden = model.hidden(batch.inputs.to(device), {}, memory.get(), listener.observer);
       const at::Tensor log_p = model.target_log_probabilities(hidden, batch.targets).to(at::kCPU).contiguous();
       const auto* p = log_p.const_data_ptr<float>();

@@ -85,7 +85,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters());
-  config_.regularisers.start(model_->parameters());
+  config_.regularisers.start(model_->parameters(), config_.model.attention);
   freeze_until_ = freezes();
   for (const auto& entry : config_.procedures.entries()) {
     entry.plugin->plan(plan());
@@ -176,7 +176,9 @@ Plan Trainer::plan() const {
   plan.validates = valid_ != nullptr;
   if (plan.validates) {
     const Length& every = config_.train.validate_every;
-    plan.first_validation = every.count > 0 ? std::min(end_, std::max<int64_t>(1, batches_->updates(every))) : end_;
+    const int64_t gap = std::max<int64_t>(1, batches_->updates(every));
+    plan.first_validation = every.count > 0 ? std::min(end_, gap) : end_;
+    plan.validates_epochs = every.count > 0 && batches_->updates_per_epoch() % gap == 0;
   }
   return plan;
 }
@@ -369,14 +371,20 @@ void Trainer::return_to_best() {
 // In an order that a kill between any two steps cannot spoil: the state is saved last, so what it says is done is done.
 bool Trainer::settle() {
   const bool validates = valid_ != nullptr && due(config_.train.validate_every);
-  const double nll = validates && stop_signal() == 0 ? validate() : 0;
+  const bool ends_epoch = at_.update % batches_->updates_per_epoch() == 0;
+  std::vector<attention::Observer*> looking;
+  if (ends_epoch)
+    for (const auto& entry : config_.procedures.entries())
+      if (auto* observer = entry.plugin->observer(standing())) looking.push_back(observer);
+  analysis::Observers observers(looking);
+  const double nll = validates && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : 0;
   at_.settled = stop_signal() == 0;
   if (!at_.settled) {
     save_state("the run stops");
     return false;
   }
   if (validates) judge(nll);
-  if (at_.update % batches_->updates_per_epoch() == 0)
+  if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();
   bool returns = false;
@@ -417,7 +425,14 @@ Trainer::Sums Trainer::step(const Pass& pass, double lr, std::vector<model::Memo
   return sums;
 }
 
+void Trainer::begin_epoch() {
+  for (const auto& entry : config_.procedures.entries())
+    if (const std::string did = entry.plugin->before_epoch({*model_, *optimizer_}, standing()); !did.empty())
+      folder_->log({{"update", at_.update + 1}, {entry.name, ordered_json::parse(did)}});
+}
+
 void Trainer::update() {
+  if (at_.update % batches_->updates_per_epoch() == 0) begin_epoch();
   const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update + 1);
   Sums sums;  // of the last pass
   // Every pass starts from the same memory; it moves on with the last.

@@ -65,7 +65,8 @@ class Trainer {
   std::vector<int64_t> freezes() const;
   // What trains in a pass: parameters that are frozen, or not the pass's, need no gradient.
   void choose_parameters(const Pass& pass);
-  double validate(attention::Observer* observer = nullptr);  // nats per token
+  double validate(attention::Observer* observer);  // nats per token
+  void begin_epoch();                              // what procedures do before it
   // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
   Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories);
