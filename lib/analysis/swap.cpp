@@ -82,6 +82,7 @@ std::string to_string(const HeadPair& pair) {
 
 std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs) {
   std::vector<std::string> texts;
+  texts.reserve(pairs.size());
   for (const HeadPair& pair : pairs) texts.push_back(to_string(pair));
   return texts;
 }
