@@ -8,6 +8,7 @@
 #include "cpu/optimizer.h"
 #include "cuda/table.h"
 #include "model/device.h"
+#include "model/load.h"
 
 namespace mh::train {
 
