@@ -97,6 +97,12 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   });
   output_ = weight(".output.weight", shape.width, values, inits.output, 1);
   if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
+  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
+    std::string reason = stage.unfused_because();
+    if (!reason.empty()) unfused_reasons_.push_back(str(what, " '", name, "': ", reason));
+  });
+  if (shape_.value_size != shape_.key_size)
+    unfused_reasons_.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
 }
 
 template <class Visit>
@@ -163,15 +169,13 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 }
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
-  std::vector<std::string> reasons;
-  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
-    std::string reason = stage.unfused_because();
-    if (!reason.empty()) reasons.push_back(str(what, " '", name, "': ", reason));
-  });
-  if (shape_.value_size != shape_.key_size)
-    reasons.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
+  std::vector<std::string> reasons = unfused_reasons_;
   if (training && options_.dropout > 0) reasons.emplace_back("dropout of the probabilities");
   return reasons;
+}
+
+bool AttentionLayer::can_fuse(bool training) const {
+  return unfused_reasons_.empty() && !(training && options_.dropout > 0);
 }
 
 std::string AttentionLayer::describe_path(bool training) const {
@@ -207,7 +211,7 @@ at::Tensor AttentionLayer::fused(const Context& c) {
   return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
 }
 
-at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
+at::Tensor AttentionLayer::composed(Context& c) {
   score_->score(c);
   c.logits = mixer_->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
@@ -221,10 +225,10 @@ at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
   };
   if (mixer_->dropout_before()) p = drop(p);
   const bool dropped = mixer_->dropout_before() || !c.step.training || options_.dropout == 0;
-  if (dropped && observer == nullptr)
+  if (dropped && c.observer == nullptr)
     if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
   c.probabilities = mixer_->mix(c, p);
-  if (observer != nullptr) observer->probabilities(shape_, c.probabilities);
+  if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
   p = mixer_->dropout_before() ? c.probabilities : drop(c.probabilities);
   return at::matmul(p.to(c.v.scalar_type()), c.v);
 }
@@ -250,9 +254,9 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   bool fuse = false;
   if (path_ != Path::composed && observer == nullptr) {
     if (path_ == Path::fused) require_fused(step.training);
-    fuse = unfused_reasons(step.training).empty();
+    fuse = can_fuse(step.training);
   }
-  c.head_outputs = fuse ? fused(c) : composed(c, observer);
+  c.head_outputs = fuse ? fused(c) : composed(c);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   if (head_scale_.defined()) {
     at::Tensor s = head_scale_.to(c.head_outputs.scalar_type());
