@@ -1,7 +1,9 @@
 #include "attention/layer.h"
 
 #include <cmath>
+#include <utility>
 
+#include "attention/causal_product.h"
 #include "attention/fused_cpu.h"
 #include "base/text.h"
 #include "model/ops.h"
@@ -213,24 +215,33 @@ at::Tensor AttentionLayer::fused(const Context& c) {
 
 at::Tensor AttentionLayer::composed(Context& c) {
   score_->score(c);
+  const at::Tensor seen = allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device());
+  const int64_t rows = c.v.size(0);
+  auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
+    return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
+  };
+  // What all rows share is made once, unless something tells them apart.
+  if (mixer_->acts() || (seen.defined() && seen.size(0) > 1)) c.logits = for_all_rows(c.logits);
   c.logits = mixer_->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
-  at::Tensor logits = c.logits.scalar_type() == at::kBFloat16 ? c.logits.to(at::kFloat) : c.logits;
+  at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
+  if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (c.mask.additive.defined()) logits = logits + c.mask.additive;
-  at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
-  logits = c.logits = at::Tensor();  // as large as the probabilities, and of no more use
+  at::Tensor p = normaliser_->normalise(logits, seen);
+  logits.reset();
   auto drop = [&](const at::Tensor& x) {
     return model::dropout(x, options_.dropout, c.step, std::string(name_of(shape_.kind)) + ".probabilities",
                           static_cast<uint32_t>(shape_.layer));
   };
+  const bool drops = c.step.training && options_.dropout > 0;
+  if (drops || c.observer != nullptr) p = for_all_rows(p);
   if (mixer_->dropout_before()) p = drop(p);
-  const bool dropped = mixer_->dropout_before() || !c.step.training || options_.dropout == 0;
-  if (dropped && c.observer == nullptr)
+  if ((mixer_->dropout_before() || !drops) && c.observer == nullptr)
     if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
   c.probabilities = mixer_->mix(c, p);
   if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
   p = mixer_->dropout_before() ? c.probabilities : drop(c.probabilities);
-  return at::matmul(p.to(c.v.scalar_type()), c.v);
+  return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,stages,prep,reading,equality] [--full]
+    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -172,12 +172,11 @@ class Bench:
     def stages(self):
         """A step of every stage, and the memory of those that mix probabilities."""
         import peer_stages  # needs PyTorch
-        entries, warm, updates = 1000, 2, 4
+        entries, warm, updates = 1000, 1, 4
         if self.a.device != "cpu":
             updates = 20
-        for name, stage in peer_stages.STAGES.items():
-            if self.a.stages and name not in self.a.stages.split(","):
-                continue
+        for name in self.a.stages.split(",") if self.a.stages else peer_stages.STAGES:
+            stage = peer_stages.STAGES[name]
             mixes = name in ("mixhead-a", "mixhead-b")
             size = peer_stages.Size(n=1024) if mixes else peer_stages.Size()
             speeds, memories = ([], []), ([], [])
@@ -194,6 +193,17 @@ class Bench:
             self.row(f"step {name}, {size.n} positions", "tokens/s", *speeds, 1.3 if mixes else 1.0)
             if memories[1]:
                 self.row(f"memory {name}, {size.n} positions", "MB", *memories, 1 / 0.7, less=True)
+
+    def start(self):
+        times = []
+        for _ in range(self.a.rounds):
+            each = []
+            for _ in range(20):
+                began = time.perf_counter()
+                subprocess.run([self.tools / "mh-prep", "--version"], check=True, stdout=subprocess.DEVNULL)
+                each.append(1000 * (time.perf_counter() - began))
+            times.append(statistics.median(each))
+        self.row("start of mh-prep --version, of 20 ms", "ms", times, 20.0, 1, less=True)
 
     def text(self):
         """WikiText-2 where it is, else random text."""
@@ -277,13 +287,21 @@ class Bench:
         self.row("losses of 200 updates within 1e-3 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
 
+    def stage_equality(self):
+        self.talk("every stage, the project and PyTorch")
+        done = subprocess.run([sys.executable, "-B", here / "stage_equality.py", "--tools", self.tools, "--threads", str(self.a.threads)],
+                              check=False, capture_output=True, text=True)
+        self.talk((done.stdout + done.stderr).strip())
+        self.row("log-probabilities of every stage within 1e-4 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,stages,prep,reading,equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,stages,start,prep,reading,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

@@ -195,7 +195,7 @@ class CrossHead(peer.Layer):
     def attend(self, x):
         q, k, v = self.project(x)
         if self.training:
-            order = torch.randperm(self.h)
+            order = torch.randperm(self.h, device=x.device)
             k, v = k[:, order], v[:, order]
         return join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
@@ -246,7 +246,7 @@ class HardConcrete(Weighed):
     def weights(self, x):
         s = self.combiner__log_a
         if self.training:
-            s = (torch.empty(self.h).uniform_(1e-6, 1 - 1e-6).logit_() + s) / 0.33
+            s = (torch.empty_like(s).uniform_(1e-6, 1 - 1e-6).logit_() + s) / 0.33
         return (1.2 * s.sigmoid() - 0.1).clamp(0, 1)
 
 
@@ -276,7 +276,7 @@ class Experts(Weighed):
         nn.init.uniform_(self.gate__down__weight, -hidden**-0.5, hidden**-0.5)
 
     def gate(self, x):
-        means = x.cumsum(1).div_(torch.arange(1, x.shape[1] + 1, dtype=x.dtype).unsqueeze(-1))
+        means = x.cumsum(1).div_(torch.arange(1, x.shape[1] + 1, dtype=x.dtype, device=x.device).unsqueeze(-1))
         inner = F.batch_norm(means.flatten(0, 1), self.gate__norm__mean, self.gate__norm__variance, self.gate__norm__weight,
                              self.gate__norm__bias, training=self.training and not self.sampling)
         inner = F.linear(inner, self.gate__up__weight, self.gate__up__bias).tanh()
