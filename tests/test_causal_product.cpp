@@ -30,7 +30,7 @@ Sizes drawn() {
 
 // visit(row, head, query, key) for every pair that the offset does not hide
 template <class Visit>
-void each_pair(const Sizes& n, const Visit& visit) {
+void each_pair(const Sizes& n, Visit&& visit) {
   for (int64_t b = 0; b < n.batch; ++b)
     for (int64_t h = 0; h < n.heads; ++h)
       for (int64_t t = 0; t < n.queries; ++t)

@@ -105,8 +105,12 @@ at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf 
 
 }  // namespace
 
-at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed, bool given_up) {
-  return apply(logits, allowed, SoftmaxOf::exponential, given_up && owned(logits) && logits.is_contiguous());
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::exponential, false);
+}
+
+at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::exponential, owned(logits) && logits.is_contiguous());
 }
 
 at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed) {

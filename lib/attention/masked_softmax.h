@@ -8,8 +8,10 @@ namespace mh::attention {
 
 // logits (B, h, Tq, Tk) -> p of the same shape; rows over allowed entries sum to 1, the others are exactly 0, a row
 // without any is zeros. `allowed` is bool, broadcastable, true = may attend, or undefined.
-// given_up: the caller reads the logits no more, and p takes their place where nobody else holds them.
-at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed, bool given_up = false);
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
+
+// The same of logits that the caller reads no more: p takes their place where nobody else holds them.
+at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
 
 // The same with p ∝ exp(a) σ(a); it keeps the logits too.
 at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed);
