@@ -131,7 +131,7 @@ TEST_CASE("DropHead leaves out whole heads of a row, makes up for them, and rest
   for (uint32_t update = 0; update < updates; ++update) {
     Watch watch;
     const at::Tensor y = l(x, x, causal(), training(update), &watch);
-    const at::Tensor g = watch.g.squeeze(1);  // (B, h)
+    const at::Tensor g = watch.g;  // (B, h)
     for (int64_t b = 0; b < 6; ++b) {
       const int64_t stay = (g[b] != 0).sum().item<int64_t>();
       CHECK(close(g[b], (g[b] != 0).to(at::kFloat) * (4.0 / static_cast<double>(stay))));

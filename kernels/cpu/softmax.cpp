@@ -30,6 +30,17 @@ MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
   x = seen != 0 ? x : low;
 }
 
+// One behind the last of n entries that is not zero, found a vector at a time.
+template <class T>
+MH_INLINE int64_t end_of(const T* x, int64_t n) {
+  for (; n >= lanes; n -= lanes) {
+    T zeros[lanes] = {};
+    if (std::memcmp(x + n - lanes, zeros, sizeof zeros) != 0) break;
+  }
+  while (n > 0 && x[n - 1] == T{}) --n;
+  return n;
+}
+
 // e^x for x <= 0, and exactly 0 below -87.
 MH_INLINE void exp_or_zero(Floats& x) {
   Ints none = x < -87.0F;
@@ -47,8 +58,7 @@ MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
 template <SoftmaxOf of>
 MH_INLINE void forward(const float* a, const bool* allowed, float* p, int64_t all) {
   int64_t n = all;
-  if (allowed != nullptr)
-    while (n > 0 && !allowed[n - 1]) --n;  // of a causal row only the first part is looked at
+  if (allowed != nullptr) n = end_of(allowed, n);  // of a causal row only the first part is looked at
   Floats highest;
   fill(highest, -infinity);
   for (int64_t s = 0; s < n; s += lanes) {
@@ -94,8 +104,7 @@ MH_INLINE void forward(const float* a, const bool* allowed, float* p, int64_t al
 
 template <SoftmaxOf of>
 MH_INLINE void backward(const float* a, const float* p, const float* dp, float* da, int64_t all) {
-  int64_t n = all;
-  while (n > 0 && p[n - 1] == 0) --n;
+  const int64_t n = end_of(p, all);
   Floats sums{};
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x, g;

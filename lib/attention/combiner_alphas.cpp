@@ -1,5 +1,6 @@
 // Multi-head mixing (Landau et al. 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
 #include "attention/alphas.h"
+#include "attention/head_scale.h"
 #include "attention/mixhead.h"
 
 namespace mh::attention {
@@ -21,8 +22,7 @@ class Alphas : public Combiner {
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     Mixing mixing;
     mixing.by_position = true;
-    const at::Tensor y = mix_heads(z, alpha_->value().t(), mixing);
-    return y.transpose(1, 2).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
+    return join_heads(mix_heads(z, alpha_->value().t(), mixing));
   }
   std::string unfused_because() const override { return ""; }
 

@@ -1,14 +1,12 @@
 // Head outputs side by side, as the output projection expects them.
-#include "attention/stage.h"
+#include "attention/head_scale.h"
 
 namespace mh::attention {
 namespace {
 
 class Concatenate : public Combiner {
  public:
-  at::Tensor combine(const Context&, const at::Tensor& z) override {
-    return z.transpose(1, 2).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
-  }
+  at::Tensor combine(const Context&, const at::Tensor& z) override { return join_heads(z); }
   std::string unfused_because() const override { return ""; }
 };
 

@@ -19,7 +19,7 @@ class DropHead : public Combiner {
   DropHead(const DropHeadOptions& options, const Shape&) : options_(options) {}
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     if (!c.step.training || options_.rate == 0) return join_heads(z);
-    return combine_gated(c, z, drawn(c).to(z.device()).unsqueeze(1));
+    return combine_gated(c, z, drawn(c).to(z.device()));
   }
   std::string unfused_because() const override { return ""; }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 
+#include "attention/head_scale.h"
 #include "cpu/attention.h"
 
 namespace mh::attention {
@@ -134,7 +135,7 @@ struct Split : torch::autograd::Function<Split> {
     if (joined)
       return {gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}};
     std::vector<at::Tensor> parts;
-    for (const at::Tensor& g : gradients) parts.push_back(g.transpose(1, 2).reshape({sizes[0], length, -1}));
+    for (const at::Tensor& g : gradients) parts.push_back(join_heads(g));
     return {at::cat(parts, -1), {}, {}, {}};
   }
 };

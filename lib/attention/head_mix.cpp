@@ -1,6 +1,7 @@
 #include "attention/head_mix.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/bmm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -188,57 +189,95 @@ std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Te
   return {dx, dm};
 }
 
-void keep(AutogradContext* context, const Mixing& mixing) {
-  context->saved_data["causal"] = mixing.causal_offset.has_value();
-  context->saved_data["offset"] = mixing.causal_offset.value_or(0);
-}
-
-Mixing kept(AutogradContext* context) {
-  Mixing mixing;
-  if (context->saved_data["causal"].toBool()) mixing.causal_offset = context->saved_data["offset"].toInt();
-  return mixing;
-}
-
 struct Mix : torch::autograd::Function<Mix> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
                             const Mixing& mixing) {
     const auto [x, m] = prepared(given, matrix);
     context->save_for_backward({x, m});
-    keep(context, mixing);
+    plain::keep(context->saved_data, mixing.causal_offset);
     return forward_of(x, m, mixing);
   }
 
   // The gradients are not taken by value: a copy would hold them too (owned.h).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto [dx, dm] = gradients_of(saved[0], saved[1], kept(context), gradients[0], owned(gradients[0]),
-                                       context->needs_input_grad(0), context->needs_input_grad(1));
+    const auto [dx, dm] = gradients_of(saved[0], saved[1], Mixing{plain::kept(context->saved_data)}, gradients[0],
+                                       owned(gradients[0]), context->needs_input_grad(0), context->needs_input_grad(1));
     return {dx, dm, {}};
   }
 };
 
+// The part of a matrix for each position that belongs to these positions; one for all as it is.
+at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
+  return m.dim() == 4 ? m.narrow(1, first, count) : m;
+}
+
+// By blocks of queries, so that mixed probabilities exist for a block at a time.
 struct MixValues : torch::autograd::Function<MixValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
                             const at::Tensor& v, const Mixing& mixing) {
     const auto [p, m] = prepared(given, matrix);
     context->save_for_backward({p, m, v});
-    keep(context, mixing);
-    return at::matmul(forward_of(p, m, mixing).to(v.scalar_type()), v);
+    plain::keep(context->saved_data, mixing.causal_offset);
+    const at::Tensor values = plain::flat(v);
+    at::Tensor z = at::empty({v.size(0), v.size(1), p.size(2), v.size(3)}, v.options());
+    const at::Tensor to = z.flatten(0, 1);
+    each_block(p, mixing, [&](const Block& block) {
+      at::Tensor rows = to.narrow(1, block.first, block.count);
+      if (block.seen == 0) return (void)rows.zero_();
+      const at::Tensor mixed = forward_of(block.of(p), positions_of(m, block.first, block.count), block.mixing);
+      at::bmm_out(rows, plain::flat(mixed.to(v.scalar_type())), values.narrow(1, 0, block.seen));
+    });
+    return z;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2], &dz = gradients[0];
-    const Mixing mixing = kept(context);
-    at::Tensor dv, dx, dm;
-    if (context->needs_input_grad(2))
-      dv = at::matmul(forward_of(p, m, mixing).to(v.scalar_type()).transpose(-1, -2), dz);
+    const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2];
+    const Mixing mixing{plain::kept(context->saved_data)};
     const bool wants_p = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
-    if (wants_p || wants_m) {
-      const at::Tensor dy = at::matmul(dz, v.transpose(-1, -2)).to(p.scalar_type());
-      std::tie(dx, dm) = gradients_of(p, m, mixing, dy, true, wants_p, wants_m);
-    }
+    const at::Tensor values = plain::flat(v).transpose(1, 2), dz = plain::flat(gradients[0]);
+    at::Tensor dx, dm, dv;
+    if (wants_p) dx = at::empty(p.sizes(), p.options());
+    if (wants_m) dm = at::zeros(m.sizes(), m.options());
+    if (context->needs_input_grad(2)) dv = at::zeros(v.sizes(), v.options());
+    each_block(p, mixing, [&](const Block& block) {
+      if (wants_p) dx.narrow(2, block.first, block.count).narrow(3, block.seen, p.size(3) - block.seen).zero_();
+      if (block.seen == 0) return;
+      const at::Tensor x = block.of(p), matrices = positions_of(m, block.first, block.count),
+                       given = dz.narrow(1, block.first, block.count);
+      if (dv.defined()) {
+        const at::Tensor mixed = plain::flat(forward_of(x, matrices, block.mixing).to(v.scalar_type()));
+        dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), given);
+      }
+      if (!wants_p && !wants_m) return;
+      // dy is made where dx then takes its place, if they are alike.
+      const bool alike = wants_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
+      at::Tensor dy = alike ? block.of(dx) : at::empty({v.size(0), v.size(1), block.count, block.seen}, v.options());
+      at::Tensor to = alike ? block.of(dx.flatten(0, 1)) : dy.flatten(0, 1);
+      at::bmm_out(to, given, values.narrow(2, 0, block.seen));
+      const auto [dx_block, dm_block] =
+          gradients_of(x, matrices, block.mixing, dy.to(p.scalar_type()), true, wants_p, wants_m);
+      if (wants_p && !dx_block.is_alias_of(dx)) block.of(dx).copy_(dx_block);
+      if (wants_m) positions_of(dm, block.first, block.count).add_(dm_block);
+    });
     return {dx, dm, dv, {}};
+  }
+
+ private:
+  struct Block {
+    int64_t first, count, seen;
+    Mixing mixing;  // as its positions see it
+    // Its part of x (…, T, S)
+    at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
+  };
+  template <class Visit>
+  static void each_block(const at::Tensor& p, const Mixing& mixing, const Visit& visit) {
+    plain::each_block(p.size(2), p.size(3), mixing.causal_offset, [&](int64_t first, int64_t count, int64_t seen) {
+      Mixing here;
+      if (mixing.causal_offset) here.causal_offset = *mixing.causal_offset + first;
+      visit(Block{first, count, seen, here});
+    });
   }
 };
 

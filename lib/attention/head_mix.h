@@ -3,15 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <optional>
+#include "attention/causal_product.h"
 
 namespace mh::attention {
 
 struct Mixing {
-  // x is 0 for s > t + *causal_offset and is not looked at there, nor is its gradient: half of the work of a causal
-  // square.
-  std::optional<int64_t> causal_offset;
+  // x counts for nothing where s > t + *causal_offset: it is not looked at there, nor is a gradient, and the result is
+  // 0. Half of the work of a causal square.
+  CausalOffset causal_offset;
   // The result is stored as (B, T, h_out, S), so that joining heads needs no copy.
   bool by_position = false;
 };

@@ -2,10 +2,19 @@
 
 namespace mh::attention {
 
+at::Tensor join_heads(const at::Tensor& z) {
+  return z.transpose(1, 2).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
+}
+
+at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w) {
+  const at::Tensor s = w.to(z.scalar_type());
+  if (s.dim() == 1) return join_heads(z * s.view({-1, 1, 1}));
+  return join_heads(z * (s.dim() == 2 ? s.unsqueeze(-1) : s.transpose(1, 2)).unsqueeze(-1));
+}
+
 at::Tensor combine_gated(const Context& c, const at::Tensor& z, const at::Tensor& gates) {
   if (c.observer != nullptr) c.observer->gates(c.shape, gates);
-  const at::Tensor by_position = z.transpose(1, 2);  // (B, T, h, dv)
-  return (by_position * gates.to(z.scalar_type()).unsqueeze(-1)).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
+  return join_weighed(z, gates);
 }
 
 }  // namespace mh::attention

@@ -1,7 +1,9 @@
 #include "attention/layer.h"
 
 #include <cmath>
+#include <utility>
 
+#include "attention/causal_product.h"
 #include "attention/fused_cpu.h"
 #include "base/text.h"
 #include "model/ops.h"
@@ -100,6 +102,12 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   });
   output_ = weight(".output.weight", shape.width, values, inits.output, HeadRole::output);
   if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
+  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
+    std::string reason = stage.unfused_because();
+    if (!reason.empty()) unfused_reasons_.push_back(str(what, " '", name, "': ", reason));
+  });
+  if (shape_.value_size != shape_.key_size)
+    unfused_reasons_.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
 }
 
 template <class Visit>
@@ -166,15 +174,13 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 }
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
-  std::vector<std::string> reasons;
-  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
-    std::string reason = stage.unfused_because();
-    if (!reason.empty()) reasons.push_back(str(what, " '", name, "': ", reason));
-  });
-  if (shape_.value_size != shape_.key_size)
-    reasons.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
+  std::vector<std::string> reasons = unfused_reasons_;
   if (training && options_.dropout > 0) reasons.emplace_back("dropout of the probabilities");
   return reasons;
+}
+
+bool AttentionLayer::can_fuse(bool training) const {
+  return unfused_reasons_.empty() && !(training && options_.dropout > 0);
 }
 
 std::string AttentionLayer::describe_path(bool training) const {
@@ -210,26 +216,35 @@ at::Tensor AttentionLayer::fused(const Context& c) {
   return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
 }
 
-at::Tensor AttentionLayer::composed(Context& c, Observer* observer) {
+at::Tensor AttentionLayer::composed(Context& c) {
   score_->score(c);
+  const at::Tensor seen = allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device());
+  const int64_t rows = c.v.size(0);
+  auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
+    return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
+  };
+  // What all rows share is made once, unless something tells them apart.
+  if (mixer_->acts() || (seen.defined() && seen.size(0) > 1)) c.logits = for_all_rows(c.logits);
   c.logits = mixer_->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
-  at::Tensor logits = c.logits.scalar_type() == at::kBFloat16 ? c.logits.to(at::kFloat) : c.logits;
+  at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
+  if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (c.mask.additive.defined()) logits = logits + c.mask.additive;
-  at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
-  logits = c.logits = at::Tensor();  // as large as the probabilities, and of no more use
+  at::Tensor p = normaliser_->normalise(logits, seen);
+  logits.reset();
   auto drop = [&](const at::Tensor& x) {
     return model::dropout(x, options_.dropout, c.step, std::string(name_of(shape_.kind)) + ".probabilities",
                           static_cast<uint32_t>(shape_.layer));
   };
+  const bool drops = c.step.training && options_.dropout > 0;
+  if (drops || c.observer != nullptr) p = for_all_rows(p);
   if (mixer_->dropout_before()) p = drop(p);
-  const bool dropped = mixer_->dropout_before() || !c.step.training || options_.dropout == 0;
-  if (dropped && observer == nullptr)
+  if ((mixer_->dropout_before() || !drops) && c.observer == nullptr)
     if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
   c.probabilities = mixer_->mix(c, p);
-  if (observer != nullptr) observer->probabilities(shape_, c.probabilities);
+  if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
   p = mixer_->dropout_before() ? c.probabilities : drop(c.probabilities);
-  return at::matmul(p.to(c.v.scalar_type()), c.v);
+  return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
@@ -253,9 +268,9 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   bool fuse = false;
   if (path_ != Path::composed && observer == nullptr) {
     if (path_ == Path::fused) require_fused(step.training);
-    fuse = unfused_reasons(step.training).empty();
+    fuse = can_fuse(step.training);
   }
-  c.head_outputs = fuse ? fused(c) : composed(c, observer);
+  c.head_outputs = fuse ? fused(c) : composed(c);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   if (head_scale_.defined()) {
     at::Tensor s = head_scale_.to(c.head_outputs.scalar_type());

@@ -80,13 +80,15 @@ class AttentionLayer {
   };
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   at::Tensor split_heads(const at::Tensor& x, int64_t size) const;  // (B, T, h*size) -> (B, h, T, size)
-  at::Tensor composed(Context& context, Observer* observer);
+  bool can_fuse(bool training) const;
+  at::Tensor composed(Context& context);
   at::Tensor fused(const Context& context);
   template <class Visit>
   void each_stage(const Visit& visit) const;  // visit(stage, "mixer", "mixhead-a")
 
   Shape shape_;
   AttentionOptions options_;
+  std::vector<std::string> unfused_reasons_;  // those that hold whether or not it trains
   Path path_ = Path::automatic;
   at::Tensor head_scale_;
   std::unique_ptr<Pairing> pairing_;

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace mh::attention {
 
@@ -20,6 +21,8 @@ struct Mask {
   at::Tensor key_positions;
   at::Tensor additive;  // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
 
+  // Of a causal mask: the offset; of another: undefined, every key counts.
+  std::optional<int64_t> causal_offset() const { return causal ? std::optional(offset) : std::nullopt; }
   bool empty() const { return !causal && window == 0 && !key_lengths.defined() && !additive.defined(); }
 };
 

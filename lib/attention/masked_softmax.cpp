@@ -57,12 +57,12 @@ at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of
 
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const std::optional<at::Tensor>& given,
-                            int64_t kind) {
+                            int64_t kind, bool in_place) {
     const auto of = static_cast<SoftmaxOf>(kind);
     const at::Tensor allowed = given.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
     if (in_kernel(a)) {
-      p = at::empty_like(a);
+      p = in_place ? a.tensor_data() : at::empty_like(a);
       forward_rows(a, allowed, of, p);
     } else {
       p = composed(a, allowed, of);
@@ -80,7 +80,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     if (!in_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
       if (of == SoftmaxOf::sigmoid) da = da * (1 + at::sigmoid(-a));
-      return {da, {}, {}};
+      return {da, {}, {}, {}};
     }
     const bool reusable = owned(gradients[0]) && gradients[0].is_contiguous();
     const at::Tensor dp = gradients[0].contiguous(), da = reusable ? dp : at::empty_like(p);
@@ -93,24 +93,28 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
       kernels::softmax_row_backward(of, logits != nullptr ? logits + at : nullptr, probabilities + at, given + at,
                                     to + at, size);
     });
-    return {da, {}, {}};
+    return {da, {}, {}, {}};
   }
 };
 
-at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf of) {
+at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf of, bool in_place) {
   std::optional<at::Tensor> mask;
   if (allowed.defined()) mask = allowed;
-  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(of));
+  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(of), in_place);
 }
 
 }  // namespace
 
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxOf::exponential);
+  return apply(logits, allowed, SoftmaxOf::exponential, false);
+}
+
+at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed) {
+  return apply(logits, allowed, SoftmaxOf::exponential, owned(logits) && logits.is_contiguous());
 }
 
 at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxOf::sigmoid);
+  return apply(logits, allowed, SoftmaxOf::sigmoid, false);
 }
 
 }  // namespace mh::attention

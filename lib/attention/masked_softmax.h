@@ -10,6 +10,9 @@ namespace mh::attention {
 // without any is zeros. `allowed` is bool, broadcastable, true = may attend, or undefined.
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 
+// The same of logits that the caller reads no more: p takes their place where nobody else holds them.
+at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
+
 // The same with p ∝ exp(a) σ(a); it keeps the logits too.
 at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed);
 

@@ -29,10 +29,10 @@ class Differential : public Mixer {
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
   }
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    return mix_heads(probabilities, matrix(probabilities.device()), probabilities_of(c));
+    return mix_heads(probabilities, matrix(probabilities.device()), mixing_under_mask(c));
   }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
-    return attention::mix_values(probabilities, matrix(probabilities.device()), c.v, probabilities_of(c));
+    return attention::mix_values(probabilities, matrix(probabilities.device()), c.v, mixing_under_mask(c));
   }
 
  private:

@@ -14,10 +14,10 @@ class Fixed : public Mixer {
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads}, traits);
   }
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    return mix_heads(probabilities, matrix_->value(), probabilities_of(c));
+    return mix_heads(probabilities, matrix_->value(), mixing_under_mask(c));
   }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
-    return attention::mix_values(probabilities, matrix_->value(), c.v, probabilities_of(c));
+    return attention::mix_values(probabilities, matrix_->value(), c.v, mixing_under_mask(c));
   }
 
  private:

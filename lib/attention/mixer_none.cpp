@@ -6,6 +6,7 @@ namespace {
 
 class NoMixing : public Mixer {
  public:
+  bool acts() const override { return false; }
   at::Tensor mix(const Context&, const at::Tensor& probabilities) override { return probabilities; }
   std::string unfused_because() const override { return ""; }
 };

@@ -47,17 +47,17 @@ class TalkingHeads : public Mixer {
       throw Error(Exit::usage,
                   Problem{c.shape.name + ", talking-heads.inside", "an additive mask that is the same for all heads",
                           str("one for ", a.size(-3), " heads"), "leave inside at 0"});
-    return pre_ != nullptr ? mix_heads(logits, pre_->value()) : logits;
+    return pre_ != nullptr ? mix_heads(logits, pre_->value(), mixing_under_mask(c)) : logits;
   }
 
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
     if (post_ == nullptr) return probabilities;
     if (c.observer != nullptr) c.observer->mixing(c.shape, post_->value());
-    return mix_heads(probabilities, post_->value(), probabilities_of(c));
+    return mix_heads(probabilities, post_->value(), mixing_under_mask(c));
   }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
     if (post_ == nullptr) return {};
-    return attention::mix_values(probabilities, post_->value(), c.v, probabilities_of(c));
+    return attention::mix_values(probabilities, post_->value(), c.v, mixing_under_mask(c));
   }
 
  private:

@@ -12,7 +12,7 @@ void MixheadOptions::describe(Fields& f) {
 Mixhead::Mixhead(const MixheadOptions& options, const Shape& shape)
     : options_(options), in_layer_(options.scope == "all" || shape.kind != Kind::decoder_cross) {}
 
-bool Mixhead::acts(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
+bool Mixhead::acts_in(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
 
 at::Tensor Mixhead::shown_matrix(const Context& c) const {
   at::Tensor m = matrix(c);
@@ -21,17 +21,17 @@ at::Tensor Mixhead::shown_matrix(const Context& c) const {
 }
 
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
-  return options_.on == "logits" && acts(c) ? mix_heads(logits, shown_matrix(c)) : logits;
+  return options_.on == "logits" && acts_in(c) ? mix_heads(logits, shown_matrix(c), mixing_under_mask(c)) : logits;
 }
 
 at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
-  return options_.on == "probabilities" && acts(c) ? mix_heads(probabilities, shown_matrix(c), probabilities_of(c))
-                                                   : probabilities;
+  return options_.on == "probabilities" && acts_in(c) ? mix_heads(probabilities, shown_matrix(c), mixing_under_mask(c))
+                                                      : probabilities;
 }
 
 at::Tensor Mixhead::mix_values(const Context& c, const at::Tensor& probabilities) {
-  if (options_.on != "probabilities" || !acts(c)) return {};
-  return attention::mix_values(probabilities, matrix(c), c.v, probabilities_of(c));
+  if (options_.on != "probabilities" || !acts_in(c)) return {};
+  return attention::mix_values(probabilities, matrix(c), c.v, mixing_under_mask(c));
 }
 
 std::string Mixhead::unfused_because() const { return in_layer_ ? "it has no fused form" : ""; }

@@ -32,14 +32,14 @@ class Mixhead : public Mixer {
   virtual void add_matrices(model::ParameterList& parameters, const Shape& shape) = 0;
 
  private:
-  bool acts(const Context& c) const;
+  bool acts_in(const Context& c) const;
   at::Tensor shown_matrix(const Context& c) const;  // the observer is shown it
   MixheadOptions options_;
   bool in_layer_;  // false: this layer does not mix at all
 };
 
-// How a mixer may look at probabilities: those that a causal mask hides are 0.
-inline Mixing probabilities_of(const Context& c) { return c.mask.causal ? Mixing{c.mask.offset} : Mixing{}; }
+// How a mixer may look at logits and probabilities: what a causal mask hides counts for nothing, or is 0.
+inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
 
 // (h, h): row j of source head j, column i of output head i. No weight decay: it would pull the identity apart.
 model::Traits mixing_matrix(const Shape& shape, const model::Init& init);

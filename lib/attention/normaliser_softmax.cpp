@@ -8,7 +8,7 @@ namespace {
 class Softmax : public Normaliser {
  public:
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
-    return masked_softmax(logits, allowed);
+    return masked_softmax_in_place(logits, allowed);
   }
   std::string unfused_because() const override { return ""; }
 };

@@ -1,6 +1,7 @@
 // A = Q Kᵀ / √dk (Vaswani et al. 2017, equation 1).
 #include <cmath>
 
+#include "attention/causal_product.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -9,7 +10,8 @@ namespace {
 class DotProduct : public Score {
  public:
   void score(Context& c) override {
-    c.logits = at::matmul(c.q * (1 / std::sqrt(static_cast<double>(c.shape.key_size))), c.k.transpose(-1, -2));
+    const double scale = 1 / std::sqrt(static_cast<double>(c.shape.key_size));
+    c.logits = product_with_keys(c.q * scale, c.k, c.mask.causal_offset());
   }
   std::string unfused_because() const override { return ""; }
 };

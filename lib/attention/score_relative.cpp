@@ -14,6 +14,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"
 #include "model/ops.h"
@@ -79,18 +80,26 @@ class Relative : public Score {
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
+    const double scale = 1 / std::sqrt(static_cast<double>(c.shape.key_size));
     auto with_bias = [&](const model::Parameter* b) {
-      return c.q + b->value().to(c.q.scalar_type()).unsqueeze(1);  // (h, dk) -> (h, 1, dk)
+      return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // (h, dk) -> (h, 1, dk)
     };
-    const at::Tensor content = at::matmul(with_bias(content_), c.k.transpose(-1, -2));  // (B, h, Tq, Tk)
-    const at::Tensor q = with_bias(position_);
+    const at::Tensor x = with_bias(content_), y = with_bias(position_);
     std::vector<at::Tensor> parts;
-    for (const Run& run : runs(c.mask, keys))
-      parts.push_back(options_.distances == Distances::exact
-                          ? shifted(c, q, run)
-                          : products(c, q, queries - run.position - run.count, run.count));
-    const at::Tensor position = parts.size() == 1 ? parts[0] : at::cat(parts, -1);
-    c.logits = (content + position) * (1 / std::sqrt(static_cast<double>(c.shape.key_size)));
+    for (const Run& run : runs(c.mask, keys)) {
+      const at::Tensor k = c.k.narrow(2, run.first, run.count);
+      CausalOffset offset = c.mask.causal_offset();
+      if (offset) *offset -= run.first;
+      if (options_.distances == Distances::exact) {
+        const int64_t count = distances_needed(queries, run.count, offset), largest = queries - 1 - run.position;
+        const auto [by, r] = distances(c, y, largest - count + 1, count);
+        parts.push_back(relative_product(x, k, by, r, offset));
+      } else {
+        const auto [by, r] = distances(c, y, queries - run.position - run.count, run.count);
+        parts.push_back(product_with_keys(x, k, offset) + at::matmul(by, r.transpose(-1, -2)));
+      }
+    }
+    c.logits = parts.size() == 1 ? parts[0] : at::cat(parts, -1);
   }
 
  private:
@@ -106,43 +115,25 @@ class Relative : public Score {
     return found;
   }
 
-  // q · r for the distances lowest + count - 1 down to lowest: (B, h, Tq, count).
-  at::Tensor products(const Context& c, const at::Tensor& q, int64_t lowest, int64_t count) {
+  // What to multiply for y · r[δ], for the distances δ of lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r (h,
+  // count, dk); or y W^R (B, h, Tq, d) and S (1, count, d).
+  std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
     const int64_t h = c.shape.heads, dk = c.shape.key_size, d = c.shape.width;
-    at::Tensor s = table(lowest, count, q.device());
+    at::Tensor s = table(lowest, count, y.device());
     // One decision for a distance, whatever the layer and the rows of the batch: the published model drops one
     // position embedding for all of them. The offset makes every distance a row that is not negative.
     Step whole = c.step;
     whole.row_offset = lowest + (int64_t{1} << 30);
     s = model::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
     // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
-    if (q.size(0) * q.size(2) < dk) {
+    if (y.size(0) * y.size(2) < dk) {
       at::Tensor w = weight_->value().view({h, dk, d});
       if (c.pairs.defined()) w = w.index_select(0, c.pairs);
-      return at::matmul(at::matmul(q, w), s.to(q.scalar_type()).t());
+      return {at::matmul(y, w), s.to(y.scalar_type()).unsqueeze(0)};
     }
-    at::Tensor r = model::linear(s, weight_->value(), {}).view({count, h, dk}).transpose(0, 1);  // (h, count, dk)
+    at::Tensor r = model::linear(s, weight_->value(), {}).view({count, h, dk}).transpose(0, 1);
     if (c.pairs.defined()) r = r.index_select(0, c.pairs);
-    return at::matmul(q, r.transpose(-1, -2));
-  }
-
-  // (B, h, Tq, run.count) of query t and key position p: q[t] · r[t - p].
-  //
-  // With the distances of a row descending from that of the last query and the run's first key, query t finds key s in
-  // column Tq - 1 - t + s: in a row-major (Tq, D), at t (D - 1) + (Tq - 1) + s, which is a matrix of D - 1 columns that
-  // begins at element Tq - 1.
-  at::Tensor shifted(const Context& c, const at::Tensor& q, const Run& run) {
-    const int64_t queries = q.size(2);
-    // Enough for every key; for those alone that a causal query may see, about half, and what stands elsewhere is any
-    // finite number.
-    int64_t distances = queries + run.count;
-    if (c.mask.causal) distances = std::min(distances, std::max(run.count, queries + c.mask.offset - run.first) + 1);
-    const int64_t largest = queries - 1 - run.position;
-    at::Tensor all = products(c, q, largest - distances + 1, distances).contiguous();  // (B, h, Tq, D)
-    return all.flatten(2)
-        .narrow(2, queries - 1, queries * (distances - 1))
-        .view({q.size(0), q.size(1), queries, distances - 1})
-        .narrow(3, 0, run.count);
+    return {y, r};
   }
 
   // (count, d): S of the distances lowest, lowest + 1, …

@@ -93,7 +93,7 @@ class Random : public Score {
     const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
     require_places(c.shape, "synthesizer-random", std::max(keys, first + queries), options_.length);
     at::Tensor block = logits_->value().narrow(1, first, queries).narrow(2, 0, keys);
-    c.logits = block.unsqueeze(0).expand({c.q.size(0), c.shape.heads, queries, keys});
+    c.logits = block.unsqueeze(0);
   }
 
  private:

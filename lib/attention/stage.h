@@ -78,7 +78,8 @@ struct Context {
   at::Tensor key_input;          // (B, Tk, d): the same as query_input in self-attention
   at::Tensor q, k, v;            // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
   at::Tensor pairs;              // (h) int64: the head whose keys and values each query head reads; undefined: its own
-  at::Tensor logits;             // (B, h, Tq, Tk), scaled, before the mask; gone after the normaliser
+  at::Tensor logits;             // (B, h, Tq, Tk), or (1, h, Tq, Tk) where all rows have the same; scaled, before the
+                                 // mask, any finite number where a causal mask hides them; gone after the normaliser
   at::Tensor probabilities;      // (B, h, Tq, Tk), masked entries exactly 0; undefined where mix_values() served
   at::Tensor head_outputs;       // (B, h, Tq, dv)
   StageState* state = nullptr;   // null outside incremental decoding
@@ -120,6 +121,8 @@ class Normaliser : public Stage {
 // Acts across heads on logits (before the mask) and on probabilities (before the values).
 class Mixer : public Stage {
  public:
+  // False: it does nothing.
+  virtual bool acts() const { return true; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
   // mix() times context.v, (B, h, Tq, dv), asked where nothing else looks at mixed probabilities, so that they need not

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only train,memory,prep,shard,equality] [--full]
+    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -102,12 +102,16 @@ class Bench:
         return path
 
     def train(self, entries, precision, warm=3, updates=10):
-        """Tokens per second of mh-train between two lines of its log, and its peak memory."""
-        shard, out = self.shard(entries), pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        """Tokens per second of mh-train, and its peak memory."""
+        return self.timed(self.shard(entries), "[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nblock = 256\n"
+                          "batch_tokens = 4096\n", 4096, warm, updates, "--precision", precision)
+
+    def timed(self, shard, toml, batch_tokens, warm, updates, *options):
+        """Tokens per second of mh-train between two lines of its log, and its peak memory. `toml` ends in [train]."""
+        out = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         config = self.folder / "train.toml"
-        config.write_text(
-            f"[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nblock = 256\nbatch_tokens = 4096\n"
-            f"lr = 5e-4\noptimizer = 'adam'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\nlength = '{warm + updates + 1}u'\n")
+        config.write_text(f"{toml}lr = 5e-4\noptimizer = 'adam'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n"
+                          f"length = '{warm + updates + 1}u'\n")
         log, stamps, done = out / "run/log.jsonl", {}, threading.Event()
 
         def watch():
@@ -130,17 +134,21 @@ class Bench:
         watcher.start()
         try:
             _, peak = run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
-                           "--precision", precision, "--threads", self.a.threads, "--device", self.a.device])
+                           "--threads", self.a.threads, "--device", self.a.device, *options])
         finally:
             done.set()
             watcher.join()
-        return updates * 4096 / (stamps[warm + updates] - stamps[warm]), peak
+        return updates * batch_tokens / (stamps[warm + updates] - stamps[warm]), peak
 
     def peer(self, entries, precision, tuned=True, warm=3, updates=10):
-        done = subprocess.run(
-            [sys.executable, here / "peer.py", "--rows", str(entries), "--precision", precision, "--warm", str(warm),
-             "--updates", str(updates), "--threads", str(self.a.threads), "--device", self.a.device],
-            env=dict(os.environ, **(allocator if tuned else {})), check=True, capture_output=True, text=True)
+        return self.of_peer("peer.py", tuned, rows=entries, precision=precision, warm=warm, updates=updates)
+
+    def of_peer(self, program, tuned, **options):
+        """Tokens per second of a peer and its peak memory."""
+        options.update(threads=self.a.threads, device=self.a.device)
+        words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+        done = subprocess.run([sys.executable, "-B", here / program, *words], env=dict(os.environ, **(allocator if tuned else {})),
+                              check=True, capture_output=True, text=True)
         result = json.loads(done.stdout.splitlines()[-1])
         return result["tokens_per_second"], result["peak"]
 
@@ -160,6 +168,42 @@ class Bench:
                 self.row(f"training, vocabulary {entries}, {precision}", "tokens/s", *speeds, bar)
                 if memories[1]:
                     self.row(f"peak memory, vocabulary {entries}, {precision}", "MB", *memories, 2, less=True)
+
+    def stages(self):
+        """A step of every stage, and the memory of those that mix probabilities."""
+        import peer_stages  # needs PyTorch
+        entries, warm, updates = 1000, 1, 4
+        if self.a.device != "cpu":
+            updates = 20
+        for name in self.a.stages.split(",") if self.a.stages else peer_stages.STAGES:
+            stage = peer_stages.STAGES[name]
+            mixes = name in ("mixhead-a", "mixhead-b")
+            size = peer_stages.Size(n=1024) if mixes else peer_stages.Size()
+            speeds, memories = ([], []), ([], [])
+            for i in range(self.a.rounds):
+                self.talk(f"{name}, round {i + 1} of {self.a.rounds}")
+                speed, peak = self.timed(self.shard(entries), stage.toml(size), size.batch_tokens, warm, updates,
+                                         "--attention", "composed" if stage.composed else "auto")
+                speeds[0].append(speed)
+                memories[0].append(peak / 1e6)
+                options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens)
+                speeds[1].append(self.of_peer("peer_stages.py", True, warm=warm, updates=updates, **options)[0])
+                if mixes and self.a.device == "cpu":
+                    memories[1].append(self.of_peer("peer_stages.py", False, warm=1, updates=1, **options)[1] / 1e6)
+            self.row(f"step {name}, {size.n} positions", "tokens/s", *speeds, 1.3 if mixes else 1.0)
+            if memories[1]:
+                self.row(f"memory {name}, {size.n} positions", "MB", *memories, 1 / 0.7, less=True)
+
+    def start(self):
+        times = []
+        for _ in range(self.a.rounds):
+            each = []
+            for _ in range(20):
+                began = time.perf_counter()
+                subprocess.run([self.tools / "mh-prep", "--version"], check=True, stdout=subprocess.DEVNULL)
+                each.append(1000 * (time.perf_counter() - began))
+            times.append(statistics.median(each))
+        self.row("start of mh-prep --version, of 20 ms", "ms", times, 20.0, 1, less=True)
 
     def text(self):
         """WikiText-2 where it is, else random text."""
@@ -243,13 +287,22 @@ class Bench:
         self.row("losses of 200 updates within 1e-3 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
 
+    def stage_equality(self):
+        self.talk("every stage, the project and PyTorch")
+        done = subprocess.run([sys.executable, "-B", here / "stage_equality.py", "--tools", self.tools, "--threads", str(self.a.threads)],
+                              check=False, capture_output=True, text=True)
+        self.talk((done.stdout + done.stderr).strip())
+        self.row("log-probabilities of every stage within 1e-4 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,prep,reading,equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,stages,start,prep,reading,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()
     print("what\tunit\tproject\tpeer\tratio\tlower\tupper\tbar\tverdict", flush=True)

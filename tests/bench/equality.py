@@ -77,6 +77,25 @@ def write_text(path, words, tokens, seed=1):
             out.write(" ".join(text[i:i + 20]) + "\n")
 
 
+class Folder:
+    """A folder to work in, with a shard of random text, `text.mhs`."""
+
+    def __init__(self, tools, path, words, tokens):
+        self.tools, self.path = pathlib.Path(tools).resolve(), pathlib.Path(path)
+        write_text(self.path / "text", words, tokens)
+        self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "vocab", "text")
+        self.run("mh-prep", "-q", "lm", "--vocab", "vocab", "-o", "text.mhs", "text")
+
+    def run(self, *command, **options):
+        return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
+
+    def tokens(self):
+        raw = self.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
+        size = json.loads(raw)["token_bytes"]
+        body = subprocess.run(["zstd", "-dcq", self.path / "text.mhs"], check=True, capture_output=True).stdout
+        return torch.frombuffer(bytearray(body), dtype=torch.uint16 if size == 2 else torch.int32).long()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tools", required=True, help="folder of mh-prep and mh-train")
@@ -89,38 +108,26 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
-    tools = pathlib.Path(a.tools).resolve()
     words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if a.full else (500, 2, 64, 4, 128, 64, 512)
     seed, lr = 5, a.lr
     torch.set_num_threads(a.threads)
 
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-
-        def tool(*command, **options):
-            return subprocess.run([tools / command[0], *map(str, command[1:])], cwd=folder, check=True, **options)
-
-        write_text(folder / "text", words, a.tokens * batch)
-        tool("mh-prep", "-q", "vocab", "--type", "word", "-o", "vocab", "text")
-        tool("mh-prep", "-q", "lm", "--vocab", "vocab", "-o", "text.mhs", "text")
-        (folder / "model.toml").write_text(
+        folder = Folder(a.tools, name, words, a.tokens * batch)
+        (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
             f"[train]\nseed = {seed}\nblock = {n}\nbatch_tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
             "validate_every = '0u'\nsave_every = '0u'\n")
         train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", a.threads)
         # One update with a learning rate of 0 leaves a checkpoint of the first weights.
-        tool(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
-        tool(*train, "--out", "run", "--set", f"train.length='{a.updates}u'",
+        folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
+        folder.run(*train, "--out", "run", "--set", f"train.length='{a.updates}u'",
              "--set", f"train.warmup='{a.warmup}u'", "--set", "train.warmup_lr=0.0")
-        lines = [json.loads(line) for line in (folder / "run/log.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in (folder.path / "run/log.jsonl").read_text().splitlines()]
         ours = {line["update"]: line["nll"] for line in lines if "nll" in line}
 
-        weights = safetensors.torch.load_file(folder / "start/last.safetensors")
-        raw = tool("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
-        size = json.loads(raw)["token_bytes"]
-        body = subprocess.run(["zstd", "-dcq", folder / "text.mhs"], check=True, capture_output=True).stdout
-        tokens = torch.frombuffer(bytearray(body), dtype=torch.uint16 if size == 2 else torch.int32).long()
-
+        weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
+        tokens = folder.tokens()
         vocabulary = weights["decoder.embedding.weight"].shape[0]
         model = peer.Decoder(vocabulary, layers, d, h, f, n)
         model.load_project(weights)

@@ -3,9 +3,10 @@
 Packed queries, keys and values, the library's fused attention, fused AdamW, gradients set to none, threads pinned, bf16 by
 autocast. The model is the one that mh-train builds by default: pre-norm, sinusoidal positions, ReLU, tied embeddings.
 
-    python peer.py --rows 8000 --precision fp32 --updates 12     one line of JSON for each window of updates
+    python peer.py --rows 8000 --precision fp32 --updates 12     one line of JSON
 """
 import argparse
+import itertools
 import json
 import math
 import resource
@@ -31,21 +32,43 @@ class Layer(nn.Module):
         self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
         self.up, self.down = nn.Linear(d, f), nn.Linear(f, d)
 
-    def forward(self, x):
+    def project(self, x):
+        """x (B, T, d) -> q, k, v (B, h, T, dk) each"""
         b, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+        return self.qkv(x).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
+
+    def attend(self, x):
+        """x (B, T, d) -> head outputs side by side (B, T, d)"""
+        return F.scaled_dot_product_attention(*self.project(x), is_causal=True).transpose(1, 2).reshape(x.shape)
+
+    def forward(self, x):
+        x = x + self.out(self.attend(self.norm1(x)))
         return x + self.down(F.relu(self.up(self.norm2(x))))
+
+    def load_project(self, tensors):
+        """Takes the weights of a layer of a checkpoint of mh-train (name within the layer -> tensor)."""
+        parts = [p for p in ("query", "key", "value") if f"self.{p}.weight" in tensors]
+        own = {}
+        for kind in ("weight", "bias"):
+            own[f"qkv.{kind}"] = torch.cat([tensors[f"self.{p}.{kind}"] for p in parts])
+            own[f"out.{kind}"] = tensors[f"self.output.{kind}"]
+            own[f"norm1.{kind}"] = tensors[f"self.norm.{kind}"]
+            own[f"norm2.{kind}"] = tensors[f"ffn.norm.{kind}"]
+            own[f"up.{kind}"] = tensors[f"ffn.up.{kind}"]
+            own[f"down.{kind}"] = tensors[f"ffn.down.{kind}"]
+        # What a stage adds has the project's name, without dots.
+        for name, _ in itertools.chain(self.named_parameters(), self.named_buffers()):
+            own.setdefault(name, tensors.get(f"self.{name.replace('__', '.')}"))
+        self.load_state_dict({name: tensor for name, tensor in own.items() if tensor is not None})
 
 
 class Decoder(nn.Module):
-    def __init__(self, vocabulary, layers=4, d=256, h=8, f=1024, n=256):
+    def __init__(self, vocabulary, layers=4, d=256, h=8, f=1024, n=256, layer=Layer):
         super().__init__()
         self.d = d
         self.embedding = nn.Embedding(vocabulary, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
-        self.layers = nn.ModuleList(Layer(d, h, f) for _ in range(layers))
+        self.layers = nn.ModuleList(layer(d, h, f) for _ in range(layers))
         self.norm = nn.LayerNorm(d)
         self.register_buffer("positions", sinusoidal(n, d))
 
@@ -57,19 +80,12 @@ class Decoder(nn.Module):
 
     def load_project(self, tensors):
         """Takes the weights of a checkpoint of mh-train (name -> tensor)."""
-        own = {"embedding.weight": tensors["decoder.embedding.weight"],
-               "norm.weight": tensors["decoder.norm.weight"], "norm.bias": tensors["decoder.norm.bias"],
-               "positions": self.positions}
-        for i in range(len(self.layers)):
-            theirs, mine = f"decoder.layers.{i}.", f"layers.{i}."
-            for kind in ("weight", "bias"):
-                own[mine + f"qkv.{kind}"] = torch.cat([tensors[theirs + f"self.{p}.{kind}"] for p in ("query", "key", "value")])
-                own[mine + f"out.{kind}"] = tensors[theirs + f"self.output.{kind}"]
-                own[mine + f"norm1.{kind}"] = tensors[theirs + f"self.norm.{kind}"]
-                own[mine + f"norm2.{kind}"] = tensors[theirs + f"ffn.norm.{kind}"]
-                own[mine + f"up.{kind}"] = tensors[theirs + f"ffn.up.{kind}"]
-                own[mine + f"down.{kind}"] = tensors[theirs + f"ffn.down.{kind}"]
-        self.load_state_dict(own)
+        self.load_state_dict({"embedding.weight": tensors["decoder.embedding.weight"],
+                              "norm.weight": tensors["decoder.norm.weight"], "norm.bias": tensors["decoder.norm.bias"],
+                              "positions": self.positions}, strict=False)
+        for i, layer in enumerate(self.layers):
+            prefix = f"decoder.layers.{i}."
+            layer.load_project({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
 
 
 def optimizer_of(model, lr):
@@ -91,8 +107,8 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def measuring(parser):
+    """Adds the options of measure()."""
     parser.add_argument("--rows", type=int, required=True, help="entries of the vocabulary")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--length", type=int, default=256, help="tokens in a row")
@@ -101,20 +117,32 @@ def main():
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    a = parser.parse_args()
+
+
+def measure(a, make):
+    """Trains the model that make() gives and prints a line of JSON: tokens per second of wall clock and of processor time, and
+    the peak of memory."""
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     at_start = peak()
-    model = Decoder(a.rows, n=a.length).to(a.device)
+    model = make().to(a.device)
     optimizer = optimizer_of(model, 5e-4)
     batch = a.batch_tokens // a.length
     data = torch.randint(a.rows, (a.warm + a.updates, batch, a.length + 1)).to(a.device)
     for i, rows in enumerate(data):
         if i == a.warm:
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
         update(model, optimizer, rows[:, :-1], rows[:, 1:], a.precision == "bf16")
-    seconds = time.perf_counter() - began
-    print(json.dumps({"tokens_per_second": a.updates * batch * a.length / seconds, "peak": peak(), "at_start": at_start}))
+    tokens = a.updates * batch * a.length
+    print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - began),
+                      "tokens_per_cpu_second": tokens / (time.process_time() - worked), "peak": peak(), "at_start": at_start}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    measuring(parser)
+    a = parser.parse_args()
+    measure(a, lambda: Decoder(a.rows, n=a.length))
 
 
 if __name__ == "__main__":

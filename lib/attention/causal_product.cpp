@@ -1,0 +1,127 @@
+#include "attention/causal_product.h"
+
+#include <ATen/ops/bmm.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+namespace mh::attention {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Whether taking T x S in pieces pays.
+bool in_pieces(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
+  return offset && x.is_cpu() && x.numel() > 0 && queries > plain::kBlock && *offset + plain::kBlock < keys;
+}
+
+}  // namespace
+
+namespace plain {
+
+at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
+  const int64_t queries = q.size(2), keys = k.size(2);
+  if (!in_pieces(q, queries, keys, offset)) return at::matmul(q, k.transpose(-1, -2));
+  const at::Tensor a = flat(q), b = flat(k).transpose(1, 2);
+  at::Tensor result = at::empty({q.size(0), q.size(1), queries, keys}, q.options()), y = result.flatten(0, 1);
+  each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
+    const at::Tensor rows = y.narrow(1, t, count);
+    at::Tensor part = rows.narrow(2, 0, seen);
+    if (seen > 0) at::bmm_out(part, a.narrow(1, t, count), b.narrow(2, 0, seen));
+    if (seen < keys) rows.narrow(2, seen, keys - seen).zero_();
+  });
+  return result;
+}
+
+at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
+  const int64_t queries = p.size(2), keys = p.size(3);
+  if (!in_pieces(p, queries, keys, offset)) return at::matmul(p, v);
+  const at::Tensor a = flat(p), b = flat(v);
+  at::Tensor result = at::empty({p.size(0), p.size(1), queries, v.size(3)}, v.options()), y = result.flatten(0, 1);
+  each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
+    at::Tensor rows = y.narrow(1, t, count);
+    if (seen > 0) at::bmm_out(rows, a.narrow(1, t, count).narrow(2, 0, seen), b.narrow(1, 0, seen));
+    else rows.zero_();
+  });
+  return result;
+}
+
+at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset) {
+  const int64_t queries = p.size(2), keys = p.size(3);
+  if (!in_pieces(p, queries, keys, offset)) return at::matmul(p.transpose(-1, -2), y);
+  const at::Tensor a = flat(p).transpose(1, 2), b = flat(y);  // (B h, S, T), (B h, T, d)
+  at::Tensor result = at::empty({p.size(0), p.size(1), keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
+  // Keys [s, s + count) are seen by the queries from s - offset on.
+  for (int64_t s = 0; s < keys; s += kBlock) {
+    const int64_t count = std::min(kBlock, keys - s), first = std::clamp<int64_t>(s - *offset, 0, queries);
+    at::Tensor rows = z.narrow(1, s, count);
+    if (first < queries)
+      at::bmm_out(rows, a.narrow(1, s, count).narrow(2, first, queries - first), b.narrow(1, first, queries - first));
+    else rows.zero_();
+  }
+  return result;
+}
+
+void keep(Saved& saved, CausalOffset offset) {
+  saved["causal"] = offset.has_value();
+  saved["offset"] = offset.value_or(0);
+}
+
+CausalOffset kept(Saved& saved) {
+  if (!saved["causal"].toBool()) return {};
+  return saved["offset"].toInt();
+}
+
+}  // namespace plain
+
+namespace {
+
+struct WithKeys : torch::autograd::Function<WithKeys> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
+    context->save_for_backward({q, k});
+    plain::keep(context->saved_data, offset);
+    return plain::product_with_keys(q, k, offset);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const CausalOffset offset = plain::kept(context->saved_data);
+    at::Tensor dq, dk;
+    if (context->needs_input_grad(0)) dq = plain::product_with_values(gradients[0], saved[1], offset);
+    if (context->needs_input_grad(1)) dk = plain::transposed_product(gradients[0], saved[0], offset);
+    return {dq, dk, {}};
+  }
+};
+
+struct WithValues : torch::autograd::Function<WithValues> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
+    context->save_for_backward({p, v});
+    plain::keep(context->saved_data, offset);
+    return plain::product_with_values(p, v, offset);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const CausalOffset offset = plain::kept(context->saved_data);
+    at::Tensor dp, dv;
+    if (context->needs_input_grad(0)) dp = plain::product_with_keys(gradients[0], saved[1], offset);
+    if (context->needs_input_grad(1)) dv = plain::transposed_product(saved[0], gradients[0], offset);
+    return {dp, dv, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
+  return WithKeys::apply(q, k, offset);
+}
+
+at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
+  const int64_t rows = v.size(0);
+  if (p.size(0) == rows) return WithValues::apply(p, v, offset);
+  // One p for all rows: their values side by side.
+  const at::Tensor beside = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
+  return WithValues::apply(p, beside, offset).view({v.size(1), p.size(2), rows, v.size(3)}).permute({2, 0, 1, 3});
+}
+
+}  // namespace mh::attention

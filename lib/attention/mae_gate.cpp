@@ -1,0 +1,182 @@
+#include "attention/mae_gate.h"
+
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "model/ops.h"
+
+namespace mh::attention {
+
+namespace {
+
+constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
+
+// x (B, n, c) -> (B, n, c): sums over the `window` latest of the n; 0: over all so far. Never takes back what it has
+// added, so what is outside of a window leaves no trace, not even of rounding: a sum is that from the start of a block
+// of `window`, and that to the end of the block before.
+at::Tensor window_sums(const at::Tensor& x, int64_t window) {
+  const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
+  const at::Tensor along = x.transpose(1, 2).contiguous();  // a third of the time of sums across rows of memory
+  if (window == 0 || window >= n) return along.cumsum(2).transpose(1, 2).contiguous();
+  const int64_t blocks = (n + window - 1) / window;
+  at::Tensor in = at::constant_pad_nd(along, {0, blocks * window - n}).view({rows, columns, blocks, window});
+  at::Tensor to_end = in.flip(3).cumsum(3).flip(3);
+  at::Tensor earlier = at::constant_pad_nd(to_end.narrow(2, 0, blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
+  return (in.cumsum(3) + earlier).view({rows, columns, blocks * window}).narrow(2, 0, n).transpose(1, 2).contiguous();
+}
+
+// (B, n) bool: which of n positions come before the row's length. Undefined lengths: undefined, all do.
+at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
+  if (!lengths.defined()) return {};
+  return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
+         lengths.to(device).unsqueeze(1);
+}
+
+// (B) int64, or undefined: how many of the queries are real.
+at::Tensor query_lengths(const Context& c) {
+  if (c.mask.query_lengths.defined()) return c.mask.query_lengths;
+  if (c.shape.kind == Kind::decoder_cross || !c.mask.key_lengths.defined()) return {};
+  return c.mask.key_lengths - (c.v.size(2) - c.query_input.size(1));  // the queries are the last keys
+}
+
+}  // namespace
+
+void MaeOptions::describe(Fields& f) {
+  f.field("drop", drop, "heads that each expert leaves out", at_least(1));
+  f.choice("gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
+           "uniform: no gate, experts drawn evenly in training, plain attention else");
+  f.field("hidden", hidden, "inner width of the gate", between(1, 1 << 16));
+  f.field("dropout", dropout, "dropout inside the gate", between(0, 0.999));
+  f.choice("mean", mean, {{Mean::causal, "causal"}, {Mean::full, "full"}},
+           "what the gate sees: inputs up to each position, or an encoder's whole sequence");
+  f.field("window", window, "causal mean: over so many of the latest inputs; 0: all", at_least(0));
+  f.choice("sample_unit", sample_unit, {{Unit::position, "position"}, {Unit::sequence, "sequence"}},
+           "causal mean: what an expert is drawn for; a full mean: the sequence");
+  f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
+           "of the gate's batch norm while experts are drawn");
+  f.choice("init", init, {{GateInit::usual, "default"}, {GateInit::zero, "zero"}},
+           "first values of the gate's last layer; zero: even gates");
+}
+
+void ExpertGate::add_parameters(model::ParameterList& parameters, const Shape& shape) {
+  const std::string name = shape.name + ".gate.";
+  const int64_t d = shape.width, hidden = options_.hidden;
+  using model::Init;
+  const Init up = Init::uniform(1 / std::sqrt(static_cast<double>(d)));
+  const Init down = options_.init == MaeOptions::GateInit::zero
+                        ? Init::constant(0)
+                        : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
+  auto plain = [](const Init& init) { return model::Traits{init, false, false, std::nullopt, 0}; };
+  auto statistic = [&](double first) {
+    model::Traits traits = plain(Init::constant(first));
+    traits.trainable = false;
+    return traits;
+  };
+  norm_weight_ = &parameters.add(name + "norm.weight", {d}, plain(Init::constant(1)));
+  norm_bias_ = &parameters.add(name + "norm.bias", {d}, plain(Init::constant(0)));
+  mean_ = &parameters.add(name + "norm.mean", {d}, statistic(0));
+  variance_ = &parameters.add(name + "norm.variance", {d}, statistic(1));
+  model::Traits product = plain(up);
+  product.product = true;  // the last layer is small, and its sums stay fp32
+  up_ = &parameters.add(name + "up.weight", {hidden, d}, product);
+  up_bias_ = &parameters.add(name + "up.bias", {hidden}, plain(up));
+  model::Traits last = plain(down);
+  // Expert i leaves out head i, so where a head goes its expert goes.
+  if (options_.drop == 1) last.head_axis = 0, last.heads = shape.heads;
+  down_ = &parameters.add(name + "down.weight", {experts_, hidden}, last);
+  down_bias_ = &parameters.add(name + "down.bias", {experts_}, last);
+}
+
+at::Tensor real_queries(const Context& c) {
+  return within(query_lengths(c), c.query_input.size(1), c.query_input.device());
+}
+
+at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real) {
+  if (!real.defined()) return x.mean(1);
+  at::Tensor weight = real.to(x.scalar_type()).unsqueeze(-1);
+  return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
+}
+
+at::Tensor ExpertGate::operator()(const Context& c) {
+  const c10::AutoGradMode mode(c10::GradMode::is_enabled() && !c.step.sample_experts);
+  const at::Tensor real = real_queries(c);
+  if (options_.mean == MaeOptions::Mean::causal) return of_means(c, running_means(c, real), real);
+  return of_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);
+}
+
+// (B, Tq, d) fp32: at each position the mean of the inputs up to it, of the latest `window` at most. Inputs of a
+// memory in front count, and so do those of earlier steps of decoding: of these c.state keeps their sum and number,
+// or with a window the latest themselves.
+at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) const {
+  const int64_t queries = c.query_input.size(1), window = options_.window;
+  at::Tensor x = c.query_input.to(at::kFloat);
+  at::Tensor one = real.defined() ? real.to(at::kFloat).unsqueeze(-1)
+                                  : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 where real
+  if (real.defined()) x = x * one;
+  const bool self = c.shape.kind != Kind::decoder_cross;
+  if (const int64_t memory = c.key_input.size(1) - queries; self && memory > 0) {
+    at::Tensor m = c.key_input.narrow(1, 0, memory).to(at::kFloat);
+    at::Tensor there = within(c.mask.key_lengths, memory, x.device());
+    at::Tensor ones =
+        there.defined() ? there.to(at::kFloat).unsqueeze(-1) : at::ones({x.size(0), memory, 1}, x.options());
+    x = at::cat({there.defined() ? m * ones : m, x}, 1);
+    one = at::cat({ones, one}, 1);
+  }
+  if (window > 0 && c.state != nullptr) {
+    at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
+    if (latest.defined()) {
+      // What the layer has forgotten is forgotten here too.
+      const int64_t there = latest.size(1), past = c.v.size(2) - queries;
+      const int64_t kept = self ? std::min(there, past) : there;
+      x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);
+      one = at::cat({latest_real.narrow(1, there - kept, kept), one}, 1);
+    }
+    const int64_t n = x.size(1), keep = std::min(window - 1, n);
+    latest = x.detach().narrow(1, n - keep, keep);
+    latest_real = one.narrow(1, n - keep, keep);
+  }
+  at::Tensor sum = window_sums(x, window), count = window_sums(one, window);
+  if (window == 0 && c.state != nullptr) {
+    at::Tensor &past = (*c.state)["mae.sum"], &past_count = (*c.state)["mae.count"];
+    if (past.defined()) sum = sum + past, count = count + past_count;
+    past = sum.detach().narrow(1, sum.size(1) - 1, 1);
+    past_count = count.narrow(1, count.size(1) - 1, 1);
+  }
+  const int64_t front = sum.size(1) - queries;
+  return sum.narrow(1, front, queries) / count.narrow(1, front, queries).clamp_min(1);
+}
+
+// x (…, d) fp32 and real (…) or undefined -> (…, d). Batch norm over the real ones, as torch's: a biased variance
+// normalises, an unbiased one is remembered. It sees a micro-batch at a time.
+at::Tensor ExpertGate::normalise(const Step& step, const at::Tensor& x, const at::Tensor& real) {
+  at::Tensor mean = mean_->master(), variance = variance_->master();
+  if (step.training && (!step.sample_experts || options_.norm_statistics == MaeOptions::Statistics::batch)) {
+    at::Tensor rows = x.flatten(0, -2);
+    if (real.defined()) rows = rows.index_select(0, real.flatten().nonzero().squeeze(1));
+    if (const int64_t n = rows.size(0); n > 0) {
+      mean = rows.mean(0);
+      variance = (rows - mean).square().mean(0);
+      if (!step.sample_experts) {
+        c10::NoGradGuard no_gradient;
+        const double unbiased = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
+        mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
+        variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased);
+      }
+    }
+  }
+  return at::addcmul(norm_bias_->value(), x - mean, norm_weight_->value() * at::rsqrt(variance + kNormEpsilon));
+}
+
+// x (…, d) fp32 -> (…, E) fp32, rows sum to 1
+at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
+  at::Tensor in = normalise(c.step, x, real);
+  at::Tensor inner = at::tanh(model::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
+  Step step = c.step;
+  step.training = step.training && !step.sample_experts;
+  inner = model::dropout(inner, options_.dropout, step, std::string(name_of(c.shape.kind)) + ".gate",
+                         static_cast<uint32_t>(c.shape.layer));
+  return at::softmax(model::linear(inner, down_->value(), down_bias_->value()), -1);
+}
+
+}  // namespace mh::attention

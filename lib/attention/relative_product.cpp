@@ -1,0 +1,97 @@
+// The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The products of `count` queries from t on with
+// the distances that they need make a matrix (count, seen + count - 1), in which the query t + i finds key s in column
+// count - 1 - i + s: a matrix with rows one shorter that begins at element count - 1. So nothing is moved but while it
+// is added, and what a causal mask hides is not made.
+#include "attention/relative_product.h"
+
+#include <ATen/ops/bmm.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mh::attention {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// (N, count, seen + count - 1) -> (N, count, seen), of the same memory.
+at::Tensor shifted(const at::Tensor& by_distance, int64_t seen) {
+  const int64_t n = by_distance.size(0), count = by_distance.size(1), width = by_distance.size(2);
+  return by_distance.as_strided({n, count, seen}, {count * width, width - 1, 1}, count - 1);
+}
+
+// (h, D, c) for every row of a batch: (B h, D, c)
+at::Tensor for_rows(const at::Tensor& r, int64_t batch, int64_t heads) {
+  if (r.size(0) == 1) return r.expand({batch * heads, r.size(1), r.size(2)});
+  return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
+}
+
+// visit(first query, number, keys seen, first row of r, rows of r)
+template <class Visit>
+void each_part(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
+  plain::each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
+    if (seen > 0) visit(t, count, seen, queries - t - count, seen + count - 1);
+  });
+}
+
+struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& k, const at::Tensor& y,
+                            const at::Tensor& r, CausalOffset offset) {
+    context->save_for_backward({x, k, y, r});
+    plain::keep(context->saved_data, offset);
+    at::Tensor logits = plain::product_with_keys(x, k, offset);
+    const at::Tensor queries = plain::flat(y), all = for_rows(r, x.size(0), x.size(1)).transpose(1, 2);
+    const at::Tensor to = logits.flatten(0, 1);
+    each_part(x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t seen, int64_t first, int64_t width) {
+      const at::Tensor by_distance = at::bmm(queries.narrow(1, t, count), all.narrow(2, first, width));
+      to.narrow(1, t, count).narrow(2, 0, seen).add_(shifted(by_distance, seen));
+    });
+    return logits;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &k = saved[1], &y = saved[2], &r = saved[3], &d = gradients[0];
+    const CausalOffset offset = plain::kept(context->saved_data);
+    at::Tensor dx, dk, dy, dr;
+    if (context->needs_input_grad(0)) dx = plain::product_with_values(d, k, offset);
+    if (context->needs_input_grad(1)) dk = plain::transposed_product(d, x, offset);
+    const bool wants_y = context->needs_input_grad(2), wants_r = context->needs_input_grad(3);
+    if (wants_y || wants_r) {
+      const int64_t batch = x.size(0), heads = x.size(1);
+      const at::Tensor from = plain::flat(d), queries = plain::flat(y), all = for_rows(r, batch, heads);
+      if (wants_y) dy = at::zeros(queries.sizes(), y.options());
+      if (wants_r) dr = at::zeros(all.sizes(), r.options());
+      each_part(x.size(2), k.size(2), offset,
+                [&](int64_t t, int64_t count, int64_t seen, int64_t first, int64_t width) {
+                  const at::Tensor by_distance = at::zeros({from.size(0), count, width}, d.options());
+                  shifted(by_distance, seen).copy_(from.narrow(1, t, count).narrow(2, 0, seen));
+                  if (wants_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, all.narrow(1, first, width)));
+                  if (wants_r)
+                    dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), queries.narrow(1, t, count));
+                });
+      if (wants_y) dy = dy.view(y.sizes());
+      if (wants_r) {
+        dr = dr.view({batch, heads, r.size(1), r.size(2)}).sum(0);
+        if (r.size(0) == 1) dr = dr.sum(0, true);
+      }
+    }
+    return {dx, dk, dy, dr, {}};
+  }
+};
+
+}  // namespace
+
+int64_t distances_needed(int64_t queries, int64_t keys, CausalOffset offset) {
+  int64_t most = 1;
+  each_part(queries, keys, offset,
+            [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) { most = std::max(most, first + width); });
+  return most;
+}
+
+at::Tensor relative_product(const at::Tensor& x, const at::Tensor& k, const at::Tensor& y, const at::Tensor& r,
+                            CausalOffset offset) {
+  return RelativeProduct::apply(x, k, y, r, offset);
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,367 @@
+"""The peers of the attention stages: the decoder of peer.py, its attention written for each stage as a good user of eager
+PyTorch writes it, tuned.
+
+Where a stage acts on logits or probabilities, these are made by tensor operations: the mask is added by the product that makes
+the logits, what no gradient needs is changed in place, and mixing is one batched product. Elsewhere the library's fused
+attention does the work.
+
+    python peer_stages.py --stage mixhead-a --rows 1000 --length 512     one line of JSON, as peer.py
+"""
+import argparse
+import dataclasses
+import functools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import peer
+
+
+@dataclasses.dataclass
+class Size:
+    """What both sides of a comparison build and are fed with."""
+    layers: int = 4
+    d: int = 512
+    h: int = 8
+    f: int = 512
+    n: int = 512
+    batch_tokens: int = 2048
+
+
+def join(z):
+    """(B, h, T, dv) -> (B, T, h dv)"""
+    return z.transpose(1, 2).flatten(2)
+
+
+class Composed(peer.Layer):
+    """softmax(q kᵀ / √dk + mask) v"""
+
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f)
+        self.scale = (d // h) ** -0.5
+        later = torch.ones(n, n, dtype=torch.bool).triu(1)
+        self.register_buffer("later", later, persistent=False)
+        self.register_buffer("mask", torch.zeros(n, n).masked_fill_(later, -math.inf), persistent=False)
+
+    def masked_product(self, q, k, mask):
+        """mask + q kᵀ / √dk; q (B, h, T, dk), mask broadcastable to (B h, T, T) -> (B, h, T, T)"""
+        b, h, t, _ = q.shape
+        return torch.baddbmm(mask, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=self.scale).view(b, h, t, t)
+
+    def logits(self, q, k):
+        return self.masked_product(q, k, self.mask)
+
+    def normalise(self, logits):
+        return logits.softmax(-1)
+
+    def mix(self, p, _):
+        return p
+
+    def attend(self, x):
+        q, k, v = self.project(x)
+        return join(self.mix(self.normalise(self.logits(q, k)), q) @ v)
+
+
+def mixed(x, m):
+    """Σ_j m[j, i] x_j; x (B, h, T, S), m (h, h)"""
+    return torch.bmm(m.t().expand(x.shape[0], -1, -1), x.flatten(2)).view(x.shape)
+
+
+class MixheadA(Composed):
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.mixer__matrix = nn.Parameter(torch.eye(h))
+
+    def mix(self, p, _):
+        return mixed(p, self.mixer__matrix)
+
+
+class MixheadB(MixheadA):
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.mixer__query__weight = nn.Parameter(torch.zeros(h, d // h))
+
+    def mix(self, p, q):
+        m = F.linear(q.transpose(1, 2), self.mixer__query__weight, None) + self.mixer__matrix  # (B, T, h, h)
+        return torch.einsum("btji,bjts->bits", m, p)
+
+
+class Fixed(Composed):
+    """A matrix that is not trained."""
+
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.register_buffer("mixer__matrix", torch.full((h, h), 1 / h))
+
+    def mix(self, p, _):
+        return mixed(p, self.mixer__matrix)
+
+
+class Mean(Composed):
+    """All heads attend with the mean of their probabilities: one row of it serves the values of all."""
+
+    def attend(self, x):
+        q, k, v = self.project(x)
+        b, h, t, dv = v.shape
+        p = self.normalise(self.logits(q, k)).mean(1)
+        return p @ v.transpose(1, 2).reshape(b, t, h * dv)
+
+
+class TalkingHeads(Composed):
+    def __init__(self, d, h, f, n, pre=True, post=True):
+        super().__init__(d, h, f, n)
+        self.mixer__logits = nn.Parameter(torch.eye(h)) if pre else None
+        self.mixer__matrix = nn.Parameter(torch.eye(h)) if post else None
+
+    def logits(self, q, k):
+        if self.mixer__logits is None:
+            return super().logits(q, k)
+        a = (q * self.scale) @ k.transpose(-1, -2)
+        b, h, t, _ = a.shape
+        m = self.mixer__logits.t().expand(b, h, h)
+        return torch.baddbmm(self.mask.view(1, 1, t * t), m, a.flatten(2)).view(a.shape)
+
+    def mix(self, p, _):
+        return p if self.mixer__matrix is None else mixed(p, self.mixer__matrix)
+
+
+class Sigsoftmax(Composed):
+    def normalise(self, logits):
+        return F.logsigmoid(logits).add_(logits).softmax(-1)
+
+
+class Relative(Composed):
+    """Transformer-XL's distances, by its relative shift."""
+
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.relative__weight = nn.Parameter(torch.empty(d, d).normal_(std=0.02))
+        self.relative__content_bias = nn.Parameter(torch.zeros(h, d // h))
+        self.relative__position_bias = nn.Parameter(torch.zeros(h, d // h))
+        frequencies = 10000 ** (-2 * torch.arange(d // 2, dtype=torch.float64) / d)
+        angles = torch.arange(n - 1, -1, -1, dtype=torch.float64)[:, None] * frequencies
+        self.register_buffer("distances", torch.cat([angles.sin(), angles.cos()], 1).float(), persistent=False)
+
+    def logits(self, q, k):
+        b, h, t, dk = q.shape
+        q = q * self.scale
+        r = F.linear(self.distances, self.relative__weight).view(t, h, dk).permute(1, 2, 0)
+        by_distance = (q + (self.relative__position_bias * self.scale)[:, None]) @ r
+        shifted = F.pad(by_distance, (1, 0)).view(b * h, t + 1, t)[:, 1:]
+        content = (q + (self.relative__content_bias * self.scale)[:, None]).flatten(0, 1)
+        return torch.baddbmm(shifted, content, k.flatten(0, 1).transpose(1, 2)).masked_fill_(self.later, -math.inf).view(b, h, t, t)
+
+
+class WithoutKeys(Composed):
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.qkv = nn.Linear(d, 2 * d)
+
+    def project(self, x):
+        b, t, d = x.shape
+        return self.qkv(x).view(b, t, 2, self.h, d // self.h).permute(2, 0, 3, 1, 4)
+
+
+class SynthesizerDense(WithoutKeys):
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.synthesizer__weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(d // h, n)))
+        self.synthesizer__bias = nn.Parameter(torch.zeros(n))
+
+    def attend(self, x):
+        q, v = self.project(x)
+        a = F.linear(q.relu(), self.synthesizer__weight.t(), self.synthesizer__bias)
+        return join(a.masked_fill_(self.later, -math.inf).softmax(-1) @ v)
+
+
+class SynthesizerRandom(WithoutKeys):
+    """The probabilities are those of every row of the batch, so they are made once."""
+
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.synthesizer__logits = nn.Parameter(nn.init.xavier_uniform_(torch.empty(h, n, n)))
+
+    def attend(self, x):
+        _, v = self.project(x)
+        p = (self.synthesizer__logits + self.mask).softmax(-1)
+        return torch.einsum("hts,bhsv->bthv", p, v).reshape(x.shape)
+
+
+class CrossHead(peer.Layer):
+    """The keys and values of other heads, in every update (rate = 1)."""
+
+    def attend(self, x):
+        q, k, v = self.project(x)
+        if self.training:
+            order = torch.randperm(self.h, device=x.device)
+            k, v = k[:, order], v[:, order]
+        return join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+class Weighed(peer.Layer):
+    """Head outputs by a number for each head."""
+
+    def weights(self, x):
+        """(h), or (B, T, h)"""
+
+    def attend(self, x):
+        z = F.scaled_dot_product_attention(*self.project(x), is_causal=True)
+        return (z.transpose(1, 2) * self.weights(x).unsqueeze(-1)).reshape(x.shape)
+
+
+class HeadWeights(Weighed):
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.register_buffer("ones", torch.ones(h), persistent=False)
+
+    def weights(self, x):
+        return self.ones
+
+
+class Gates(Weighed):
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.combiner__gate__bias = nn.Parameter(torch.zeros(h))
+
+    def weights(self, x):
+        return self.combiner__gate__bias.sigmoid()
+
+
+class InputGates(Gates):
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.combiner__gate__weight = nn.Parameter(torch.zeros(h, d))
+
+    def weights(self, x):
+        return F.linear(x, self.combiner__gate__weight, self.combiner__gate__bias).sigmoid()
+
+
+class HardConcrete(Weighed):
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.combiner__log_a = nn.Parameter(torch.zeros(h))
+
+    def weights(self, x):
+        s = self.combiner__log_a
+        if self.training:
+            s = (torch.empty_like(s).uniform_(1e-6, 1 - 1e-6).logit_() + s) / 0.33
+        return (1.2 * s.sigmoid() - 0.1).clamp(0, 1)
+
+
+class Alphas(peer.Layer):
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.combiner__alpha = nn.Parameter(torch.eye(h))
+
+    def attend(self, x):
+        z = F.scaled_dot_product_attention(*self.project(x), is_causal=True)
+        return torch.einsum("ij,bjtv->btiv", self.combiner__alpha, z).reshape(x.shape)
+
+
+class Experts(Weighed):
+    """Experts that each leave out one head; the gate sees the mean of the inputs so far. `sampling`: the update draws one expert
+    for each position and leaves the gate as it is."""
+
+    def __init__(self, d, h, f, sampling=False, hidden=256):
+        super().__init__(d, h, f)
+        self.sampling = sampling
+        self.gate__norm__weight, self.gate__norm__bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+        self.register_buffer("gate__norm__mean", torch.zeros(d))
+        self.register_buffer("gate__norm__variance", torch.ones(d))
+        self.gate__up__weight, self.gate__up__bias = nn.Parameter(torch.empty(hidden, d)), nn.Parameter(torch.zeros(hidden))
+        self.gate__down__weight, self.gate__down__bias = nn.Parameter(torch.empty(h, hidden)), nn.Parameter(torch.zeros(h))
+        nn.init.uniform_(self.gate__up__weight, -d**-0.5, d**-0.5)
+        nn.init.uniform_(self.gate__down__weight, -hidden**-0.5, hidden**-0.5)
+
+    def gate(self, x):
+        means = x.cumsum(1).div_(torch.arange(1, x.shape[1] + 1, dtype=x.dtype, device=x.device).unsqueeze(-1))
+        inner = F.batch_norm(means.flatten(0, 1), self.gate__norm__mean, self.gate__norm__variance, self.gate__norm__weight,
+                             self.gate__norm__bias, training=self.training and not self.sampling)
+        inner = F.linear(inner, self.gate__up__weight, self.gate__up__bias).tanh()
+        return F.linear(inner, self.gate__down__weight, self.gate__down__bias).softmax(-1)  # (B T, h)
+
+    def weights(self, x):
+        if self.training and self.sampling:
+            with torch.no_grad():
+                left_out = F.one_hot(self.gate(x).multinomial(1).squeeze(1), self.h).to(x.dtype)
+        else:
+            left_out = self.gate(x)
+        return (self.h / (self.h - 1) * (1 - left_out)).view(*x.shape[:2], self.h)
+
+
+@dataclasses.dataclass
+class Stage:
+    """A stage's peer, and how mh-train is told of it: lines of [attention], and lines behind it."""
+    layer: type
+    attention: str = ""
+    more: str = ""
+
+    def toml(self, size):
+        return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn = {size.f}\n"
+                f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.more}\n"
+                f"[train]\nblock = {size.n}\nbatch_tokens = {size.batch_tokens}\n")
+
+    @property
+    def composed(self):
+        """Whether its peer makes the probabilities; the project then does too."""
+        return issubclass(self.layer, Composed)
+
+    def model(self, vocabulary, size):
+        layer = functools.partial(self.layer, n=size.n) if self.composed else self.layer
+        return peer.Decoder(vocabulary, size.layers, size.d, size.h, size.f, size.n, layer)
+
+
+def talking(pre, post):
+    class Some(TalkingHeads):
+        def __init__(self, d, h, f, n):
+            super().__init__(d, h, f, n, pre, post)
+    return Stage(Some, f"mixer = 'talking-heads'\ntalking-heads.pre = {str(pre).lower()}\ntalking-heads.post = {str(post).lower()}")
+
+
+class Sampling(Experts):
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f, sampling=True)
+
+
+STAGES = {
+    "plain": Stage(Composed),
+    "mixhead-a": Stage(MixheadA, "mixer = 'mixhead-a'"),
+    "mixhead-b": Stage(MixheadB, "mixer = 'mixhead-b'"),
+    "random-normal": Stage(Fixed, "mixer = 'random-normal'"),
+    "random-uniform": Stage(Fixed, "mixer = 'random-uniform'"),
+    "mean": Stage(Mean, "mixer = 'mean'"),
+    "talking-heads-pre": talking(True, False),
+    "talking-heads-post": talking(False, True),
+    "talking-heads": talking(True, True),
+    "sigsoftmax": Stage(Sigsoftmax, "normaliser = 'sigsoftmax'"),
+    "relative": Stage(Relative, "score = 'relative'\nrelative.shared_biases = false"),
+    "synthesizer-dense": Stage(SynthesizerDense, "score = 'synthesizer-dense'\nsynthesizer-dense.length = {n}"),
+    "synthesizer-random": Stage(SynthesizerRandom, "score = 'synthesizer-random'\nsynthesizer-random.length = {n}"),
+    "cross-head": Stage(CrossHead, "pairing = 'cross-head'\ncross-head.rate = 1.0"),
+    "alphas": Stage(Alphas, "combiner = 'alphas'"),
+    "mae": Stage(Experts, "combiner = 'mae'\nmae.dropout = 0.0"),
+    "mae-sampling": Stage(Sampling, "combiner = 'mae'\nmae.dropout = 0.0",
+                          "[train.procedures.block-coordinate]\nfirst = 1000000"),
+    "head-weights": Stage(HeadWeights, "combiner = 'head-weights'"),
+    "gates": Stage(Gates, "combiner = 'gates'"),
+    "gates-input": Stage(InputGates, "combiner = 'gates'\ngates.input = true"),
+    "hard-concrete": Stage(HardConcrete, "combiner = 'hard-concrete'"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    peer.measuring(parser)
+    parser.add_argument("--stage", choices=STAGES, required=True)
+    for field in dataclasses.fields(Size):
+        if field.name not in ("n", "batch_tokens"):
+            parser.add_argument(f"--{field.name}", type=int, default=field.default)
+    a = parser.parse_args()
+    size = Size(a.layers, a.d, a.h, a.f, a.length, a.batch_tokens)
+    peer.measure(a, lambda: STAGES[a.stage].model(a.rows, size))
+
+
+if __name__ == "__main__":
+    main()

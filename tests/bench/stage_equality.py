@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Every stage gives what its peer in eager PyTorch gives: the log-probability of each token of a text, from the same weights.
+
+    python stage_equality.py --tools build/tools [--stages mixhead-a,relative]
+
+The weights are those of a small model that mh-train has trained for some updates, so that no matrix is the identity any more.
+Exit status 1 when two log-probabilities differ by more than --tolerance, 77 when PyTorch is not installed.
+"""
+import argparse
+import sys
+import tempfile
+
+import equality  # leaves with 77 without PyTorch
+
+import safetensors.torch
+import torch
+
+import peer_stages
+
+
+def largest_difference(folder, name, tokens, size, threads):
+    stage = peer_stages.STAGES[name]
+    (folder.path / "model.toml").write_text(
+        stage.toml(size) + "lr = 1e-2\nlength = '20u'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n")
+    path = "composed" if stage.composed else "auto"
+    folder.run("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--out", name, "--threads", threads,
+               "--attention", path)
+    folder.run("mh-eval", "-q", "--per-token", f"{name}.tsv", "--threads", threads, "--attention", path,
+               f"{name}/last.safetensors", "text.mhs", capture_output=True)
+    rows = [line.split("\t") for line in (folder.path / f"{name}.tsv").read_text(encoding="utf-8").splitlines()]
+    column = rows[0].index("log_probability")
+    ours = torch.tensor([float(row[column]) for row in rows[1:]])
+
+    weights = safetensors.torch.load_file(folder.path / name / "last.safetensors")
+    model = stage.model(weights["decoder.embedding.weight"].shape[0], size)
+    model.load_project(weights)
+    model.eval()
+    end_of_line = tokens[-1]  # the text ends with a line's end
+    padded = torch.cat([end_of_line.view(1), tokens[:-1], end_of_line.expand(-len(tokens) % size.n)])
+    with torch.no_grad():
+        logits = torch.cat([model(part) for part in padded.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
+    theirs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+    return (ours - theirs).abs().max().item() if len(ours) == len(theirs) else float("inf")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--tools", required=True, help="folder of the tools")
+    parser.add_argument("--stages", default=",".join(peer_stages.STAGES), help="with commas between [all]")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="nats")
+    parser.add_argument("--threads", type=int, default=2)
+    a = parser.parse_args()
+    torch.set_num_threads(a.threads)
+    size = peer_stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
+    same = True
+    with tempfile.TemporaryDirectory() as name:
+        folder = equality.Folder(a.tools, name, 500, 20 * size.batch_tokens - 7)
+        tokens = folder.tokens()
+        for stage in a.stages.split(","):
+            difference = largest_difference(folder, stage, tokens, size, a.threads)
+            passed = difference <= a.tolerance
+            same &= passed
+            print(f"{stage}: largest difference {difference:.2e} nats, allowed {a.tolerance:g}: {'pass' if passed else 'FAIL'}", flush=True)
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
