@@ -1,0 +1,29 @@
+// What keeps a mixture of heads (Jin et al. 2024) from choosing the same heads everywhere: for a layer's r heads to
+// choose from, with f_e the share of positions that choose head e and p_e its mean probability,
+//   r² mean_e(f_e p_e),   a mean over all positions of the micro-batch, added over layers.
+// It is least, k, where all are chosen alike. Choices have no gradient; probabilities do.
+#include "train/groups.h"
+#include "train/regulariser.h"
+
+namespace mh::train {
+namespace {
+
+class HeadBalance : public ShownTerm {
+ public:
+  HeadBalance() : ShownTerm(0.01) {}
+  void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
+    find_matching(parameters, "*.combiner.router.weight",
+                  {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "none", ""});
+  }
+  void routing(const attention::Shape&, const at::Tensor& probabilities, const at::Tensor& chosen) override {
+    if (!looks()) return;
+    const auto r = static_cast<double>(probabilities.size(-1));
+    add((probabilities.flatten(0, -2).mean(0) * chosen.detach().flatten(0, -2).mean(0)).mean() * (r * r));
+  }
+};
+
+const Registered<Regulariser, HeadBalance> entry(regularisers(), "head-balance",
+                                                 "a mixture of heads that chooses all of them");
+
+}  // namespace
+}  // namespace mh::train
