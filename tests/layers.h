@@ -1,15 +1,13 @@
 // A layer of attention by itself, built from a piece of configuration; and small helpers around it.
 #pragma once
 
-#include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "attention/layer.h"
 #include "base/error.h"
+#include "numbers.h"
 #include "reference_attention.h"
 
 namespace layers {
@@ -19,14 +17,8 @@ using mh::attention::AttentionLayer;
 using mh::attention::AttentionOptions;
 using mh::attention::Kind;
 
-inline reference::Vector doubles(const at::Tensor& t) {
-  at::Tensor d = t.detach().to(at::kDouble).contiguous();
-  return {d.const_data_ptr<double>(), d.const_data_ptr<double>() + d.numel()};
-}
-
-inline at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
-  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kFloat));
-}
+using numbers::doubles;
+using numbers::normal;
 
 // Options from lines under [attention]: "heads = 3\nmixer = 'mean'\n". Sections for stages may follow.
 inline AttentionOptions options_of(const std::string& toml, Kind kind = Kind::decoder_self) {
@@ -62,6 +54,12 @@ struct Layer {
     c10::NoGradGuard no_gradient;
     (*this)[part].copy_(value);
   }
+  // By name, without the layer's.
+  reference::Weights weights() const {
+    reference::Weights w;
+    for (const auto& p : parameters.all()) w[p.name().substr(2)] = doubles(p.master());
+    return w;
+  }
   // Takes over the parameters of the same names.
   void take(const Layer& other) {
     c10::NoGradGuard no_gradient;
@@ -91,6 +89,25 @@ struct Layer {
     return layer->forward(x, m, mask, step, nullptr, observer);
   }
 };
+
+// A layer none of whose trained parameters is what it starts as.
+struct Shaken : Layer {
+  Shaken(const std::string& toml, int64_t width, uint64_t seed, Kind kind = Kind::decoder_self)
+      : Layer(toml, width, seed, kind) {
+    shake(seed + 17, 0.5);
+  }
+};
+
+// y = concat(g_i Z_i) W^O + b by loops over heads, from the head outputs that an observer saw; gates (h) or (B, T, h).
+inline at::Tensor by_heads(Layer& l, const at::Tensor& z, const at::Tensor& gates) {
+  const int64_t dv = z.size(3);
+  at::Tensor y = l["output.bias"].detach().to(at::kDouble);
+  for (int64_t i = 0; i < z.size(1); ++i) {
+    const at::Tensor head = z.select(1, i).to(at::kDouble) * gates.select(-1, i).to(at::kDouble).unsqueeze(-1);
+    y = y + at::matmul(head, l["output.weight"].detach().narrow(1, i * dv, dv).t().to(at::kDouble));
+  }
+  return y.to(at::kFloat);
+}
 
 // Keeps what an observer is shown.
 struct Watch : mh::attention::Observer {

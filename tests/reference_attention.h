@@ -76,4 +76,19 @@ inline Vector attention(const Sizes& z, const Vector& x, const Vector& m, const 
   return y;
 }
 
+// x (B, T, d) through the weight and bias of this name: (B, T, out).
+inline Vector projected(const Weights& w, const std::string& name, const Vector& x, int64_t width) {
+  const Vector& weight = w.at(name + ".weight");
+  auto bias = w.find(name + ".bias");
+  const size_t d = static_cast<size_t>(width), outs = weight.size() / d;
+  Vector y(x.size() / d * outs);
+  for (size_t r = 0; r < x.size() / d; ++r)
+    for (size_t o = 0; o < outs; ++o) {
+      double sum = bias == w.end() ? 0 : bias->second[o];
+      for (size_t c = 0; c < d; ++c) sum += x[r * d + c] * weight[o * d + c];
+      y[r * outs + o] = sum;
+    }
+  return y;
+}
+
 }  // namespace reference

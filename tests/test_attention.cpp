@@ -1,57 +1,26 @@
 // The attention layer against plain loops in double precision, forward and gradients; its paths against each other.
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
 
-#include "attention/layer.h"
-#include "base/error.h"
-#include "reference_attention.h"
+#include "gradients.h"
 
 using namespace mh;
 using namespace mh::attention;
+using layers::Layer;
+using numbers::close;
+using numbers::doubles;
+using numbers::normal;
+using numbers::worst;
 using reference::Sizes;
 using reference::Vector;
 
 namespace {
 
-Vector doubles(const at::Tensor& t) {
-  at::Tensor d = t.detach().to(at::kDouble).contiguous();
-  return {d.const_data_ptr<double>(), d.const_data_ptr<double>() + d.numel()};
-}
-
-double worst(const Vector& a, const Vector& b) {
-  REQUIRE(a.size() == b.size());
-  double w = 0;
-  for (size_t i = 0; i < a.size(); ++i) w = std::max(w, std::abs(a[i] - b[i]));
-  return w;
-}
-
-struct Layer {
-  model::ParameterList parameters{at::kCPU};
-  AttentionOptions options;
-  std::unique_ptr<AttentionLayer> layer;
-  Layer(int64_t width, int64_t heads, int64_t key_size, int64_t value_size, bool bias, uint64_t seed,
-        Kind kind = Kind::decoder_self) {
-    options.heads = heads;
-    options.head_size = key_size;
-    options.value_size = value_size;
-    options.bias = bias;
-    // Larger than a real model's, so that attention is far from uniform.
-    AttentionLayer::Inits inits{model::Init::normal(0.5), model::Init::normal(0.5), model::Init::normal(0.5)};
-    layer = std::make_unique<AttentionLayer>(parameters, options, make_shape(options, kind, 0, width, "x"), inits);
-    parameters.initialise(seed);
-  }
-  reference::Weights weights() const {
-    reference::Weights w;
-    for (const auto& p : parameters.all()) w[p.name().substr(2)] = doubles(p.master());
-    return w;
-  }
-};
-
-at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
-  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kFloat));
+std::string sized(const Sizes& z, bool bias = true) {
+  return str("heads = ", z.heads, "\nhead_size = ", z.key_size, "\nvalue_size = ", z.value_size,
+             "\nbias = ", bias ? "true" : "false", "\n");
 }
 
 }  // namespace
@@ -65,7 +34,7 @@ TEST_CASE("attention equals plain loops over random shapes and masks") {
                additive = *rc::gen::arbitrary<bool>();
     z.keys = cross ? pick(1, 7) : z.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(z.width, z.heads, z.key_size, z.value_size, bias, seed, cross ? Kind::decoder_cross : Kind::decoder_self);
+    Layer l(sized(z, bias), z.width, seed, cross ? Kind::decoder_cross : Kind::decoder_self);
     at::Tensor x = normal({z.batch, z.queries, z.width}, seed),
                m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
     Mask mask;
@@ -87,84 +56,53 @@ TEST_CASE("attention equals plain loops over random shapes and masks") {
     };
     Vector wanted = reference::attention(z, doubles(x), doubles(m), l.weights(), allowed,
                                          additive ? reference::Additive(add) : reference::Additive());
-    double size = 1;
-    for (double v : wanted) size = std::max(size, std::abs(v));
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
-      RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 2e-5 * size);
+      RC_ASSERT(worst(doubles(l(x, m, mask)), wanted) < 2e-5);
     }
   }));
 }
 
 TEST_CASE("gradients of every parameter and input equal differences of the plain loops") {
   for (bool cross : {false, true}) {
-    Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
-    Layer l(z.width, z.heads, z.key_size, z.value_size, true, 5, cross ? Kind::decoder_cross : Kind::decoder_self);
-    at::Tensor x = normal({z.batch, z.queries, z.width}, 7).requires_grad_(),
-               m = cross ? normal({z.batch, z.keys, z.width}, 8) : x;
-    at::Tensor r = normal({z.batch, z.queries, z.width}, 9);
+    const Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
+    Layer l(sized(z), z.width, 5, cross ? Kind::decoder_cross : Kind::decoder_self);
+    const at::Tensor m = normal({z.batch, z.keys, z.width}, 8);
     Mask mask;
     mask.causal = !cross;
     auto allowed = [&](int64_t, int64_t t, int64_t s) { return cross || s <= t; };
-    const Vector rd = doubles(r);
-    auto loss = [&](const Vector& xs, const reference::Weights& w) {
-      Vector y = reference::attention(z, xs, cross ? doubles(m) : xs, w, allowed);
-      double sum = 0;
-      for (size_t i = 0; i < y.size(); ++i) sum += y[i] * rd[i];
-      return sum;
-    };
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
-      l.parameters.zero_gradients();
-      x.mutable_grad() = at::Tensor();
-      (l.layer->forward(x, m, mask, {}) * r).sum().backward();
-      const double h = 1e-5;
-      auto compare = [&](const at::Tensor& gradient, const std::function<double(size_t, double)>& shifted) {
-        Vector g = doubles(gradient);
-        for (size_t i = 0; i < g.size(); ++i) {
-          double difference = (shifted(i, h) - shifted(i, -h)) / (2 * h);
-          CHECK(g[i] == Approx(difference).margin(2e-4).epsilon(2e-4));
-        }
-      };
-      const auto weights = l.weights();
-      for (auto& p : l.parameters.all())
-        compare(p.master().grad(), [&](size_t i, double step) {
-          auto w = weights;
-          w[p.name().substr(2)][i] += step;
-          return loss(doubles(x), w);
-        });
-      compare(x.grad(), [&](size_t i, double step) {
-        Vector xs = doubles(x);
-        xs[i] += step;
-        return loss(xs, weights);
-      });
+      layers::check_gradients(
+          l, normal({z.batch, z.queries, z.width}, 7), [&](const at::Tensor& x) { return l(x, cross ? m : x, mask); },
+          [&](const reference::Weights& w, const Vector& x) {
+            return reference::attention(z, x, cross ? doubles(m) : x, w, allowed);
+          });
     }
   }
 }
 
 TEST_CASE("the fused path errs at most twice as much as the composed one") {
-  Layer l(64, 4, 16, 16, true, 3);
-  Sizes z{2, 48, 48, 64, 4, 16, 16};
+  const Sizes z{2, 48, 48, 64, 4, 16, 16};
+  Layer l(sized(z), 64, 3);
   at::Tensor x = normal({2, 48, 64}, 4) * 0.3;
   Mask mask;
   mask.causal = true;
   Vector wanted = reference::attention(z, doubles(x), doubles(x), l.weights(),
                                        [](int64_t, int64_t t, int64_t s) { return s <= t; });
-  double size = 0;
-  for (double v : wanted) size = std::max(size, std::abs(v));
   l.layer->set_path(Path::composed);
-  double composed = worst(doubles(l.layer->forward(x, x, mask, {})), wanted);
+  double composed = worst(doubles(l(x, x, mask)), wanted);
   l.layer->set_path(Path::fused);
-  double fused = worst(doubles(l.layer->forward(x, x, mask, {})), wanted);
-  CHECK(fused <= 2 * composed + 8 * size * 1.2e-7);
+  double fused = worst(doubles(l(x, x, mask)), wanted);
+  CHECK(fused <= 2 * composed + 8 * 1.2e-7);
 }
 
 TEST_CASE("a fused path that cannot be taken names each reason") {
-  Layer l(8, 2, 4, 3, true, 3);
+  Layer l("heads = 2\nvalue_size = 3", 8, 3);
   l.layer->set_path(Path::fused);
   at::Tensor x = normal({1, 3, 8}, 1);
   try {
-    l.layer->forward(x, x, {}, {});
+    l(x, x, {});
     FAIL("taken");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("value_size 3 differs from head_size 4") != std::string::npos);
@@ -181,7 +119,7 @@ TEST_CASE("an observer sees probabilities that sum to 1 and may replace head out
       return out;
     }
   } watch;
-  Layer l(8, 2, 4, 4, true, 3);
+  Layer l("heads = 2", 8, 3);
   at::Tensor x = normal({2, 5, 8}, 1);
   Mask mask;
   mask.causal = true;
@@ -191,27 +129,21 @@ TEST_CASE("an observer sees probabilities that sum to 1 and may replace head out
   CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
   // The same by a head scale of 0, on either path.
   l.layer->set_head_scale(at::tensor({1.0F, 0.0F}));
-  CHECK(at::allclose(l.layer->forward(x, x, mask, {}), ablated, 1e-4, 1e-6));
+  CHECK(close(l(x, x, mask), ablated));
   l.layer->set_head_scale(at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}));
-  CHECK(at::allclose(l.layer->forward(x, x, mask, {}), ablated, 1e-4, 1e-6));
+  CHECK(close(l(x, x, mask), ablated));
 }
 
 TEST_CASE("permuting the heads' parameters leaves the layer as it is") {
-  Layer l(12, 3, 4, 4, true, 3);
-  at::Tensor x = normal({2, 5, 12}, 1);
-  at::Tensor before = l.layer->forward(x, x, {}, {});
-  c10::NoGradGuard no_gradient;
-  for (auto& p : l.parameters.all()) {
-    if (!p.traits().head_axis) continue;
-    auto blocks = p.master().chunk(p.traits().heads, *p.traits().head_axis);
-    p.master().copy_(at::cat({blocks[2], blocks[0], blocks[1]}, *p.traits().head_axis));
-  }
-  CHECK(at::allclose(l.layer->forward(x, x, {}, {}), before, 1e-4, 1e-5));
+  Layer l("heads = 3", 12, 3);
+  const at::Tensor x = normal({2, 5, 12}, 1), before = l(x, x, {});
+  l.permute_heads({2, 0, 1});
+  CHECK(close(l(x, x, {}), before));
 }
 
 TEST_CASE("heads of any size: the layer padded with zero columns is the same layer") {
   // Fixhead: a layer with larger heads whose added rows and columns are zero computes the smaller one (scaled queries).
-  Layer small(8, 2, 4, 4, false, 3), large(8, 2, 9, 9, false, 4);
+  Layer small("heads = 2\nbias = false", 8, 3), large("heads = 2\nhead_size = 9\nbias = false", 8, 4);
   c10::NoGradGuard no_gradient;
   for (auto& p : large.parameters.all()) {
     const at::Tensor& from = small.parameters.find(p.name())->master();
@@ -224,7 +156,7 @@ TEST_CASE("heads of any size: the layer padded with zero columns is the same lay
     }
   }
   at::Tensor x = normal({2, 5, 8}, 1);
-  CHECK(at::allclose(large.layer->forward(x, x, {}, {}), small.layer->forward(x, x, {}, {}), 1e-4, 1e-5));
+  CHECK(close(large(x, x, {}), small(x, x, {})));
 }
 
 TEST_CASE("heads that do not divide the width are refused, unless a size is given") {
@@ -233,4 +165,57 @@ TEST_CASE("heads that do not divide the width are refused, unless a size is give
   CHECK_THROWS_AS(make_shape(options, Kind::decoder_self, 0, 8, "x"), Error);
   options.head_size = 5;
   CHECK(make_shape(options, Kind::decoder_self, 0, 8, "x").value_size == 5);
+}
+
+TEST_CASE("a head as large as the length attends in any way: Theorem 1 of the low-rank bottleneck") {
+  // Row convention. X (n, d) of rank n, P any positive matrix with rows that sum to 1, D any positive diagonal:
+  // A = √dk log(D P), W_q = X⁺ [A | 0], W_k = X⁺ [I | 0] give softmax(X W_q (X W_k)ᵀ / √dk) = P.
+  CHECK(rc::check([] {
+    c10::NoGradGuard no_gradient;
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const int64_t n = pick(1, 6), d = n + pick(0, 4), dk = n + pick(0, 3);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    const at::Tensor x = normal({n, d}, seed).to(at::kDouble) + 3 * at::eye(n, d, at::kDouble);
+    RC_PRE(at::linalg_cond(x).item<double>() < 50);
+    const at::Tensor p = at::softmax(normal({n, n}, seed + 1).to(at::kDouble), -1),
+                     scale = normal({n, 1}, seed + 2).to(at::kDouble).exp();
+    auto wide = [&](const at::Tensor& m) {  // (n, n) -> X⁺ [m | 0], as a weight (dk, d)
+      return at::matmul(at::linalg_pinv(x), at::constant_pad_nd(m, {0, dk - n})).t().contiguous().to(at::kFloat);
+    };
+    Layer l(str("heads = 1\nbias = false\nhead_size = ", dk), d, seed);
+    l.set("query.weight", wide(std::sqrt(static_cast<double>(dk)) * (scale * p).log()));
+    l.set("key.weight", wide(at::eye(n, at::kDouble)));
+    layers::Watch watch;
+    const at::Tensor in = x.to(at::kFloat).unsqueeze(0);
+    l(in, in, {}, {}, &watch);
+    RC_ASSERT((watch.p[0][0] - p).abs().max().item<double>() < 1e-4);
+  }));
+}
+
+TEST_CASE("a head smaller than the length cannot attend in every way") {
+  c10::NoGradGuard no_gradient;
+  for (uint64_t seed = 1; seed < 6; ++seed) {
+    // Ones, and a last token of zeros: its query is 0 whatever the weights, so it attends evenly.
+    Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
+    at::Tensor x = at::ones({1, 7, 4});
+    x[0][6].zero_();
+    layers::Watch watch;
+    l(x, x, {}, {}, &watch);
+    CHECK(close(watch.p[0][0][6], at::full({7}, 1.0 / 7)));
+    // Logits of a head have at most the rank of its size.
+    Layer wide("heads = 1\nbias = false\nhead_size = 3", 16, seed);
+    const at::Tensor in = normal({12, 16}, seed).to(at::kDouble);
+    const at::Tensor logits = at::matmul(at::matmul(in, wide["query.weight"].to(at::kDouble).t()),
+                                         at::matmul(in, wide["key.weight"].to(at::kDouble).t()).t());
+    CHECK(at::linalg_matrix_rank(logits, 1e-9).item<int64_t>() == 3);
+  }
+}
+
+TEST_CASE("a head size of width / heads is the standard layer, parameters included") {
+  c10::NoGradGuard no_gradient;
+  Layer standard("heads = 4", 12, 3), sized("heads = 4\nhead_size = 3", 12, 3), more("heads = 5\nhead_size = 3", 12, 3);
+  CHECK(sized.parameters.count() == standard.parameters.count());
+  CHECK(more.parameters.count() - sized.parameters.count() == 4 * 12 * 3 + 3 * 3);  // 4 d dp, and biases
+  const at::Tensor x = normal({2, 5, 12}, 1);
+  CHECK(at::equal(sized(x, x, {}), standard(x, x, {})));
 }

@@ -279,3 +279,20 @@ TEST_CASE("numbers are written shortly and exactly") {
   CHECK(human_seconds(750) == "12m30s");
   CHECK(human_seconds(11100) == "3h05m");
 }
+
+TEST_CASE("a section with nothing in it is there, if something knows it") {
+  struct Options {
+    int64_t a = 1;
+    void describe(Fields& f) { f.field("a", a, "a number"); }
+  } options;
+  Config config;
+  config.load_text("[one.two]\n[one.three]\na = 2\n", "test");
+  CHECK(config.keys_below("one") == std::vector<std::string>{"three.a", "two"});
+  config.read("one.three", options);
+  CHECK_THROWS_AS(config.check_all_known(), Error);
+  config.read("one.two", options);
+  CHECK_NOTHROW(config.check_all_known());
+  Config wrong;
+  wrong.load_text("[one]\na = {}\n", "test");
+  CHECK_THROWS_AS(wrong.read("one", options), Error);
+}

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "folder.h"
 #include "io/checkpoint.h"
+#include "status.h"
 
 using namespace mh;
 using namespace mh::io;
@@ -50,15 +51,6 @@ bool equals(const std::string& path, const Content& c) {
     if (v.info.bytes() > 0 && std::memcmp(read.data(v.info.name), v.data, v.info.bytes()) != 0) return false;
   }
   return read.entry(kConfigKey) == "heads = 8\n";
-}
-
-int status_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return static_cast<int>(error.exit());
-  }
-  return 0;
 }
 
 std::string with_header(const std::string& json, const std::string& data) {

@@ -19,7 +19,7 @@ constexpr int64_t kWidth = 12, kRows = 2, kQueries = 6, kKeys = 9;
 struct Combination {
   std::string pairing, score, normaliser, mixer, combiner;
   std::string toml() const {
-    return str("heads = 3\nhead_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser,
+    return str("heads = 4\nhead_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser,
                "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
   }
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }

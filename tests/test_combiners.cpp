@@ -10,28 +10,15 @@
 
 using namespace mh;
 using namespace mh::attention;
+using layers::by_heads;
 using layers::Layer;
-using layers::normal;
 using layers::Watch;
+using numbers::close;
+using numbers::normal;
 
 namespace {
 
-bool close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-5) {
-  return at::allclose(a, b, 10 * tolerance, tolerance);
-}
-
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-// y = concat(g_i Z_i) W^O + b by loops over heads, from the head outputs that an observer saw; gates (h) or (B, T, h).
-at::Tensor by_heads(Layer& l, const at::Tensor& z, const at::Tensor& gates) {
-  const int64_t dv = z.size(3);
-  at::Tensor y = l["output.bias"].detach().to(at::kDouble);
-  for (int64_t i = 0; i < z.size(1); ++i) {
-    const at::Tensor head = z.select(1, i).to(at::kDouble) * gates.select(-1, i).to(at::kDouble).unsqueeze(-1);
-    y = y + at::matmul(head, l["output.weight"].detach().narrow(1, i * dv, dv).t().to(at::kDouble));
-  }
-  return y.to(at::kFloat);
-}
 
 }  // namespace
 

@@ -6,11 +6,14 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "stage_layer.h"
+#include "gradients.h"
 
 using namespace mh;
 using namespace mh::attention;
-using namespace stage_test;
+using namespace numbers;
+using namespace reference;
+using layers::check_gradients;
+using Layer = layers::Shaken;
 
 namespace {
 
@@ -77,10 +80,10 @@ TEST_CASE("heads are permuted at the rate, and keep their own keys with probabil
   Layer l(configured("dot-product", 4, 0.3, 1), 4, 5);
   {
     c10::NoGradGuard no_gradient;
-    l.master("value.weight").zero_();
-    l.master("value.bias").copy_(at::arange(4, at::kFloat));
-    l.master("output.weight").copy_(at::eye(4));
-    l.master("output.bias").zero_();
+    l["value.weight"].zero_();
+    l["value.bias"].copy_(at::arange(4, at::kFloat));
+    l["output.weight"].copy_(at::eye(4));
+    l["output.bias"].zero_();
   }
   at::Tensor x = normal({1, 1, 4}, 1);
   const int draws = 6000;

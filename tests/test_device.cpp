@@ -18,12 +18,11 @@ using namespace mh;
 
 namespace {
 
-std::unique_ptr<model::LanguageModel> small_model(at::Device device) {
+std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::string& extra = "") {
   Config config;
-  config.load_text(
-      "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n[attention]\nheads = 4\n"
-      "dropout = 0.1\n",
-      "test");
+  config.load_text("[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n" + extra +
+                       "[attention]\nheads = 4\ndropout = 0.1\n",
+                   "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 50, device);
   model->parameters().initialise(1);
   return model;
@@ -64,13 +63,16 @@ TEST_CASE("dropout on a GPU takes the CPU's decisions", "[device]") {
 TEST_CASE("a training step on a GPU is the CPU's", "[device]") {
   NEEDS_GPU;
   const at::Tensor inputs = some_tokens(3, 17), targets = some_tokens(3, 17).roll(1, 1);
-  for (bool bf16 : {false, true}) {
-    auto here = small_model(at::kCPU), there = small_model(gpu);
+  const std::string bands =
+      "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
+  for (auto [bf16, extra] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
+    auto here = small_model(at::kCPU, extra), there = small_model(gpu, extra);
     std::vector<double> losses;
     for (auto* model : {here.get(), there.get()}) {
       model->parameters().set_bf16(bf16);
       attention::Step step{true, 1, 4, 0};
-      auto loss = model->loss(model->hidden(inputs.to(model->parameters().device()), step), targets, 0.1);
+      auto loss = model->loss(model->hidden(inputs.to(model->parameters().device()), step), targets,
+                              extra.empty() ? 0.1 : 0, step);
       loss.smoothed.backward();
       model->parameters().collect_gradients();
       losses.push_back(loss.nll);
@@ -113,8 +115,8 @@ TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
   task::ScoringOptions scoring;
   scoring.block = 16, scoring.context = 4;
-  CHECK(task::score_text(*here, text, 0, scoring).nll ==
-        Approx(task::score_text(*there, text, 0, scoring).nll).epsilon(1e-5));
+  CHECK(task::score_text(*here, task::text_of(text, 0), scoring).nll ==
+        Approx(task::score_text(*there, task::text_of(text, 0), scoring).nll).epsilon(1e-5));
   task::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> written[2];

@@ -1,6 +1,5 @@
 // The mixture of attentive experts against explicit sums over experts in double precision; the identities that it must
 // keep; what a step of sampling draws; decoding, memories and padding; block coordinate descent.
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -8,66 +7,35 @@
 #include <set>
 
 #include "attention/experts.h"
-#include "attention/layer.h"
-#include "base/error.h"
-#include "reference_attention.h"
+#include "layers.h"
 #include "train/procedure.h"
 
 using namespace mh;
 using namespace mh::attention;
+using numbers::doubles;
+using numbers::normal;
 using reference::Sizes;
 using reference::Vector;
 
 namespace {
 
-Vector doubles(const at::Tensor& t) {
-  at::Tensor d = t.detach().to(at::kDouble).contiguous();
-  return {d.const_data_ptr<double>(), d.const_data_ptr<double>() + d.numel()};
-}
-
-at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
-  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kFloat));
-}
-
 // A layer of the kind, configured by lines of [attention].
-struct Layer {
-  model::ParameterList parameters{at::kCPU};
-  std::unique_ptr<AttentionLayer> layer;
-  Layer(const std::string& toml, int64_t width, Kind kind = Kind::decoder_self, uint64_t seed = 3) {
-    Config text;
-    text.load_text("[attention]\n" + toml, "test");
-    AttentionConfig config;
-    config.read(text, {{kind, 1}});
-    text.check_all_known();
-    const AttentionOptions& options = config.layer(kind, 0);
-    // Larger than a real model's, so that attention is far from uniform.
-    AttentionLayer::Inits inits{model::Init::normal(0.5), model::Init::normal(0.5), model::Init::normal(0.5)};
-    layer = std::make_unique<AttentionLayer>(parameters, options, make_shape(options, kind, 0, width, "x"), inits);
-    parameters.initialise(seed);
-  }
-  at::Tensor& at(const std::string& name) { return parameters.find("x." + name)->master(); }
+struct Layer : layers::Layer {
+  explicit Layer(const std::string& toml, int64_t width, Kind kind = Kind::decoder_self, uint64_t seed = 3)
+      : layers::Layer(toml, width, seed, kind) {}
   bool has(const std::string& name) { return parameters.find("x." + name) != nullptr; }
-  void set(const std::string& name, const at::Tensor& value) {
-    c10::NoGradGuard no_gradient;
-    at(name).copy_(value);
-  }
   // A norm whose statistics and parameters are not those of a new one, and gates far from even.
   void stir(uint64_t seed) {
-    const int64_t d = at("gate.norm.mean").size(0);
+    const int64_t d = (*this)["gate.norm.mean"].size(0);
     set("gate.norm.mean", normal({d}, seed) * 0.3);
     set("gate.norm.variance", normal({d}, seed + 1).abs() + 0.2);
     set("gate.norm.weight", normal({d}, seed + 2) + 1);
     set("gate.norm.bias", normal({d}, seed + 3) * 0.3);
-    set("gate.down.weight", normal(at("gate.down.weight").sizes().vec(), seed + 4) * 2);
+    set("gate.down.weight", normal((*this)["gate.down.weight"].sizes().vec(), seed + 4) * 2);
   }
   at::Tensor forward(const at::Tensor& x, const Mask& mask, const Step& step = {}, Observer* observer = nullptr,
                      Cache* cache = nullptr) {
     return layer->forward(x, x, mask, step, cache, observer);
-  }
-  reference::Weights weights() const {
-    reference::Weights w;
-    for (const auto& p : parameters.all()) w[p.name().substr(2)] = doubles(p.master());
-    return w;
   }
 };
 
@@ -304,7 +272,7 @@ TEST_CASE("the scaled heads are the sum over experts, over random shapes and mas
     for (double v : wanted) size = std::max(size, std::abs(v));
     // Statistics of a batch of nearly equal means divide by a small variance; that is the batch norm's own error.
     const double tolerance = (n.batch_statistics ? 1e-3 : 3e-5) * size;
-    const auto mean = l.at("gate.norm.mean").clone(), variance = l.at("gate.norm.variance").clone();
+    const auto mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
     for (Path path : {Path::composed, Path::automatic}) {
       l.set("gate.norm.mean", mean);
       l.set("gate.norm.variance", variance);
@@ -401,7 +369,7 @@ TEST_CASE("a gate that chooses one expert scales the heads it keeps", "[mae]") {
     const auto all = experts(4, drop);
     for (size_t e = 0; e < all.size(); ++e) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
-      l.at("gate.down.bias").detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0
+      l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0
       at::Tensor scale = at::full({4}, 4 / static_cast<double>(4 - drop));
       for (int64_t head : all[e]) scale[head] = 0;
       plain.layer->set_head_scale(scale);
@@ -451,7 +419,7 @@ TEST_CASE("the gradient of a gate is what its expert lacks", "[mae]") {
   }
 }
 
-TEST_CASE("even sampling: plain attention in evaluation, and on average in training", "[mae]") {
+TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on average in training", "[mae]") {
   Layer plain("heads = 4\n", 12),
       l("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = 'sequence'\n", 12);
   at::Tensor x = normal({1, 6, 12}, 1), wanted = plain.forward(x, causal_mask());
@@ -487,7 +455,7 @@ TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone",
   l.stir(1);
   const auto all = experts(4, 2);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);
-  const at::Tensor mean = l.at("gate.norm.mean").clone(), variance = l.at("gate.norm.variance").clone();
+  const at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   const at::Tensor g = gates_of(l, x, causal_mask());
   std::set<std::set<int64_t>> drawn;
   for (uint32_t update = 0; update < 12; ++update) {
@@ -516,8 +484,8 @@ TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone",
     drawn.insert(out);
   }
   CHECK(drawn.size() > 1);
-  CHECK(at::equal(l.at("gate.norm.mean"), mean));
-  CHECK(at::equal(l.at("gate.norm.variance"), variance));
+  CHECK(at::equal(l["gate.norm.mean"], mean));
+  CHECK(at::equal(l["gate.norm.variance"], variance));
 }
 
 TEST_CASE("experts are drawn as often as their gates say", "[mae]") {
@@ -576,23 +544,23 @@ TEST_CASE("the gate's batch norm keeps running statistics as torch does", "[mae]
       causal("heads = 2\ncombiner = 'mae'\n", 4);
   l.set("gate.norm.mean", at::tensor({1.0F, 2.0F, 3.0F, 4.0F}));
   at::Tensor x = normal({5, 3, 4}, 1), means = x.cumsum(1) / at::tensor({1.0F, 2.0F, 3.0F}).view({1, 3, 1});
-  at::Tensor mean = l.at("gate.norm.mean").clone(), variance = l.at("gate.norm.variance").clone();
+  at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   at::batch_norm(means.flatten(0, 1), {}, {}, mean, variance, true, 0.1, 1e-5, false);
   l.forward(x, {}, training());
-  CHECK(at::allclose(l.at("gate.norm.mean"), mean, 1e-5, 1e-6));
-  CHECK(at::allclose(l.at("gate.norm.variance"), variance, 1e-5, 1e-6));
+  CHECK(at::allclose(l["gate.norm.mean"], mean, 1e-5, 1e-6));
+  CHECK(at::allclose(l["gate.norm.variance"], variance, 1e-5, 1e-6));
   // Neither evaluation nor a sampling step moves them.
-  mean = l.at("gate.norm.mean").clone();
+  mean = l["gate.norm.mean"].clone();
   l.forward(x, {});
   l.forward(x, {}, training(0, true));
-  CHECK(at::equal(l.at("gate.norm.mean"), mean));
+  CHECK(at::equal(l["gate.norm.mean"], mean));
   // Of a padded batch the real positions alone: those of the first row.
   Mask mask = causal_mask();
   mask.key_lengths = at::tensor({3, 0}, at::kLong);
   causal.forward(x.narrow(0, 0, 2), mask, training());
-  CHECK(at::allclose(causal.at("gate.norm.mean"), means[0].mean(0) * 0.1, 1e-5, 1e-6));
-  CHECK(at::allclose(causal.at("gate.norm.variance"), 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true), 1e-5,
-                     1e-6));
+  CHECK(at::allclose(causal["gate.norm.mean"], means[0].mean(0) * 0.1, 1e-5, 1e-6));
+  CHECK(
+      at::allclose(causal["gate.norm.variance"], 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true), 1e-5, 1e-6));
   // A batch of one has no variance, a batch of none no statistics.
   mask.key_lengths = at::tensor({1, 0}, at::kLong);
   CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
@@ -607,7 +575,7 @@ TEST_CASE("norm_statistics = batch: sampling steps see the batch's", "[mae]") {
   at::Tensor evaluated = gates_of(running, x, causal_mask());
   CHECK(at::equal(gates_of(running, x, causal_mask(), training(0, true)), evaluated));
   at::Tensor g = gates_of(batch, x, causal_mask(), training(0, true));
-  CHECK(at::equal(batch.at("gate.norm.mean"), at::zeros({8})));
+  CHECK(at::equal(batch["gate.norm.mean"], at::zeros({8})));
   CHECK(at::allclose(g, gates_of(batch, x, causal_mask(), training()), 1e-5, 1e-6));
   CHECK(!at::allclose(g, evaluated, 1e-3, 1e-3));
 }
@@ -751,7 +719,7 @@ TEST_CASE("the fused path is taken, and bf16 stays near", "[mae]") {
   CHECK((y.to(at::kFloat) - composed).abs().max().item<float>() < 0.05F * composed.abs().max().item<float>());
   y.to(at::kFloat).sum().backward();
   l.parameters.collect_gradients();
-  CHECK(l.at("gate.up.weight").grad().defined());
+  CHECK(l["gate.up.weight"].grad().defined());
 }
 
 TEST_CASE("what the mixture cannot do is refused with the reason", "[mae]") {

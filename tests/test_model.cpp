@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/model_config.h"
@@ -145,6 +146,36 @@ TEST_CASE("configurations that make no sense are refused") {
                           "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
     CHECK_THROWS_AS(configured(bad), Error);
   CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
+}
+
+TEST_CASE("a decoder refuses keys of a memory, and to decode token by token what cannot be") {
+  CHECK_THROWS_AS(count(std::string("[model]\nmemory = 4"), 30), Error);
+  CHECK_THROWS_AS(count(std::string("[model]\nsame_length = true"), 30), Error);
+  auto state = [](const char* distances) {
+    return build_language_model(configured(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")),
+                                30, at::kCPU)
+        ->new_state(1);
+  };
+  CHECK(state("true") != nullptr);
+  CHECK_THROWS_AS(state("block_end"), Error);
+}
+
+TEST_CASE("the decoder's output layer may have a bias, and its last state dropout") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_language_model(
+      configured(
+          "[model]\nlayers = 1\nwidth = 16\nffn = 8\noutput_bias = true\ndropout_output = 0.5\n[attention]\nheads = 2"),
+      30, at::kCPU);
+  model->parameters().initialise(1);
+  at::Tensor x = tokens(2, 7, 30, 1), targets = tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
+  const double before = model->loss(hidden, targets, 0).nll;
+  model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
+  at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
+  CHECK(model->loss(hidden, targets, 0).nll == Approx(-p.sum().item<double>()).epsilon(1e-5));
+  CHECK(std::abs(model->loss(hidden, targets, 0).nll - before) > 0.1);
+  const double share = model->hidden(x, {true, 1, 0, 0, false}).eq(0).to(at::kFloat).mean().item<double>();
+  CHECK(share == Approx(0.5).margin(0.1));
+  CHECK(hidden.ne(0).all().item<bool>());
 }
 
 TEST_CASE("the same seed gives the same first values, another seed others") {

@@ -1,13 +1,12 @@
 // Sliced cross-entropy against loops in double precision.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <fstream>
 
 #include "model/ops.h"
+#include "peak.h"
 
 using namespace mh;
 
@@ -62,19 +61,6 @@ double error(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 double size_of(const at::Tensor& a) { return a.to(at::kDouble).abs().max().item<double>(); }
-
-int64_t peak_kb() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6));
-  return 0;
-}
-// Starts the peak anew; false where the system does not allow it.
-bool reset_peak() {
-  std::ofstream clear("/proc/self/clear_refs");
-  clear << "5" << std::flush;
-  return clear.good();
-}
 
 }  // namespace
 

@@ -1,56 +1,15 @@
-// Parameter groups, regularisers and procedures: each term against plain loops, each run resumed bit for bit.
-#include <c10/core/GradMode.h>
-
+// Parameter groups, and runs with every regulariser and procedure, resumed bit for bit.
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "attention/layer.h"
 #include "base/error.h"
-#include "folder.h"
-#include "io/shard.h"
-#include "model/load.h"
-#include "train/trainer.h"
+#include "runs.h"
 
 using namespace mh;
 using namespace mh::train;
+using namespace runs;
 
 namespace {
-
-void write_text(const std::string& path, int64_t tokens) {
-  auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
-  io::ShardHeader h;
-  h.vocabulary = tokenizer->size();
-  h.fingerprint = tokenizer->fingerprint();
-  h.tokenizer = tokenizer->serialize();
-  auto sink = open_sink(path);
-  io::ShardWriter writer(*sink, h);
-  std::vector<int32_t> line;
-  for (int64_t i = 0; i < tokens; ++i) line.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i * i % 4));
-  writer.add_run(line);
-  writer.finish();
-  sink->close();
-}
-
-RunConfig config_of(const Folder& folder, const std::string& extra) {
-  Config config;
-  config.load_text(
-      "[model]\nlayers = 2\nwidth = 16\nffn = 16\ndropout_ffn = 0.1\n[attention]\nheads = 4\n[train]\nblock = 8\n"
-      "batch_tokens = 64\nlr = 0.01\nlog_every = '1u'\nclip = 1.0\n[data]\ntrain = '" +
-          folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
-      "test");
-  config.load_text(extra, "extra");
-  return RunConfig::read(config);
-}
-
-model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
-                          bool resume = false) {
-  Trainer trainer(config_of(folder, extra), folder.file(name), resume);
-  const int status = trainer.run();
-  CHECK(status == 0);
-  return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
-}
-
-at::Tensor& find(model::LoadedModel& m, const std::string& name) { return m.model->parameters().find(name)->master(); }
 
 // What each method adds to a configuration; a run of each is stopped and resumed.
 const std::map<std::string, std::string>& methods() {
@@ -58,6 +17,12 @@ const std::map<std::string, std::string>& methods() {
       {"groups",
        "[train.groups.norms]\nmatch = ['*.norm.*']\noptimizer = 'sgd'\nlr = 0.5\n"
        "[train.groups.late]\nmatch = ['*.ffn.up.*']\nfreeze_until = '7u'\n"},
+      {"orthogonal by position",
+       "[attention]\nmixer = 'mixhead-b'\n[train.regularisers.orthogonal-mixing]\nweight = 0.1\nof = 'positions'\n"},
+      {"hard-concrete",
+       "[attention]\ncombiner = 'hard-concrete'\n[train.regularisers.hard-concrete-penalty]\nweight = 0.1\n"},
+      {"rotation", "[train.procedures.head-rotation]\nmode = 'soft'\nk = 1\nfrequency = 1\n"},
+      {"experts drawn evenly", "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n"},
       {"orthogonal", "[attention]\nmixer = 'mixhead-a'\n[train.regularisers.orthogonal-mixing]\nweight = 0.1\n"},
       {"nuclear",
        "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.05\nstart = 0.4\n"},
@@ -141,105 +106,21 @@ TEST_CASE("block coordinate descent trains gates with their own steps, and the r
                   Error);
 }
 
-namespace {
-
-// Shows random probabilities and outputs of one layer to a term, and gives the term's value and gradients.
-double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
-  const attention::Shape shape;
-  for (const at::Tensor& x : layers) {
-    if (outputs) term.observer()->head_outputs(shape, x);
-    else term.observer()->probabilities(shape, x);
-  }
-  at::Tensor value = term.loss({});
-  value.backward();
-  return value.item<double>();
-}
-
-double product_of(const at::Tensor& a, const at::Tensor& b) {
-  double sum = 0;
-  const auto x = a.detach().to(at::kDouble).flatten(), y = b.detach().to(at::kDouble).flatten();
-  for (int64_t i = 0; i < x.numel(); ++i) sum += x[i].item<double>() * y[i].item<double>();
-  return sum;
-}
-
-}  // namespace
-
-TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[procedures]") {
-  const int64_t batch = 2, heads = 3, n = 4;
-  std::vector<at::Tensor> layers;
-  for (int i = 0; i < 2; ++i) layers.push_back(at::softmax(at::randn({batch, heads, n, n}), -1).requires_grad_());
-  auto make = [](const std::string& name, const std::string& options) {
-    auto term = regularisers().make(name, "");
-    Config config;
-    config.load_text("[r]\nweight = 0.5\n" + options, "test");
-    config.read("r", *term);
-    return term;
-  };
-  double cosines = 0, overlap = 0, rows = 0, columns = 0;
-  for (const at::Tensor& p : layers)
-    for (int64_t b = 0; b < batch; ++b)
-      for (int64_t i = 0; i < heads; ++i)
-        for (int64_t j = 0; j < heads; ++j) {
-          const at::Tensor x = p[b][i], y = p[b][j];
-          cosines += (1 + product_of(x, y) / std::sqrt(product_of(x, x) * product_of(y, y))) /
-                     static_cast<double>(batch * heads * heads);
-          overlap += product_of(x, y) / static_cast<double>(batch * n * heads * heads);
-          if (i == j) continue;
-          const at::Tensor r = at::matmul(x, y.t()), c = at::matmul(x.t(), y);
-          rows += product_of(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
-          columns += product_of(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
-        }
-  CHECK(term_of(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
-  CHECK(term_of(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
-  CHECK(term_of(*make("subspace-overlap", "of = 'rows'"), layers, false) == Approx(0.5 * rows));
-  CHECK(term_of(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
-}
-
-TEST_CASE("orthogonal mixing: 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)", "[procedures]") {
-  model::ParameterList list(at::kCPU);
-  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {model::Init::identity(), true, false, std::nullopt, 0});
-  list.initialise(1);
-  auto term = regularisers().make("orthogonal-mixing", "");
-  Config config;
-  config.load_text("[r]\nweight = 1.0\n", "test");
-  config.read("r", *term);
-  term->start(list);
-  at::Tensor& m = list.all().front().master();
-  CHECK(term->loss({}).item<double>() == 0);
-  {
-    c10::NoGradGuard none;
-    m.copy_(at::randn({4, 4}));
-  }
-  term->loss({}).backward();
-  at::Tensor d = m.detach();
-  CHECK(at::allclose(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - at::eye(4)), 1e-4, 1e-4));
-  model::ParameterList empty(at::kCPU);
-  CHECK_THROWS_AS(regularisers().make("orthogonal-mixing", "")->start(empty), Error);
-}
-
-TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alphas frozen at first", "[procedures]") {
-  model::ParameterList list(at::kCPU);
-  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {model::Init::identity(), true, false, std::nullopt, 0});
-  list.initialise(1);
-  at::Tensor& a = list.all().front().master();
-  for (double margin : {1e-4, 0.5}) {
-    auto term = regularisers().make("nuclear-growth", "");
-    Config config;
-    config.load_text("[r]\nweight = 2.0\nstart = 0.3\nmargin = " + std::to_string(margin) + "\n", "test");
-    config.read("r", *term);
-    term->start(list);
-    CHECK_FALSE(term->loss({2, 0, 10}).defined());
-    CHECK(term->freezes(list.all().front(), {2, 0, 10}));
-    CHECK_FALSE(term->freezes(list.all().front(), {3, 0, 10}));
-    {
-      c10::NoGradGuard none;
-      a.copy_(at::randn({4, 4}));
-    }
-    a.mutable_grad() = at::Tensor();
-    at::Tensor value = term->loss({3, 0, 10});
-    CHECK(value.item<double>() == Approx(2 * margin).margin(1e-5));
-    value.backward();
-    auto [u, s, v] = at::linalg_svd(a.detach(), false);
-    CHECK(at::allclose(a.grad(), -2 * at::matmul(u, v), 1e-4, 1e-5));
+TEST_CASE("joint training: gates take their own SGD in the same update as all else", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), 400);
+  const std::string method = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
+  const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = ";
+  auto start = run_of(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");
+  auto whole = run_of(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\nclip = 0.0\n");
+  auto half = run_of(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\nclip = 0.0\n");
+  for (auto& p : start.model->parameters().all()) {
+    if (!p.traits().trainable || matches("*.norm.bias", p.name()) || matches("*.key.bias", p.name())) continue;
+    INFO(p.name());
+    const at::Tensor by = find(whole, p.name()) - p.master();
+    CHECK(by.abs().max().item<double>() > 0);
+    // Plain SGD moves by the rate times the gradient of the mixture; Adam's part does not know of the gates' rate.
+    const double share = matches("*.gate.*", p.name()) ? 0.5 : 1;
+    CHECK(at::allclose(find(half, p.name()) - p.master(), share * by, 1e-3, 1e-7));
   }
 }

@@ -6,11 +6,14 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "stage_layer.h"
+#include "gradients.h"
 
 using namespace mh;
 using namespace mh::attention;
-using namespace stage_test;
+using namespace numbers;
+using namespace reference;
+using layers::check_gradients;
+using Layer = layers::Shaken;
 
 namespace {
 
@@ -107,7 +110,7 @@ TEST_CASE("relative attention equals brute force for any age and length of the m
       const int64_t delta = (block_end ? queries - 1 : t) - positions[static_cast<size_t>(s)];
       return clamp > 0 ? std::clamp(delta, -clamp, clamp) : delta;
     };
-    const Vector wanted = brute_force(l.shape(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
+    const Vector wanted = brute_force(l.layer->shape(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
     RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 3e-5);
     // Each key in a run of its own, in whatever order, is the same as one shift for all.
     if (!causal && !padded && mask.window == 0) {
@@ -146,7 +149,7 @@ TEST_CASE("gradients of relative attention equal differences of brute force", "[
               x.insert(x.end(), m.begin() + (b * (slots + length) + slots) * d,
                        m.begin() + (b + 1) * (slots + length) * d);
             return brute_force(
-                l.shape(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
+                l.layer->shape(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
                 [&](int64_t t, int64_t s) { return (block_end ? length - 1 : t) - positions[static_cast<size_t>(s)]; });
           });
     }

@@ -11,6 +11,7 @@
 #include "folder.h"
 #include "io/shard.h"
 #include "io/shard_format.h"
+#include "status.h"
 
 using namespace mh;
 using namespace mh::io;
@@ -67,15 +68,6 @@ std::vector<int32_t> read_all(const std::string& path) {
   REQUIRE(streamed.tokens == tokens);
   REQUIRE(streamed.counts.text_bytes == file.counts().text_bytes);
   return tokens;
-}
-
-int status_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return static_cast<int>(error.exit());
-  }
-  return 0;
 }
 
 }  // namespace

@@ -4,18 +4,21 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "stage_layer.h"
+#include "gradients.h"
 
 using namespace mh;
 using namespace mh::attention;
-using namespace stage_test;
+using namespace numbers;
+using namespace reference;
+using layers::check_gradients;
+using Layer = layers::Shaken;
 
 namespace {
 
 // The logits alone differ from a dot product's, whose keys are zero here.
 Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
                    int64_t first, const reference::Allowed& allowed) {
-  const Shape& s = l.shape();
+  const Shape& s = l.layer->shape();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
   const reference::Sizes z{
       batch,       static_cast<int64_t>(x.size()) / (batch * d), static_cast<int64_t>(m.size()) / (batch * d), d, h, dk,

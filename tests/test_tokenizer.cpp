@@ -17,6 +17,7 @@
 #include "io/tokenizer.h"
 #include "io/vocabulary.h"
 #include "io/word_map.h"
+#include "status.h"
 
 // Exported by the library, though its installed headers do not declare it.
 namespace sentencepiece::logging {
@@ -121,15 +122,6 @@ Ids slow_ids(const std::vector<Piece>& pieces, const Words& parts) {
   Ids ids;
   for (const std::string& part : parts) ids.push_back(numbers.count(part) > 0 ? numbers[part] : 1);
   return ids;
-}
-
-int status_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return static_cast<int>(error.exit());
-  }
-  return 0;
 }
 
 constexpr int kUsage = static_cast<int>(Exit::usage);

@@ -141,7 +141,8 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   shard.read(0, text);
   TrainOptions o;
   o.block = 10, o.batch_tokens = 70;
-  Batches batches(shard, 0, o);
+  auto made = make_batches(task::text_of(shard, 0), o);
+  Batches& batches = *made;
   CHECK(batches.updates_per_epoch() == 15);
   std::vector<int64_t> first_order;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -149,8 +150,11 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
     std::vector<int64_t> order;
     int64_t targets = 0;
     for (int64_t u = 0; u < 15; ++u) {
-      auto rows = batches.rows_of(epoch * 15 + u);
-      Batch batch = batches.load(rows);
+      auto update = batches.rows_of(epoch * 15 + u);
+      std::vector<int64_t> rows;
+      for (const auto& row : update.rows) rows.push_back(row.first / 10);
+      task::Batch batch = batches.load(update, 0, rows.size());
+      CHECK_FALSE(batches.goes_on(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
         seen.insert(rows[r]);
         order.push_back(rows[r]);
@@ -177,7 +181,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
   CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
   o.batch_tokens = 9;
-  CHECK_THROWS_AS(Batches(shard, 0, o), Error);
+  CHECK_THROWS_AS(make_batches(task::text_of(shard, 0), o), Error);
 }
 
 TEST_CASE("a run learns, and ends with what its log says") {
@@ -191,7 +195,7 @@ TEST_CASE("a run learns, and ends with what its log says") {
     io::TokenText text = io::read_tokens(folder.file("t.mhs"));
     task::ScoringOptions scoring;
     scoring.block = 8;
-    task::Score score = task::score_text(*loaded.model, text.tokens, 0, scoring);
+    task::Score score = task::score_text(*loaded.model, task::text_of(text.tokens, 0), scoring);
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
   }
@@ -237,7 +241,7 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
   o.block = 8, o.context = 5;
   auto score = [&](int64_t batch) {
     o.batch = batch;
-    return task::score_text(*model, text, 0, o).nll;
+    return task::score_text(*model, task::text_of(text, 0), o).nll;
   };
   CHECK(score(1) == Approx(score(4)).epsilon(1e-6));
   CHECK(score(1) == Approx(score(100)).epsilon(1e-6));

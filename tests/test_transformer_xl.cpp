@@ -9,7 +9,10 @@
 #include "base/text.h"
 #include "device.h"
 #include "model/device.h"
-#include "model/transformer_xl.h"
+#include "model/memories.h"
+#include "model/model_config.h"
+#include "train/procedure.h"
+#include "train/procedures/skip_retain.h"
 
 using namespace mh;
 using namespace mh::model;
@@ -51,6 +54,33 @@ at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) {
 
 attention::Step update(uint32_t number) { return {true, 3, number, 0, false}; }
 
+// The layers that Skip-Retain skips, update by update.
+class Skips {
+ public:
+  Skips(LanguageModel& model, const std::string& options) : procedure_(train::procedures().make("skip-retain", "")) {
+    Config config;
+    config.load_text("[p]\n" + options, "test");
+    config.read("p", *procedure_);
+    train::Plan plan;
+    plan.seed = 3;
+    plan.updates = [](const Length& length) { return length.count; };
+    procedure_->plan(plan);
+    procedure_->start(model);
+  }
+  // Points into this object, and holds until the next call.
+  attention::Step update(uint32_t number) {
+    pass_ = {};
+    procedure_->change(pass_, {number, 0, 0});
+    attention::Step step{true, 3, number, 0, false};
+    step.skipped = &pass_.skipped;
+    return step;
+  }
+
+ private:
+  std::unique_ptr<train::Procedure> procedure_;
+  train::Pass pass_;
+};
+
 bool near(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-3, 1e-4); }
 
 // Last hidden states of the segments one after the other, cut at random or as given.
@@ -74,8 +104,6 @@ TEST_CASE("parameter counts of Transformer-XL", "[txl]") {
     return build_language_model(configured(kPublished + model, attention), vocabulary, at::kMeta)->parameters().count();
   };
   CHECK(count("layers = 12\ntied = false\n", "", 204) == 41159884);
-  // WikiText-103, 151,107,538 as published: with an adaptive softmax, whose three clusters have a row and a bias each.
-  CHECK(count("layers = 16\nwidth = 410\nffn = 2100\n", "heads = 10\n", 267735) == 151107538 - 3 * (410 + 1));
   // WikiText-2, 40M in Mixhead.
   CHECK(count("layers = 16\nwidth = 410\nffn = 1000\n", "heads = 10\n", 33278) == 40294878);
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {410, 10, 41, 2100, 16}}) {
@@ -206,28 +234,27 @@ TEST_CASE("the gradient stops at the memory", "[txl]") {
 }
 
 TEST_CASE("probabilities of skipping a layer", "[txl]") {
-  auto all = [](Skip skip, int64_t layers) {
-    ModelOptions o;
-    o.skip = skip, o.layers = layers, o.skip_rate = 0.25;
+  using train::SkipSchedule;
+  auto all = [](SkipSchedule schedule, int64_t layers) {
     std::vector<double> p;
-    for (int64_t i = 0; i < layers; ++i) p.push_back(skip_probability(o, i));
+    for (int64_t i = 0; i < layers; ++i) p.push_back(train::skip_probability(schedule, 0.25, i, layers));
     return p;
   };
-  CHECK(all(Skip::linear, 8) == std::vector<double>{0, .0625, .125, .1875, .25, .3125, .375, 0});
+  CHECK(all(SkipSchedule::linear, 8) == std::vector<double>{0, .0625, .125, .1875, .25, .3125, .375, 0});
   auto sum = [](const std::vector<double>& p) { return std::accumulate(p.begin(), p.end(), 0.0); };
-  CHECK(sum(all(Skip::linear, 12)) == Approx(2.29167).margin(1e-5));
-  CHECK(all(Skip::linear, 12)[7] == Approx(7 / 24.0));
-  CHECK(sum(all(Skip::linear, 15)) == Approx(3.03333).margin(1e-5));
-  CHECK(all(Skip::linear, 15)[14] == 0);
-  CHECK(all(Skip::none, 3) == std::vector<double>{0, 0, 0});
-  CHECK(all(Skip::all, 3) == std::vector<double>{.25, .25, .25});
-  CHECK(all(Skip::not_first, 3) == std::vector<double>{0, .25, .25});
-  CHECK(all(Skip::not_last, 3) == std::vector<double>{.25, .25, 0});
-  CHECK(all(Skip::not_ends, 3) == std::vector<double>{0, .25, 0});
+  CHECK(sum(all(SkipSchedule::linear, 12)) == Approx(2.29167).margin(1e-5));
+  CHECK(all(SkipSchedule::linear, 12)[7] == Approx(7 / 24.0));
+  CHECK(sum(all(SkipSchedule::linear, 15)) == Approx(3.03333).margin(1e-5));
+  CHECK(all(SkipSchedule::linear, 15)[14] == 0);
+  CHECK(all(SkipSchedule::all, 3) == std::vector<double>{.25, .25, .25});
+  CHECK(all(SkipSchedule::not_first, 3) == std::vector<double>{0, .25, .25});
+  CHECK(all(SkipSchedule::not_last, 3) == std::vector<double>{.25, .25, 0});
+  CHECK(all(SkipSchedule::not_ends, 3) == std::vector<double>{0, .25, 0});
 }
 
 TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]") {
-  auto model = tiny("memory = 6\nskip = 'all'\nskip_rate = 0.5\ndropout_ffn = 0.1\n");
+  auto model = tiny("memory = 6\ndropout_ffn = 0.1\n");
+  Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
   auto state = model->new_state(2);
   auto& layers = static_cast<Memories&>(*state).layers;
   int skipped = 0, all_skipped = 0;
@@ -235,7 +262,7 @@ TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]"
     std::vector<at::Tensor> before;
     std::vector<std::vector<int64_t>> positions;
     for (const auto& layer : layers) before.push_back(layer.inputs), positions.push_back(layer.positions);
-    at::Tensor x = tokens(2, 4, i), y = model->hidden(x, update(i), state.get());
+    at::Tensor x = tokens(2, 4, i), y = model->hidden(x, skips.update(i), state.get());
     size_t kept = 0;
     for (size_t l = 0; l < layers.size(); ++l) {
       if (layers[l].positions != positions[l]) {
@@ -255,16 +282,15 @@ TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]"
   CHECK(all_skipped > 0);
 }
 
-TEST_CASE("a rate of zero, and evaluation, skip nothing", "[txl]") {
-  auto plain = tiny("memory = 6\n"), zero = tiny("memory = 6\nskip = 'all'\nskip_rate = 0.0\n"),
-       often = tiny("memory = 6\nskip = 'all'\nskip_rate = 0.9\n");
-  auto a = plain->new_state(2), b = zero->new_state(2), c = plain->new_state(2), d = often->new_state(2);
+TEST_CASE("a rate of zero is the plain model, update by update", "[txl]") {
+  auto plain = tiny("memory = 6\n"), zero = tiny("memory = 6\n"), often = tiny("memory = 6\n");
+  Skips never(*zero, "schedule = 'all'\nrate = 0.0\n"), mostly(*often, "schedule = 'all'\nrate = 0.9\n");
+  auto a = plain->new_state(2), b = zero->new_state(2);
   int same = 0;
   for (uint32_t i = 0; i < 6; ++i) {
     at::Tensor x = tokens(2, 4, i), y = plain->hidden(x, update(i), a.get());
-    CHECK(at::equal(y, zero->hidden(x, update(i), b.get())));
-    same += at::equal(y, often->hidden(x, update(i)));
-    CHECK(at::equal(plain->hidden(x, {}, c.get()), often->hidden(x, {}, d.get())));
+    CHECK(at::equal(y, zero->hidden(x, never.update(i), b.get())));
+    same += at::equal(y, often->hidden(x, mostly.update(i)));
   }
   CHECK(same == 0);
 }
@@ -272,17 +298,17 @@ TEST_CASE("a rate of zero, and evaluation, skip nothing", "[txl]") {
 TEST_CASE("ages of the memories that layers see", "[txl]") {
   // Independent skips: an age of a blocks has probability p^(a - 1) (1 - p), and 1 / (1 - p) is the mean.
   auto model = build_language_model(
-      configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\nmemory = 1\nskip = 'linear'\n"), "heads = 1\n"), 30,
-      at::kCPU);
+      configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\nmemory = 1\n"), "heads = 1\n"), 30, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
   auto state = model->new_state(1);
   auto& memories = static_cast<Memories&>(*state);
+  Skips skips(*model, "schedule = 'linear'\n");
   const int steps = 3000;
   std::vector<std::map<int64_t, int>> ages(8);
   at::Tensor x = tokens(1, 1, 1);
   for (uint32_t i = 0; i < steps; ++i) {
-    model->hidden(x, update(i), state.get());
+    model->hidden(x, skips.update(i), state.get());
     if (i < 20) continue;
     for (size_t l = 0; l < 8; ++l) ++ages[l][memories.seen - memories.layers[l].positions.back()];
   }
@@ -306,14 +332,15 @@ TEST_CASE("ages of the memories that layers see", "[txl]") {
 
 TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
   // One layer, against its parts put together by hand with explicit positions.
-  auto model = tiny("memory = 8\nskip = 'all'\nskip_rate = 0.5\n", "", 1);
+  auto model = tiny("memory = 8\n", "", 1);
+  Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
   int gaps = 0;
   auto state = model->new_state(1);
   auto& layer = static_cast<Memories&>(*state).layers[0];
   for (uint32_t i = 0; i < 30; ++i) {
     const std::vector<int64_t> before = layer.positions;
     const at::Tensor kept = layer.inputs;
-    at::Tensor x = tokens(1, 4, i), y = model->hidden(x, update(i), state.get());
+    at::Tensor x = tokens(1, 4, i), y = model->hidden(x, skips.update(i), state.get());
     if (layer.positions == before || before.size() < 8) continue;
     Config config;
     config.load_text("[attention]\nbias = false\nheads = 4\nscore = 'relative'\n", "test");
@@ -367,16 +394,17 @@ TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[t
 
 TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][device]") {
   const at::Device device = choose_device(test_device());
-  auto config = configured(
-      str(kPublished, "layers = 4\nwidth = 16\nffn = 24\nmemory = 9\nskip = 'linear'\n", "dropout_output = 0.1\n"),
-      "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
+  auto config = configured(str(kPublished, "layers = 4\nwidth = 16\nffn = 24\nmemory = 9\n", "dropout_output = 0.1\n"),
+                           "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
   auto here = build_language_model(config, 30, at::kCPU), there = build_language_model(config, 30, device);
   for (auto* m : {here.get(), there.get()}) m->parameters().initialise(1);
+  Skips skips(*here, "schedule = 'linear'\n");
   auto a = here->new_state(2), b = there->new_state(2);
   auto close = [](const at::Tensor& x, const at::Tensor& y) { return at::allclose(x, y.to(at::kCPU), 1e-3, 1e-3); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
-    CHECK(close(here->hidden(x, update(i), a.get()), there->hidden(x.to(device), update(i), b.get())));
+    const attention::Step step = skips.update(i);
+    CHECK(close(here->hidden(x, step, a.get()), there->hidden(x.to(device), step, b.get())));
   }
   c10::NoGradGuard no_gradient;
   for (int64_t length : {5, 1, 1}) {

@@ -5,16 +5,17 @@
 #include <vector>
 
 #include "model/load.h"
+#include "model_options.h"
 #include "task/generation.h"
 #include "task/scoring.h"
 
 namespace mh::eval {
 
-struct Arguments {
-  std::vector<std::string> files;
-  std::string format = "table", device = "auto", precision = "fp32", attention = "auto", per_token;
+struct Arguments : ModelArguments {
+  Arguments() { precision = "fp32", attention = "auto"; }
+  std::vector<std::string> files, sets;
+  std::string format = "table", per_token;
   std::string model, prompt, prompt_file;  // of generate
-  int threads = 0;
 };
 
 // The model, on the device and path that the arguments ask for.

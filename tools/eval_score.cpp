@@ -1,4 +1,5 @@
 // mh-eval MODEL… DATA: perplexity.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,7 @@ using nlohmann::ordered_json;
 
 model::LoadedModel load(const Arguments& a, const std::string& path) {
   static const at::Device device = model::choose_device(a.device);
-  model::LoadedModel m = model::load_model(path, device);
+  model::LoadedModel m = model::load_model(path, device, a.sets);
   const attention::Path attention = attention::path_named(a.attention);
   m.model->set_path(attention);
   if (attention == attention::Path::fused) m.model->require_fused(false);
@@ -90,29 +91,41 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
     if (options.block == 0) options.block = trained;
     if (options.block > trained)
       log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ", trained));
+    options = task::resolve(options, *m.model, static_cast<int64_t>(text.tokens.size()));
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
     std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
-    task::EachToken each;
+    std::unique_ptr<Progress> progress;
+    task::Listener listener;
+    listener.progress = [&](int64_t done, int64_t all) {
+      if (progress == nullptr) progress = std::make_unique<Progress>("score", all, "rows");
+      progress->update(done);
+    };
     if (tokens != nullptr)
-      each = [&](int64_t index, int32_t token, double p) {
+      listener.each = [&](int64_t index, int32_t token, double p) {
         tokens->write(str(index, '\t', token, '\t', io::escaped(m.tokenizer->piece(token)), '\t', shortest(p), '\n'));
       };
-    task::Score s = task::score_text(*m.model, text.tokens, m.tokenizer->end_of_line(), options, each);
+    const task::Text rows = task::text_of(text.tokens, m.tokenizer->end_of_line());
+    const task::Score s = task::score_text(*m.model, rows, options, listener);
+    progress.reset();
     if (tokens != nullptr) tokens->close();
     if (s.tokens == 0) throw Error(Exit::input, Problem{data, "tokens to score", "none", ""});
     const double nll = s.nll / static_cast<double>(s.tokens);
     ordered_json j{
         {"model", m.name},
         {"tokens", s.tokens},
+        {"unknown", std::count(text.tokens.begin(), text.tokens.end(), m.tokenizer->unknown())},
         {"nll", nll},
         {"perplexity", std::exp(nll)},
         {"bits_per_token", nll / std::log(2.0)},
         {"bits_per_byte", s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, text.counts.text_bytes))},
         {"block", options.block},
         {"context", options.context},
+        {"memory", options.memory},
+        {"streams", options.streams},
         {"precision", a.precision},
-        {"protocol", options.context > 0 ? "context-window" : "independent-blocks"}};
+        {"set", join(a.sets, " ")},
+        {"protocol", task::protocol_of(options)}};
     print(j, a.format, i == 0);
   }
 }

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   Tool tool({"mh-eval", "Scores language models on a text: mh-eval MODEL... DATA. Its subcommand lets them write one.",
              "  mh-eval run1/best.safetensors run2/best.safetensors test.mhs\n"
              "  cat test.mhs | mh-eval --format json --context 192 run1/best.safetensors -\n"
+             "  mh-eval --block 64 --memory 640 --set attention.relative.clamp=400 run3/best.safetensors test.mhs\n"
              "  mh-eval generate run1/best.safetensors --prompt 'The history of' --length 50"});
   eval::Arguments a;
   CLI::App& app = tool.app();
@@ -22,16 +23,10 @@ int main(int argc, char** argv) {
       ->type_name("WHAT")
       ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--per-token", a.per_token, "write each token's log-probability (nats) to a table")->type_name("FILE");
-  app.add_option("--device", a.device, "auto, cpu or cuda [auto]")
-      ->type_name("WHERE")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--precision", a.precision, "of matrix products: fp32 or bf16 [fp32]")
-      ->type_name("TYPE")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--attention", a.attention, "auto, composed or fused [auto]")
-      ->type_name("PATH")
-      ->check(CLI::IsMember({"auto", "composed", "fused"}));
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::Range(0, 1024));
+  app.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  add_model_options(app, a);
   task::ScoringOptions scoring;
   CommandLineFields scoring_fields(app);
   scoring_fields.declare(scoring);
@@ -42,7 +37,8 @@ int main(int argc, char** argv) {
       ->type_name("FILE")
       ->excludes("--prompt");
   // It scores nothing.
-  for (const char* name : {"files", "--format", "--per-token", "--block", "--context", "--batch"})
+  for (const char* name :
+       {"files", "--format", "--per-token", "--block", "--context", "--memory", "--streams", "--batch"})
     generate->excludes(app.get_option(name));
   task::GenerationOptions generation;
   CommandLineFields generation_fields(*generate);

@@ -50,17 +50,7 @@ int main(int argc, char** argv) {
   app.add_option("--format", a.format, "of --dry-run: table or json [table]")
       ->type_name("WHAT")
       ->check(CLI::IsMember({"table", "json"}));
-  app.add_option("--device", a.device, "auto, cpu or cuda [auto]")
-      ->type_name("WHERE")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->excludes(dry);
-  app.add_option("--precision", a.precision, "fp32 or bf16; sets train.precision")
-      ->type_name("TYPE")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--attention", a.attention, "auto, composed or fused; sets train.attention_path")
-      ->type_name("PATH")
-      ->check(CLI::IsMember({"auto", "composed", "fused"}));
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::Range(0, 1024));
+  add_model_options(app, a, "train.")->excludes(dry);
   app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(CLI::NonNegativeNumber);
   return tool.run(argc, argv, [&] {
     if (!a.list.empty()) return quietly([&] { tool_train::list(a.list); });

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "base/config.h"
+#include "model_options.h"
 
 namespace mh::tool_train {
 
-struct Arguments {
+struct Arguments : ModelArguments {
   std::vector<std::string> configs, sets;
-  std::string train, valid, out, list, format = "table", device = "auto", precision, attention;
+  std::string train, valid, out, list, format = "table";
   bool resume = false, dry_run = false;
-  int threads = 0;
   int64_t seed = -1;
 };
 

@@ -19,18 +19,14 @@ at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_
   return at::sigmoid(log_a - how.temperature * std::log(-how.low / how.high)).sum();
 }
 
-namespace {
+void HardConcreteOptions::describe(Fields& f) {
+  f.field("temperature", how.temperature, "lower: gates nearer to 0 and 1", between(0.001, 10));
+  f.field("low", how.low, "lower end of the stretch, below 0", between(-10, -0.0001));
+  f.field("high", how.high, "upper end of the stretch, above 1", between(1.0001, 11));
+  f.field("start", start, "first value of log a; above 0 gates are rather open", between(-20, 20));
+}
 
-struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
-  HardConcrete how;
-  double start = 0;
-  void describe(Fields& f) override {
-    f.field("temperature", how.temperature, "lower: gates nearer to 0 and 1", between(0.001, 10));
-    f.field("low", how.low, "lower end of the stretch, below 0", between(-10, -0.0001));
-    f.field("high", how.high, "upper end of the stretch, above 1", between(1.0001, 11));
-    f.field("start", start, "first value of log a; above 0 gates are rather open", between(-20, 20));
-  }
-};
+namespace {
 
 class HardConcreteGates : public Combiner {
  public:
@@ -59,7 +55,7 @@ class HardConcreteGates : public Combiner {
   model::Parameter* log_a_ = nullptr;
 };
 
-const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> entry(combiners(), "hard-concrete",
+const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> entry(combiners(), kHardConcrete,
                                                                        "gates that learn to be exactly 0 or 1");
 
 }  // namespace

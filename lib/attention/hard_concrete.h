@@ -4,7 +4,7 @@
 // Without noise s = σ(log a).
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "attention/stage.h"
 
 namespace mh::attention {
 
@@ -12,6 +12,14 @@ struct HardConcrete {
   double temperature = 0.33;  // t
   double low = -0.1;          // l
   double high = 1.1;          // r
+};
+
+// The combiner's name and options.
+constexpr const char* kHardConcrete = "hard-concrete";
+struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
+  HardConcrete how;
+  double start = 0;
+  void describe(Fields& f) override;
 };
 
 // log_a and u of one shape; u undefined: without noise.

@@ -66,21 +66,24 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   combiner_ = make(combiners(), "attention.combiner", options.combiner);
 
   const int64_t h = shape.heads, keys = h * shape.key_size, values = h * shape.value_size;
-  auto weight = [&](const char* part, int64_t out, int64_t in, const model::Init& init, int64_t head_axis) {
-    return &parameters.add(shape.name + part, {out, in}, {init, true, true, head_axis, h});
+  using model::HeadRole;
+  auto weight = [&](const char* part, int64_t out, int64_t in, const model::Init& init, HeadRole role) {
+    model::Traits traits{init, true, true, role == HeadRole::output ? 1 : 0, h};
+    traits.role = role;
+    return &parameters.add(shape.name + part, {out, in}, traits);
   };
   auto bias = [&](const char* part, int64_t size, const model::Init& init, bool by_head) {
     model::Traits traits{init, false, false, std::nullopt, 0};
-    if (by_head) traits.head_axis = 0, traits.heads = h;
+    if (by_head) traits.head_axis = 0, traits.heads = h, traits.role = HeadRole::projection;
     return &parameters.add(shape.name + part, {size}, traits);
   };
-  query_ = weight(".query.weight", keys, shape.width, inits.query_key_value, 0);
+  query_ = weight(".query.weight", keys, shape.width, inits.query_key_value, HeadRole::projection);
   if (options.bias) query_bias_ = bias(".query.bias", keys, inits.query_key_value_bias, true);
   if (score_->uses_keys()) {
-    key_ = weight(".key.weight", keys, shape.width, inits.query_key_value, 0);
+    key_ = weight(".key.weight", keys, shape.width, inits.query_key_value, HeadRole::projection);
     if (options.bias) key_bias_ = bias(".key.bias", keys, inits.query_key_value_bias, true);
   }
-  value_ = weight(".value.weight", values, shape.width, inits.query_key_value, 0);
+  value_ = weight(".value.weight", values, shape.width, inits.query_key_value, HeadRole::projection);
   if (options.bias) value_bias_ = bias(".value.bias", values, inits.query_key_value_bias, true);
   each_stage([&](Stage& stage, const char* what, const std::string& name) {
     const Places p = stage.places();
@@ -95,7 +98,7 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
                           "one that cannot", str("choose another for attention.", name_of(shape.kind))});
     stage.add_parameters(parameters, shape_);
   });
-  output_ = weight(".output.weight", shape.width, values, inits.output, 1);
+  output_ = weight(".output.weight", shape.width, values, inits.output, HeadRole::output);
   if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
 }
 

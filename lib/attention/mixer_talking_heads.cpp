@@ -51,7 +51,9 @@ class TalkingHeads : public Mixer {
   }
 
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    return post_ != nullptr ? mix_heads(probabilities, post_->value(), probabilities_of(c)) : probabilities;
+    if (post_ == nullptr) return probabilities;
+    if (c.observer != nullptr) c.observer->mixing(c.shape, post_->value());
+    return mix_heads(probabilities, post_->value(), probabilities_of(c));
   }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
     if (post_ == nullptr) return {};

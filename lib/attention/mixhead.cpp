@@ -14,12 +14,18 @@ Mixhead::Mixhead(const MixheadOptions& options, const Shape& shape)
 
 bool Mixhead::acts(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
 
+at::Tensor Mixhead::shown_matrix(const Context& c) const {
+  at::Tensor m = matrix(c);
+  if (c.observer != nullptr) c.observer->mixing(c.shape, m);
+  return m;
+}
+
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
-  return options_.on == "logits" && acts(c) ? mix_heads(logits, matrix(c)) : logits;
+  return options_.on == "logits" && acts(c) ? mix_heads(logits, shown_matrix(c)) : logits;
 }
 
 at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
-  return options_.on == "probabilities" && acts(c) ? mix_heads(probabilities, matrix(c), probabilities_of(c))
+  return options_.on == "probabilities" && acts(c) ? mix_heads(probabilities, shown_matrix(c), probabilities_of(c))
                                                    : probabilities;
 }
 

@@ -33,6 +33,7 @@ class Mixhead : public Mixer {
 
  private:
   bool acts(const Context& c) const;
+  at::Tensor shown_matrix(const Context& c) const;  // the observer is shown it
   MixheadOptions options_;
   bool in_layer_;  // false: this layer does not mix at all
 };

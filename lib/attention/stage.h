@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "attention/mask.h"
 #include "attention/step.h"
@@ -49,12 +50,20 @@ struct Shape {
 class Observer {
  public:
   virtual ~Observer() = default;
+  // From whoever runs a model, before a pass: how many positions of each row are real, (B) int64. Where nobody says
+  // it, all are.
+  virtual void begin(const at::Tensor& /*lengths*/) {}
   // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
   virtual void probabilities(const Shape&, const at::Tensor&) {}
   // Head outputs (B, h, Tq, dv) before the combiner; what is returned takes their place (ablation, gradients).
   virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
+  // A learned matrix that mixes probabilities or logits across heads, (h, h) or (B, Tq, h, h): row of the source head.
+  virtual void mixing(const Shape&, const at::Tensor&) {}
   // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
   virtual void gates(const Shape&, const at::Tensor&) {}
+  // How positions choose heads where they do: probabilities (B, Tq, r) of the r heads to choose from, and 1 where one
+  // is chosen.
+  virtual void routing(const Shape&, const at::Tensor& /*probabilities*/, const at::Tensor& /*chosen*/) {}
 };
 
 // What a stage keeps between steps of incremental decoding, by a name of its own: tensors (B, …).
@@ -148,14 +157,17 @@ Registry<StageFactory<Normaliser>>& normalisers();
 Registry<StageFactory<Mixer>>& mixers();
 Registry<StageFactory<Combiner>>& combiners();
 
-// Registers an implementation without options: `Plain<Mixer, NoMixing> entry(mixers(), "none", "help");`
+// Registers an implementation without options, made by `Implementation()` or `Implementation(const Shape&)`:
+// `Plain<Mixer, NoMixing> entry(mixers(), "none", "help");`
 template <class S, class Implementation>
 class Plain {
  public:
   Plain(Registry<StageFactory<S>>& registry, const std::string& name, const std::string& help) {
     struct Factory : StageFactory<S> {
-      std::unique_ptr<S> make(const StageOptions*, const Shape&) const override {
-        return std::make_unique<Implementation>();
+      std::unique_ptr<S> make(const StageOptions*, const Shape& shape) const override {
+        if constexpr (std::is_constructible_v<Implementation, const Shape&>)
+          return std::make_unique<Implementation>(shape);
+        else return std::make_unique<Implementation>();
       }
     };
     registry.add(name, help, [] { return std::make_unique<Factory>(); });

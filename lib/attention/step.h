@@ -1,7 +1,9 @@
 // Where in training a forward pass stands. Given to every stage; dropout and stochastic stages draw from it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace mh::attention {
 
@@ -12,6 +14,10 @@ struct Step {
   int64_t row_offset = 0;  // index of the batch's first row within the update's whole batch: rows draw by their place
                            // in the update, so splitting it into micro-batches or processes changes nothing
   bool sample_experts = false;  // a mixture of experts draws one expert and leaves its gates as they are (F step)
+  // By layer: the whole layer is the identity in this step, and its memory stays as it is. Null: no layer.
+  const std::vector<bool>* skipped = nullptr;
+
+  bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
 };
 
 }  // namespace mh::attention

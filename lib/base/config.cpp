@@ -13,6 +13,8 @@ namespace mh {
 
 namespace {
 
+const std::string kEmptyTable = "{}";  // turns on what a section turns on
+
 std::string written(const toml::node& node) {
   std::ostringstream out;
   node.visit([&](auto& n) {
@@ -24,12 +26,13 @@ std::string written(const toml::node& node) {
   return text;
 }
 
-// Calls `leaf(key, node)` for every value of a table, keys joined by dots.
+// Calls `leaf(key, node)` for every value of a table, keys joined by dots; a table with nothing in it is one.
 template <class Leaf>
 void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
   for (auto&& [key, node] : table) {
     std::string full = prefix + std::string(key.str());
-    if (const toml::table* inner = node.as_table()) walk(*inner, full + ".", leaf);
+    const toml::table* inner = node.as_table();
+    if (inner != nullptr && !inner->empty()) walk(*inner, full + ".", leaf);
     else leaf(full, node);
   }
 }
@@ -77,7 +80,8 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
 void Config::load_text(const std::string& text, const std::string& name) {
   toml::table table = parse(text, name);
   walk(table, "", [&](const std::string& key, const toml::node& node) {
-    if (key != "include") insert(key, {written(node), str(name, ":", node.source().begin.line)});
+    if (key != "include")
+      insert(key, {node.is_table() ? kEmptyTable : written(node), str(name, ":", node.source().begin.line)});
   });
 }
 
@@ -118,6 +122,8 @@ void Config::check_all_known() const {
   std::vector<std::string> known(known_.begin(), known_.end());
   for (const auto& [key, value] : values_) {
     if (known_.count(key) > 0) continue;
+    const auto inside = known_.lower_bound(key + ".");
+    if (value.text == kEmptyTable && inside != known_.end() && inside->rfind(key + ".", 0) == 0) continue;
     throw Error(Exit::usage, Problem{value.origin, "a known key", "unknown key '" + key + "'",
                                      nearest(key, known).empty() ? "mh-train --list keys shows all of them"
                                                                  : did_you_mean(key, known)});

@@ -53,4 +53,14 @@ class Registry {
   std::map<std::string, Entry> entries_;
 };
 
+// Registers an implementation that is made from nothing:
+// `const Registered<Regulariser, Disagreement> entry(regularisers(), "disagreement", "heads that differ");`
+template <class Interface, class Implementation>
+class Registered {
+ public:
+  Registered(Registry<Interface>& registry, const std::string& name, const std::string& help) {
+    registry.add(name, help, [] { return std::make_unique<Implementation>(); });
+  }
+};
+
 }  // namespace mh

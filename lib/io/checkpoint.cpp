@@ -56,35 +56,28 @@ std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadat
   return sum_of(text.data(), text.size());
 }
 
-// All of a pipe, but never more than the header at its start announces, so that no endless stream fills the memory.
-std::string read_pipe(const std::string& path) {
-  auto source = open_source(path);
-  std::string bytes;
-  auto extend = [&](uint64_t to) {
-    std::vector<char> buffer(1 << 16);
-    while (bytes.size() < to) {
-      size_t n = source->read(buffer.data(), std::min<uint64_t>(buffer.size(), to - bytes.size()));
-      if (n == 0) return false;
-      bytes.append(buffer.data(), n);
-    }
-    return true;
-  };
-  if (!extend(9)) return bytes;
-  const uint64_t length = header_length(reinterpret_cast<const uint8_t*>(bytes.data()));
-  if (length > kLargestHeader || length < 2 || bytes[8] != '{' || !extend(8 + length)) return bytes;
-  json header = json::parse(bytes.begin() + 8, bytes.end(), nullptr, false);
+bool plausible(uint64_t length, uint8_t first) { return length <= kLargestHeader && length >= 2 && first == '{'; }
+
+// Where the data of the tensors end, counted from their begin, as far as the header says so.
+uint64_t announced_end(const json& header) {
   uint64_t end = 0;
-  if (header.is_object())
-    for (auto& [key, value] : header.items()) {
-      if (key == kHeaderSum || !value.is_object()) continue;
-      auto offsets = value.find("data_offsets");
-      if (offsets != value.end() && offsets->is_array() && offsets->size() == 2 && (*offsets)[1].is_number_unsigned())
-        end = std::max(end, (*offsets)[1].get<uint64_t>());
-    }
-  uint64_t all;
-  if (__builtin_add_overflow(end, 8 + length + 1, &all)) all = INT64_MAX;
-  extend(all);  // one byte more than announced shows that there is more
-  return bytes;
+  for (auto& [key, value] : header.items()) {
+    if (key == kHeaderSum || !value.is_object()) continue;
+    auto offsets = value.find("data_offsets");
+    if (offsets != value.end() && offsets->is_array() && offsets->size() == 2 && (*offsets)[1].is_number_unsigned())
+      end = std::max(end, (*offsets)[1].get<uint64_t>());
+  }
+  return end;
+}
+
+// Appends to `bytes` until there are `to`, or the source ends.
+void extend(ByteSource& source, std::string& bytes, uint64_t to) {
+  std::vector<char> buffer(1 << 16);
+  while (bytes.size() < to) {
+    size_t n = source.read(buffer.data(), std::min<uint64_t>(buffer.size(), to - bytes.size()));
+    if (n == 0) return;
+    bytes.append(buffer.data(), n);
+  }
 }
 
 }  // namespace
@@ -129,41 +122,65 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   for (const TensorView& t : tensors) sink.write(t.data, t.info.bytes());
 }
 
+struct Checkpoint::Header {
+  uint64_t length = 0;
+  json object;
+  std::vector<std::string> keys;  // of the outermost object; the parser keeps only the last of two alike
+};
+
 Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
   if (MappedFile::possible(path)) {
     file_ = std::make_unique<MappedFile>(path);
     bytes_ = file_->data();
     size_ = file_->size();
-  } else {
-    piped_ = read_pipe(path);
+    parse(read_header());
+    return;
+  }
+  // Never more than what is announced, so that no endless stream fills the memory.
+  auto source = open_source(path);
+  auto read_to = [&](uint64_t to) {
+    extend(*source, piped_, to);
     bytes_ = reinterpret_cast<const uint8_t*>(piped_.data());
     size_ = piped_.size();
-  }
-  parse();
+  };
+  read_to(9);
+  if (size_ == 9 && plausible(header_length(bytes_), bytes_[8])) read_to(8 + header_length(bytes_));
+  const Header header = read_header();
+  uint64_t all;
+  if (__builtin_add_overflow(announced_end(header.object), 8 + header.length + 1, &all)) all = INT64_MAX;
+  read_to(all);  // one byte more than announced shows that there is more
+  parse(header);
 }
 
 Checkpoint::~Checkpoint() = default;
 
-void Checkpoint::parse() {
-  auto bad = [&](const std::string& place, const std::string& expected, const std::string& found) {
-    return Error(Exit::input, Problem{name_ + place, expected, found, kAdvice});
-  };
+Error Checkpoint::bad(const std::string& place, const std::string& expected, const std::string& found) const {
+  return {Exit::input, Problem{name_ + place, expected, found, kAdvice}};
+}
+
+Checkpoint::Header Checkpoint::read_header() const {
   if (size_ < 9) throw bad("", "a checkpoint (.safetensors)", size_ == 0 ? "an empty file" : str(size_, " bytes"));
   const uint64_t length = header_length(bytes_);
-  if (length > kLargestHeader || length < 2 || bytes_[8] != '{')
+  if (!plausible(length, bytes_[8]))
     throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
                                      "mh-train makes checkpoints; mh-prep's shards come after the models"});
   if (length > size_ - 8)
     throw bad(": byte 0", str("a header of ", length, " bytes"), str("a file of ", size_, ": it is cut off"));
-  std::vector<std::string> keys;  // of the outermost object; the parser would keep only the last of two alike
-  json header = json::parse(
+  Header header{length, {}, {}};
+  header.object = json::parse(
       bytes_ + 8, bytes_ + 8 + length,
       [&](int depth, json::parse_event_t event, json& value) {
-        if (event == json::parse_event_t::key && depth == 1) keys.push_back(value.get<std::string>());
+        if (event == json::parse_event_t::key && depth == 1) header.keys.push_back(value.get<std::string>());
         return true;
       },
       false);
-  if (!header.is_object()) throw bad(": byte 8", "a JSON object", "something else");
+  if (!header.object.is_object()) throw bad(": byte 8", "a JSON object", "something else");
+  return header;
+}
+
+void Checkpoint::parse(const Header& header) {
+  const uint64_t length = header.length;
+  std::vector<std::string> keys = header.keys;
   std::sort(keys.begin(), keys.end());
   auto same = std::adjacent_find(keys.begin(), keys.end());
   if (same != keys.end()) throw bad(": header", "each tensor once", *same + " twice");
@@ -173,7 +190,7 @@ void Checkpoint::parse() {
     std::string name;
   };
   std::vector<Span> spans;
-  for (auto& [key, value] : header.items()) {
+  for (auto& [key, value] : header.object.items()) {
     try {
       if (key == "__metadata__") {
         metadata_ = value.get<Metadata>();

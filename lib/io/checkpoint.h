@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 
 namespace mh::io {
@@ -63,7 +64,10 @@ class Checkpoint {
   void verify() const;
 
  private:
-  void parse();
+  struct Header;
+  Error bad(const std::string& place, const std::string& expected, const std::string& found) const;
+  Header read_header() const;
+  void parse(const Header& header);
   std::string name_;
   std::unique_ptr<MappedFile> file_;
   std::string piped_;

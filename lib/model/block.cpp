@@ -1,7 +1,6 @@
 #include "model/block.h"
 
 #include <cmath>
-#include <map>
 
 #include "base/error.h"
 
@@ -20,12 +19,6 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 }
 
 }  // namespace
-
-Init embedding_init(const ModelOptions& options) {
-  if (options.init == Scheme::bert) return Init::truncated_normal(0.02);
-  if (options.init == Scheme::transformer_xl) return Init::normal(0.02);
-  return Init::normal(1 / std::sqrt(static_cast<double>(options.width)));
-}
 
 LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : weight_(parameters.add(name + ".weight", {options.width},
@@ -79,15 +72,6 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
   at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);
   at::Tensor out = h + dropout(z, options_.dropout_ffn, step, "ffn.output", site);
   return pre ? out : ffn_norm_(out);
-}
-
-std::vector<std::string> describe_paths(const std::deque<Block>& blocks, bool training) {
-  std::map<std::string, int64_t> answers;
-  for (const Block& block : blocks) ++answers[block.self().describe_path(training)];
-  std::vector<std::string> lines;
-  lines.reserve(answers.size());
-  for (const auto& [answer, count] : answers) lines.push_back(str("decoder.self, ", count, " layers: ", answer));
-  return lines;
 }
 
 }  // namespace mh::model

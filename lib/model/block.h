@@ -1,17 +1,12 @@
 // One layer of a transformer: self-attention and a feed-forward part, each with its layer norm, dropout and sum.
 #pragma once
 
-#include <deque>
 #include <string>
-#include <vector>
 
 #include "attention/layer.h"
 #include "model/model_config.h"
 
 namespace mh::model {
-
-// First values of an embedding table.
-Init embedding_init(const ModelOptions& options);
 
 // A layer norm's two parameters.
 class LayerNorm {
@@ -57,8 +52,5 @@ class Block {
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };
-
-// One line for each answer: how many layers take which attention path, and why.
-std::vector<std::string> describe_paths(const std::deque<Block>& blocks, bool training);
 
 }  // namespace mh::model

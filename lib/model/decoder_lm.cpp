@@ -1,12 +1,14 @@
-// The decoder language model: embedding, positions, a stack of blocks, a softmax over the vocabulary. With pre-norm,
-// sinusoidal positions and tied embeddings it is fairseq's `transformer_lm`.
+// The decoder language model: embedding, positions, a stack of blocks, an output layer. With pre-norm, sinusoidal
+// positions and tied embeddings it is fairseq's `transformer_lm`; with bands of the vocabulary in front and behind,
+// that of Baevski & Auli 2019.
 #include <c10/core/GradMode.h>
 
-#include <cmath>
 #include <deque>
 
 #include "base/error.h"
 #include "model/block.h"
+#include "model/inits.h"
+#include "model/output.h"
 #include "model/positions.h"
 
 namespace mh::model {
@@ -25,24 +27,30 @@ class DecoderState : public DecodingState {
   std::vector<attention::Cache> caches;
 };
 
+// Keys that only a backbone with a memory takes.
+void refuse_memory_keys(const ModelOptions& o) {
+  const auto refuse = [](const char* key) {
+    throw Error(Exit::usage, Problem{key, "a backbone with a memory", "model.backbone='decoder', which has none",
+                                     "set model.backbone=transformer-xl, or leave the key out"});
+  };
+  if (o.memory > 0) refuse("model.memory");
+  if (o.same_length) refuse("model.same_length");
+}
+
 class DecoderLm : public LanguageModel {
  public:
   DecoderLm(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
-    const int64_t rows = options_.vocabulary_rows > 0 ? options_.vocabulary_rows : vocabulary;
-    Init table = embedding_init(options_);
-    embedding_ = &parameters_.add("decoder.embedding.weight", {rows, options_.width},
-                                  {table, true, options_.tied, std::nullopt, 0});
+    refuse_memory_keys(options_);
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     if (options_.positions == Positions::learned)
       positions_ = &parameters_.add("decoder.positions.weight", {options_.max_positions, options_.width},
-                                    {table, true, false, std::nullopt, 0});
+                                    {embedding_init(options_, options_.width), true, false, std::nullopt, 0});
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = options_.tied ? embedding_
-                            : &parameters_.add("decoder.output.weight", {rows, options_.width},
-                                               {table, true, true, std::nullopt, 0});
+    output_ = make_output(parameters_, options_, *embedding_, vocabulary);
   }
 
   ParameterList& parameters() override { return parameters_; }
@@ -53,8 +61,7 @@ class DecoderLm : public LanguageModel {
                     attention::Observer* observer) override {
     auto* decoding = static_cast<DecoderState*>(state);
     const int64_t past = decoding != nullptr ? decoding->length() : 0, length = tokens.size(1);
-    at::Tensor x = embedding(tokens, embedding_->master(),
-                             options_.scale_embedding ? std::sqrt(static_cast<double>(options_.width)) : 1);
+    at::Tensor x = (*embedding_)(tokens);
     if (options_.positions == Positions::sinusoidal) x = x + positions_from(past, length, x.device());
     if (positions_ != nullptr) {
       if (past + length > options_.max_positions)
@@ -69,41 +76,35 @@ class DecoderLm : public LanguageModel {
     mask.offset = past;
     for (size_t i = 0; i < blocks_.size(); ++i)
       x = blocks_[i].forward(x, mask, step, decoding != nullptr ? &decoding->caches[i] : nullptr, observer);
-    return norm_ != nullptr ? (*norm_)(x) : x;
+    if (norm_ != nullptr) x = (*norm_)(x);
+    return dropout(x, options_.dropout_output, step, "output", 0);
   }
 
-  at::Tensor logits(const at::Tensor& hidden) override {
-    const at::Tensor& weight = output_->value();
-    return linear(hidden, weight, at::Tensor()).narrow(-1, 0, vocabulary_).to(at::kFloat);
+  at::Tensor logits(const at::Tensor& hidden) override { return output_->logits(hidden); }
+  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
+                  const attention::Step& step) override {
+    return output_->loss(hidden, targets, smoothing, step);
   }
-
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing) override {
-    return sliced_cross_entropy(hidden.flatten(0, 1), output_->value(), {}, targets.flatten(), scored_rows(),
-                                smoothing);
-  }
-
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
-    return sliced_log_probabilities(hidden.flatten(0, 1), output_->value(), {}, targets.flatten(), scored_rows())
-        .view(targets.sizes());
+    return output_->target_log_probabilities(hidden, targets);
   }
 
-  std::unique_ptr<DecodingState> new_state(int64_t) override { return std::make_unique<DecoderState>(blocks_.size()); }
-
-  void set_path(attention::Path path) override {
-    for (Block& block : blocks_) block.self().set_path(path);
+  std::unique_ptr<DecodingState> new_state(int64_t) override {
+    for (const Block& block : blocks_)
+      if (!block.self().places().incremental)
+        throw Error(Exit::usage, Problem{block.self().shape().name, "stages that can decode token by token",
+                                         "one that cannot", "score whole texts with this model instead"});
+    return std::make_unique<DecoderState>(blocks_.size());
   }
 
-  void require_fused(bool training) const override {
-    for (const Block& block : blocks_) block.self().require_fused(training);
-  }
-
-  std::vector<std::string> describe_paths(bool training) const override {
-    return model::describe_paths(blocks_, training);
+  std::vector<attention::AttentionLayer*> attention_layers() override {
+    std::vector<attention::AttentionLayer*> layers;
+    layers.reserve(blocks_.size());
+    for (Block& block : blocks_) layers.push_back(&block.self());
+    return layers;
   }
 
  private:
-  int64_t scored_rows() const { return options_.score_padded_rows ? output_->master().size(0) : vocabulary_; }
-
   at::Tensor positions_from(int64_t first, int64_t length, at::Device device) {
     if (!table_.defined() || table_.size(0) < first + length)
       table_ =
@@ -114,11 +115,11 @@ class DecoderLm : public LanguageModel {
   ModelOptions options_;
   int64_t vocabulary_;
   ParameterList parameters_;
-  Parameter* embedding_ = nullptr;
+  std::unique_ptr<TokenEmbedding> embedding_;
   Parameter* positions_ = nullptr;
-  Parameter* output_ = nullptr;
   std::deque<Block> blocks_;
   std::unique_ptr<LayerNorm> norm_;
+  std::unique_ptr<OutputLayer> output_;
   at::Tensor table_;  // of sinusoidal positions
 };
 
@@ -129,11 +130,7 @@ class DecoderBackbone : public Backbone {
   }
 };
 
-struct Entry {
-  Entry() {
-    backbones().add("decoder", "decoder language model", [] { return std::make_unique<DecoderBackbone>(); });
-  }
-} entry;
+const Registered<Backbone, DecoderBackbone> entry(backbones(), "decoder", "decoder language model");
 
 }  // namespace
 

@@ -12,11 +12,14 @@
 #include "model/parameter.h"
 
 namespace mh::attention {
+class AttentionLayer;
 class Observer;
 enum class Path;
 }  // namespace mh::attention
 
 namespace mh::model {
+
+class Memories;
 
 // What incremental decoding keeps between steps: keys and values of each layer, and how many positions they hold.
 // Made by the model that fills it.
@@ -41,24 +44,37 @@ class LanguageModel {
   virtual at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state = nullptr,
                             attention::Observer* observer = nullptr) = 0;
 
-  // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32. For generation and analysis; training never calls it.
+  // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation
+  // and analysis; training never calls it.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
 
   // Cross-entropy of targets (B, T) int64 (negative: not scored), taken in slices so that only a slice of the logits is
   // ever held. The returned `smoothed` is differentiable with respect to `hidden` and the output parameters.
-  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing) = 0;
+  // `step` is the one that made `hidden`, for dropout within the output layer.
+  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+                          const attention::Step& step = {}) = 0;
 
   // log p(target) for each position (B, T) fp32, nats; 0 where the target is negative. No gradient.
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) = 0;
 
   virtual std::unique_ptr<DecodingState> new_state(int64_t batch) = 0;
 
+  // Positions that are kept from one segment to the next; 0: segments stand alone.
+  virtual int64_t memory() const { return 0; }
+  // A state that keeps `positions` of them, whatever memory() is; asked only of models that have a memory.
+  virtual std::unique_ptr<Memories> new_memory(int64_t positions);
+  // Layers that a step may skip (attention::Step::skipped); 0: it cannot be done.
+  virtual int64_t skippable_layers() const { return 0; }
+
+  // All attention layers, from the input to the output; the model's own.
+  virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;
+
   // `--attention auto|composed|fused`, for all layers.
-  virtual void set_path(attention::Path path) = 0;
+  void set_path(attention::Path path);
   // Error(usage) where some layer cannot take the fused path.
-  virtual void require_fused(bool training) const = 0;
+  void require_fused(bool training);
   // One line per layer kind and answer: which attention path is taken and why (for the log).
-  virtual std::vector<std::string> describe_paths(bool training) const = 0;
+  std::vector<std::string> describe_paths(bool training);
 };
 
 }  // namespace mh::model

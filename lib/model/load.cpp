@@ -2,7 +2,10 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,16 +17,59 @@ namespace {
 std::string shape_text(at::IntArrayRef shape) {
   std::vector<std::string> sides;
   for (int64_t side : shape) sides.push_back(std::to_string(side));
-  return "(" + join(sides, ", ") + ")";
+  return str("(", join(sides, ", "), ")");
+}
+
+// Parameters and what belongs to them are fp32, positions int64.
+std::optional<io::DType> type_of(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kFloat) return io::DType::f32;
+  if (tensor.scalar_type() == at::kLong) return io::DType::i64;
+  return std::nullopt;
+}
+
+bool is_state(const std::string& name) {
+  return std::any_of(std::begin(kStatePrefixes), std::end(kStatePrefixes),
+                     [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
+}
+
+// What a configuration with `overrides` would build in place of `config`: the same parameters, or Error(usage).
+ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>& overrides, int64_t vocabulary) {
+  Config changed;
+  changed.load_text(config.toml(), "the checkpoint's configuration");
+  for (const std::string& assignment : overrides) {
+    if (assignment.rfind("model.", 0) != 0 && assignment.rfind("attention.", 0) != 0)
+      throw Error(Exit::usage, Problem{"--set", "a key of model or attention", assignment, ""});
+    changed.set(assignment);
+  }
+  ModelConfig result = ModelConfig::read(changed);
+  auto shapes = [&](const ModelConfig& c) {
+    std::map<std::string, std::string> found;
+    const auto model = build_language_model(c, vocabulary, at::kMeta);
+    for (const Parameter& p : model->parameters().all()) found[p.name()] = shape_text(p.master().sizes());
+    return found;
+  };
+  const auto before = shapes(config), after = shapes(result);
+  auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
+    throw Error(Exit::usage,
+                Problem{str("--set ", join(overrides, ", ")), str("the checkpoint's parameters: ", name, " ", expected),
+                        found, "set only what changes no parameter"});
+  };
+  for (const auto& [name, shape] : before)
+    if (auto it = after.find(name); it == after.end()) refuse(name, shape, "none of this name");
+    else if (it->second != shape) refuse(name, shape, it->second);
+  for (const auto& [name, shape] : after)
+    if (before.count(name) == 0) refuse(name, "not among them", shape);
+  changed.check_all_known();  // last: options of a stage that is no longer chosen are not what is wrong
+  return result;
 }
 
 }  // namespace
 
 void Views::add(const std::string& name, const at::Tensor& tensor) {
-  if (!tensor.is_contiguous() || tensor.scalar_type() != at::kFloat)
-    throw Error(Exit::failed, name + " is not a contiguous fp32 tensor");
+  const auto type = type_of(tensor);
+  if (!tensor.is_contiguous() || !type) throw Error(Exit::failed, name + " is not a contiguous fp32 or int64 tensor");
   held_.push_back(tensor.to(at::kCPU));
-  views_.push_back({{name, io::DType::f32, tensor.sizes().vec()}, held_.back().const_data_ptr()});
+  views_.push_back({{name, *type, tensor.sizes().vec()}, held_.back().const_data_ptr()});
 }
 
 void Views::add(const ParameterList& parameters) {
@@ -35,12 +81,14 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
   if (info == nullptr)
     throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "none of this name",
                                      "the file belongs to another model"});
-  if (info->shape != into.sizes().vec() || info->type != io::DType::f32)
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, "F32 " + shape_text(into.sizes()),
-                                     std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
-                                     "the file belongs to another model"});
+  const io::DType type = type_of(into).value();
+  if (info->shape != into.sizes().vec() || info->type != type)
+    throw Error(Exit::input,
+                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(into.sizes())),
+                        std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
+                        "the file belongs to another model"});
   c10::NoGradGuard no_gradient;
-  at::Tensor read = at::empty(into.sizes(), at::kFloat);
+  at::Tensor read = at::empty(into.sizes(), into.scalar_type());
   const void* data = checkpoint.data(name);
   if (read.numel() > 0) std::memcpy(read.mutable_data_ptr(), data, info->bytes());
   into.copy_(read);
@@ -50,7 +98,7 @@ void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters
   std::vector<std::string> known;
   for (const Parameter& p : parameters.all()) known.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
-    if (info.name.rfind(kStatePrefix, 0) == 0 || parameters.find(info.name) != nullptr) continue;
+    if (is_state(info.name) || parameters.find(info.name) != nullptr) continue;
     throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
                                      did_you_mean(info.name, known)});
   }
@@ -58,7 +106,7 @@ void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters
   parameters.refresh_copies();
 }
 
-LoadedModel load_model(const std::string& path, at::Device device) {
+LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides) {
   io::Checkpoint checkpoint(path);
   LoadedModel loaded;
   loaded.name = checkpoint.name();
@@ -83,11 +131,15 @@ LoadedModel load_model(const std::string& path, at::Device device) {
     Config config;
     config.load_text(loaded.toml, checkpoint.name() + ": configuration");
     loaded.config = ModelConfig::read(config);
-    loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
+    if (overrides.empty()) loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
   } catch (const Error& error) {
     // A wrong value here is the file's fault, not that of the command line.
     if (error.exit() == Exit::usage) throw Error(Exit::input, error.what());
     throw;
+  }
+  if (!overrides.empty()) {
+    loaded.config = overridden(loaded.config, overrides, loaded.tokenizer->size());
+    loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
   }
   load_parameters(checkpoint, loaded.model->parameters());
   return loaded;

@@ -20,13 +20,15 @@ struct LoadedModel {
 };
 
 // Builds the model a checkpoint describes and fills it. Error(input) for a file that is no checkpoint of ours, and for
-// tensors that are missing, unknown or of another shape, by name. Training state is ignored.
-LoadedModel load_model(const std::string& path, at::Device device);
+// tensors that are missing, unknown or of another shape, by name. Training state is ignored. `overrides` change keys of
+// [model] and [attention] ("model.memory=640") that change no parameter; Error(usage) for others.
+LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
 
 // Fills every parameter; the same errors.
 void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);
 
-// Tensors as views to write. What is on a GPU is copied here; what is in main memory must stay as it is until written.
+// fp32 and int64 tensors as views to write. What is on a GPU is copied here; what is in main memory must stay as it is
+// until written.
 class Views {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
@@ -41,6 +43,7 @@ class Views {
 // Copies a checkpoint's tensor into one of the same shape and type.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);
 
-constexpr const char* kStatePrefix = "optimizer.";  // tensors of a training state that are no parameters
+// Of the tensors of a training state that are no parameters.
+constexpr const char* kStatePrefixes[] = {"optimizer.", "memory."};
 
 }  // namespace mh::model

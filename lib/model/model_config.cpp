@@ -1,6 +1,7 @@
 #include "model/model_config.h"
 
 #include "base/error.h"
+#include "model/bands.h"
 
 namespace mh::model {
 
@@ -23,7 +24,23 @@ void ModelOptions::describe(Fields& f) {
   f.field("max_positions", max_positions, "learned: how many positions there are", between(1, 1 << 24));
   f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}},
            "of the feed-forward parts");
-  f.field("tied", tied, "the output layer's weight is the embedding's");
+  f.field("tied", tied, "the output layer's weight is the embedding's; with bands, each band's");
+  f.field("input_cutoffs", input_cutoffs,
+          "embedding in bands of falling width, each up to a cutoff, the last one to the end; they assume a vocabulary "
+          "sorted by frequency; none: one table",
+          between(1, 1 << 30));
+  f.field("output_cutoffs", output_cutoffs,
+          "adaptive softmax: a head of the entries below the first cutoff and a class for each band behind it; none: a "
+          "softmax over all",
+          between(1, 1 << 30));
+  f.field("cutoff_factor", cutoff_factor,
+          "each band's width is that of the band before divided by this; 1: all as wide as the model, in one table "
+          "without projections",
+          between(1, kLargest));
+  f.field("tied_projections", tied_projections,
+          "from the model to the width of a tail the adaptive softmax takes the embedding's projection, transposed");
+  f.field("project_head", project_head,
+          "adaptive softmax: a projection of its own, width to width, in front of the head, as Transformer-XL");
   f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries",
           between(0, 1 << 30));
@@ -33,22 +50,16 @@ void ModelOptions::describe(Fields& f) {
   f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts",
           between(0, 0.999));
   f.field("dropout_ffn", dropout_ffn, "dropout of a feed-forward part's output", between(0, 0.999));
-  f.field("dropout_output", dropout_output, "transformer-xl: dropout of the last hidden state", between(0, 0.999));
+  f.field("dropout_output", dropout_output, "dropout of the last hidden state", between(0, 0.999));
+  f.field("dropout_tail", dropout_tail, "adaptive softmax: dropout of the projected state that a tail is scored from",
+          between(0, 0.999));
   f.field("memory", memory,
           "transformer-xl: positions kept from one segment to the next; 0: none, and decoding keeps all",
           between(0, 1 << 24));
   f.field("same_length", same_length, "transformer-xl: a query sees as many keys as the memory has, itself included");
-  f.choice("skip", skip,
-           {{Skip::none, "none"},
-            {Skip::linear, "linear"},
-            {Skip::all, "all"},
-            {Skip::not_first, "not-first"},
-            {Skip::not_last, "not-last"},
-            {Skip::not_ends, "not-ends"}},
-           "transformer-xl: layers that training skips at random");
-  f.field("skip_rate", skip_rate,
-          "probability that a layer is skipped; linear: from 0 up to nearly .5, and the last never", between(0, 0.999));
-  f.field("output_bias", output_bias, "transformer-xl: a bias in the output layer");
+  f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
+           "transformer-xl: what a memory starts with; zeros are attended to");
+  f.field("output_bias", output_bias, "a bias in the output layer");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init,
            {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
@@ -84,6 +95,7 @@ std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, i
     throw Error(Exit::usage,
                 Problem{"model.vocabulary_rows", str("at least the vocabulary's ", vocabulary, " entries, or 0"),
                         str(config.model.vocabulary_rows), ""});
+  check_bands(config.model, vocabulary);
   return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary, device);
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attention/layer.h"
 #include "attention/options.h"
@@ -16,7 +17,7 @@ namespace mh::model {
 enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
 enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
-enum class Skip { none, linear, all, not_first, not_last, not_ends };
+enum class InitialMemory { empty, zeros };
 
 struct ModelOptions {
   std::string backbone = "decoder";
@@ -29,6 +30,11 @@ struct ModelOptions {
   int64_t max_positions = 1024;
   Activation activation = Activation::relu;
   bool tied = true;
+  std::vector<int64_t> input_cutoffs;
+  std::vector<int64_t> output_cutoffs;
+  int64_t cutoff_factor = 4;
+  bool tied_projections = false;
+  bool project_head = false;
   bool scale_embedding = true;
   int64_t vocabulary_rows = 0;
   bool score_padded_rows = false;
@@ -37,10 +43,10 @@ struct ModelOptions {
   double dropout_activation = 0;
   double dropout_ffn = 0;
   double dropout_output = 0;
+  double dropout_tail = 0;
   int64_t memory = 0;
   bool same_length = false;
-  Skip skip = Skip::none;
-  double skip_rate = 0.1;
+  InitialMemory initial_memory = InitialMemory::empty;
   bool output_bias = false;
   double norm_epsilon = 1e-5;
   Scheme init = Scheme::fairseq;
@@ -66,7 +72,7 @@ class Backbone {
 };
 Registry<Backbone>& backbones();
 
-// Error(usage) where vocabulary_rows is set and smaller than the vocabulary.
+// Error(usage) where vocabulary_rows is set and smaller than the vocabulary, and where bands make no sense for it.
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device);
 
 }  // namespace mh::model

@@ -45,6 +45,13 @@ struct Init {
   static Init uniform_columns() { return {Kind::uniform_columns}; }
 };
 
+// What a parameter with a head axis is to its heads.
+enum class HeadRole {
+  projection,  // makes their queries, keys and values
+  output,      // takes what they give into the layer's output
+  stage        // is of one of the layer's stages
+};
+
 struct Traits {
   Init init;
   bool decay = true;                 // weight decay may act on it (biases and norms: false)
@@ -53,6 +60,7 @@ struct Traits {
   int64_t heads = 0;                 // how many blocks, where head_axis is set
   bool trainable = true;             // false: drawn once, or statistics; saved, but no optimiser changes it
   std::optional<int64_t> second_head_axis = std::nullopt;  // where both axes are heads: a matrix from heads to heads
+  HeadRole role = HeadRole::stage;
 };
 
 class Parameter {

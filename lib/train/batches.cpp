@@ -8,15 +8,72 @@
 
 namespace mh::train {
 
+using task::divided_up;
+
 namespace {
 
-int64_t divided_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+int64_t rows_per_update(const TrainOptions& o) { return o.batch_tokens / o.block; }
+
+int64_t updates_in_epoch(const TrainOptions& o, int64_t tokens) {
+  const int64_t rows = rows_per_update(o);
+  return o.batching == Batching::streams ? task::Streams(tokens, rows, o.block).segments()
+                                         : divided_up(divided_up(tokens, o.block), rows);
+}
+
+class ShuffledBlocks : public Batches {
+ public:
+  ShuffledBlocks(task::Text text, const TrainOptions& o) : Batches(std::move(text), o) {}
+
+  Rows rows_of(int64_t update) override {
+    const int64_t epoch = update / updates_per_epoch_, blocks = divided_up(text_.tokens, options_.block);
+    if (epoch != epoch_) {
+      order_.resize(static_cast<size_t>(blocks));
+      std::iota(order_.begin(), order_.end(), 0);
+      RandomSequence random(RandomStream(static_cast<uint64_t>(options_.seed), "batches"),
+                            static_cast<uint32_t>(epoch));
+      random.shuffle(order_);
+      epoch_ = epoch;
+    }
+    const int64_t first = update % updates_per_epoch_ * rows_, last = std::min(blocks, first + rows_);
+    Rows found{{}, options_.block};
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t at = order_[static_cast<size_t>(i)] * options_.block;
+      found.rows.push_back({at, std::min(options_.block, text_.tokens - at), 0});
+    }
+    return found;
+  }
+  bool goes_on(int64_t) const override { return false; }
+
+ private:
+  int64_t epoch_ = -1;
+  std::vector<int64_t> order_;  // of the epoch
+};
+
+class OrderedStreams : public Batches {
+ public:
+  OrderedStreams(task::Text text, const TrainOptions& o)
+      : Batches(std::move(text), o), streams_(text_.tokens, rows_, o.block) {
+    if (text_.tokens < rows_)
+      throw Error(Exit::usage, Problem{"train.batch_tokens", str("at most ", text_.tokens, " streams, a token in each"),
+                                       str(rows_, " streams of ", o.block, " tokens an update"), "lower it"});
+  }
+
+  Rows rows_of(int64_t update) override {
+    const int64_t segment = update % updates_per_epoch_;
+    Rows found{{}, streams_.width(segment)};
+    for (int64_t s = 0; s < rows_; ++s) found.rows.push_back(streams_.row(s, segment));
+    return found;
+  }
+  bool goes_on(int64_t update) const override { return update % updates_per_epoch_ != 0; }
+
+ private:
+  task::Streams streams_;
+};
 
 }  // namespace
 
 int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) {
-  const int64_t rows = o.batch_tokens / o.block;
-  const int64_t in_epoch = divided_up(divided_up(tokens, o.block), rows);
+  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
   auto epochs = [&](int64_t count) {
     int64_t updates;
     if (__builtin_mul_overflow(count, in_epoch, &updates))
@@ -29,58 +86,30 @@ int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) 
     case Length::Unit::epochs:
       return epochs(length.count);
     case Length::Unit::tokens:
-      // The last row and the last batch of an epoch are short, so whole epochs are counted by what they hold.
-      if (tokens == 0) return divided_up(length.count, rows * o.block);
-      return epochs(length.count / tokens) + std::min(in_epoch, divided_up(length.count % tokens, rows * o.block));
+      // The last update of an epoch is short, so whole epochs are counted by what they hold.
+      if (tokens == 0) return divided_up(length.count, per_update);
+      return epochs(length.count / tokens) + std::min(in_epoch, divided_up(length.count % tokens, per_update));
   }
   return 0;
 }
 
-Batches::Batches(const io::ShardFile& shard, int32_t end_of_line, const TrainOptions& o)
-    : shard_(shard), end_of_line_(end_of_line), options_(o), tokens_(static_cast<int64_t>(shard.counts().tokens)) {
-  o.check();
-  if (tokens_ == 0) throw Error(Exit::input, Problem{shard.name(), "tokens to train on", "none", ""});
-  blocks_ = divided_up(tokens_, o.block);
-  rows_ = o.batch_tokens / o.block;
-  micro_rows_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
-  updates_per_epoch_ = divided_up(blocks_, rows_);
+Batches::Batches(task::Text text, const TrainOptions& o)
+    : text_(std::move(text)),
+      options_(o),
+      rows_(train::rows_per_update(o)),
+      micro_rows_(o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_),
+      updates_per_epoch_(updates_in_epoch(o, text_.tokens)) {}
+
+task::Batch Batches::load(const Rows& update, size_t first, size_t count) const {
+  const auto begin = update.rows.begin() + static_cast<int64_t>(first);
+  return task::load_rows(text_, {begin, begin + static_cast<int64_t>(std::min(count, update.rows.size() - first))},
+                         update.width);
 }
 
-std::vector<int64_t> Batches::rows_of(int64_t update) {
-  int64_t epoch = update / updates_per_epoch_, index = update % updates_per_epoch_;
-  if (epoch != epoch_) {
-    order_.resize(static_cast<size_t>(blocks_));
-    std::iota(order_.begin(), order_.end(), 0);
-    RandomSequence random(RandomStream(static_cast<uint64_t>(options_.seed), "batches"), static_cast<uint32_t>(epoch));
-    random.shuffle(order_);
-    epoch_ = epoch;
-  }
-  int64_t first = index * rows_, last = std::min(blocks_, first + rows_);
-  return {order_.begin() + first, order_.begin() + last};
-}
-
-Batch Batches::load(const std::vector<int64_t>& rows) const {
-  return load_blocks(shard_, end_of_line_, options_.block, rows);
-}
-
-Batch load_blocks(const io::ShardFile& shard, int32_t end_of_line, int64_t block, const std::vector<int64_t>& rows) {
-  const auto count = static_cast<int64_t>(rows.size()), total = static_cast<int64_t>(shard.counts().tokens);
-  Batch batch{at::full({count, block}, static_cast<int64_t>(end_of_line), at::kLong),
-              at::full({count, block}, -1, at::kLong)};
-  auto* in = batch.inputs.mutable_data_ptr<int64_t>();
-  auto* out = batch.targets.mutable_data_ptr<int64_t>();
-  std::vector<int32_t> tokens(static_cast<size_t>(block) + 1);
-  for (int64_t r = 0; r < count; ++r, in += block, out += block) {
-    const int64_t first = rows[static_cast<size_t>(r)] * block, length = std::min(block, total - first);
-    // The token before the block comes along: the block's first input.
-    const int64_t before = first > 0 ? 1 : 0;
-    tokens[0] = end_of_line;
-    shard.read(static_cast<uint64_t>(first - before),
-               std::span(tokens).subspan(static_cast<size_t>(1 - before), static_cast<size_t>(length + before)));
-    std::copy_n(tokens.begin(), length, in);
-    std::copy_n(tokens.begin() + 1, length, out);
-  }
-  return batch;
+std::unique_ptr<Batches> make_batches(task::Text text, const TrainOptions& options) {
+  options.check();
+  if (options.batching == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options);
+  return std::make_unique<ShuffledBlocks>(std::move(text), options);
 }
 
 }  // namespace mh::train

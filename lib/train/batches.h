@@ -1,53 +1,53 @@
-// Language-model batches as fairseq's `none` mode: the whole text in one row, cut into blocks of n tokens, blocks
-// shuffled anew each epoch by (seed, epoch), no state across blocks.
+// Which rows of the text an update takes. Where a batch stands follows from its number alone, and every token is a
+// target exactly once an epoch.
 //
-// Token i is predicted from the tokens before it in its block and token i-1; the very first from an end-of-line symbol.
-// So every token is a target exactly once an epoch. Where a batch stands follows from its number alone.
+//   blocks   fairseq's `none`: the text in one row, cut into blocks of n tokens, blocks shuffled anew each epoch by
+//            (seed, epoch), no state across blocks
+//   streams  Transformer-XL: the text cut into B contiguous streams in its own order (task::Streams), of which each
+//            update takes the next n tokens, so that a memory of the earlier ones is true. The last update of an epoch
+//            takes what is left. Each epoch begins at the start of every stream, with an empty memory, as the published
+//            code does.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "io/shard.h"
+#include "task/rows.h"
 #include "train/options.h"
 
 namespace mh::train {
-
-struct Batch {
-  at::Tensor inputs;   // (B, n) int64
-  at::Tensor targets;  // (B, n) int64, -1 where the last block of the text is short
-};
 
 // Number of updates in a length; epochs and tokens are rounded up. Epochs of an unknown text (tokens 0) are 0.
 int64_t updates_in(const Length& length, const TrainOptions& options, int64_t tokens);
 
 class Batches {
  public:
-  // The shard must outlive this. Error(usage) where batch_tokens hold no block.
-  Batches(const io::ShardFile& shard, int32_t end_of_line, const TrainOptions& options);
+  struct Rows {
+    std::vector<task::Row> rows;  // in order
+    int64_t width = 0;            // tokens in a row; the same for every micro-batch of an update
+  };
+  virtual ~Batches() = default;
+  // Those of update `update` (from 0).
+  virtual Rows rows_of(int64_t update) = 0;
+  // Whether each row of the update goes on where it ended in the update before, and takes its memory over.
+  virtual bool goes_on(int64_t update) const = 0;
 
-  int64_t blocks() const { return blocks_; }
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   int64_t rows_per_update() const { return rows_; }
   int64_t rows_per_micro() const { return micro_rows_; }
-  int64_t updates(const Length& length) const { return updates_in(length, options_, tokens_); }
+  int64_t updates(const Length& length) const { return updates_in(length, options_, text_.tokens); }
+  // Rows [first, first + count) of an update, as many as there are.
+  task::Batch load(const Rows& update, size_t first, size_t count) const;
 
-  // Block numbers of update `update` (from 0), in order.
-  std::vector<int64_t> rows_of(int64_t update);
-  Batch load(const std::vector<int64_t>& rows) const;
-
- private:
-  const io::ShardFile& shard_;
-  int32_t end_of_line_;
-  TrainOptions options_;
-  int64_t tokens_, blocks_, rows_, micro_rows_, updates_per_epoch_;
-  int64_t epoch_ = -1;
-  std::vector<int64_t> order_;  // of the epoch
+ protected:
+  Batches(task::Text text, const TrainOptions& options);
+  const task::Text text_;
+  const TrainOptions options_;
+  int64_t rows_, micro_rows_, updates_per_epoch_;
 };
 
-// Blocks of a text in order, without a shuffle: for validation.
-Batch load_blocks(const io::ShardFile& shard, int32_t end_of_line, int64_t block, const std::vector<int64_t>& rows);
+// As options.batching says. Error(usage) where batch_tokens hold no block, or more streams than the text has tokens.
+std::unique_ptr<Batches> make_batches(task::Text text, const TrainOptions& options);
 
 }  // namespace mh::train

@@ -2,13 +2,21 @@
 
 #include <fnmatch.h>
 
-#include "base/error.h"
 #include "base/text.h"
 
 namespace mh::train {
 
 bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+std::vector<model::Parameter*> find_matching(model::ParameterList& parameters, const std::string& pattern,
+                                             const Problem& none) {
+  std::vector<model::Parameter*> found;
+  for (model::Parameter& p : parameters.all())
+    if (p.traits().trainable && matches(pattern, p.name())) found.push_back(&p);
+  if (found.empty()) throw Error(Exit::usage, none);
+  return found;
 }
 
 void Groups::read(Config& config) {

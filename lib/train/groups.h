@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/error.h"
 #include "model/parameter.h"
 #include "train/options.h"
 
@@ -56,5 +57,10 @@ class Groups {
 
 // Whether `name` matches a pattern of * and ?.
 bool matches(const std::string& pattern, const std::string& name);
+
+// The trainable parameters that match a pattern: what a term of the loss or a procedure acts on. Error(usage) with the
+// problem as given where there is none.
+std::vector<model::Parameter*> find_matching(model::ParameterList& parameters, const std::string& pattern,
+                                             const Problem& none);
 
 }  // namespace mh::train

@@ -106,6 +106,15 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale) {
   parameter.refresh_copy();
 }
 
+void Optimizer::reset() {
+  for (Slot& slot : slots_) {
+    slot.first.zero_();
+    if (slot.second.defined()) slot.second.zero_();
+    slot.steps = 0;
+  }
+  last_lr = 0;
+}
+
 std::map<std::string, int64_t> Optimizer::steps() const {
   std::map<std::string, int64_t> all;
   for (const Slot& slot : slots_) all[slot.parameter->name()] = slot.steps;

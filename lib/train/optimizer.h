@@ -33,6 +33,8 @@ class Optimizer {
   // has taken, so that one thawed late starts as it would at the start.
   void step(double lr, double scale);
 
+  // Back to the state of the start.
+  void reset();
   // State tensors by name ("optimizer.<parameter>.first"), for checkpoints; the same objects that step() changes.
   std::vector<std::pair<std::string, at::Tensor>> state();
   // Steps taken, by parameter; part of the state.

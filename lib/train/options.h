@@ -8,12 +8,15 @@
 
 namespace mh::train {
 
+enum class Batching { blocks, streams };
+
 struct TrainOptions {
   Length length{0, Length::Unit::updates};
   Length horizon{0, Length::Unit::updates};
   int64_t seed = 1;
   std::string precision = "fp32";
   std::string attention_path = "auto";
+  Batching batching = Batching::blocks;
   int64_t block = 512;
   int64_t batch_tokens = 4096;
   int64_t micro_tokens = 0;
@@ -33,6 +36,8 @@ struct TrainOptions {
   Length period{0, Length::Unit::updates};
   double period_growth = 1;
   double period_shrink = 1;
+  int64_t valid_block = 0;
+  int64_t valid_memory = -1;
   Length validate_every{1, Length::Unit::epochs};
   Length save_every{1, Length::Unit::epochs};
   Length log_every{10, Length::Unit::updates};
@@ -49,6 +54,8 @@ struct TrainOptions {
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
             {"auto", "composed", "fused"});
+    f.choice("batching", batching, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
+             "shuffled blocks, each alone; or streams in the text's order, which a memory follows");
     f.field("block", block, "tokens in a row", between(1, 1 << 20));
     f.field("batch_tokens", batch_tokens, "tokens in an update, at most", between(1, 1 << 30));
     f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", between(0, 1 << 30));
@@ -71,6 +78,9 @@ struct TrainOptions {
     f.field("period", period, "cosine: of the first cycle; 0u: up to the horizon. cyclic-cosine: half a cycle");
     f.field("period_growth", period_growth, "cosine: each cycle is longer by this", at_least(1));
     f.field("period_shrink", period_shrink, "cosine: each cycle's rates are multiplied by this", positive());
+    f.field("valid_block", valid_block, "tokens in a row of validation; 0: as block", between(0, 1 << 20));
+    f.field("valid_memory", valid_memory, "positions of memory in validation; -1: model.memory + block - valid_block",
+            between(-1, 1 << 24));
     f.field("validate_every", validate_every, "0u: only at the end");
     f.field("save_every", save_every, "0u: only at the end");
     f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end");

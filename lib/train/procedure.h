@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "analysis/observers.h"
 #include "model/language_model.h"
+#include "train/optimizer.h"
 #include "train/plugins.h"
 #include "train/standing.h"
 
@@ -18,18 +20,46 @@ namespace mh::train {
 struct Pass {
   bool sample_experts = false;                                  // see attention::Step
   std::function<bool(const model::Parameter& parameter)> acts;  // on which parameters; empty: all
+  std::vector<bool> skipped{};                                  // layers, see attention::Step; empty: none
+};
+
+// What is fixed for the run.
+struct Plan {
+  uint64_t seed = 0;
+  int64_t end = 0;                                // updates in the run
+  std::function<int64_t(const Length&)> updates;  // in a length
+  bool validates = false;                         // there is a validation set
+  bool validates_epochs = false;                  // and each epoch ends with a validation
+  int64_t first_validation = 0;                   // update after which it comes; 0: none
+};
+
+// What may be changed between epochs.
+struct Training {
+  model::LanguageModel& model;
+  Optimizer& optimizer;
 };
 
 class Procedure {
  public:
   virtual ~Procedure() = default;
   virtual void describe(Fields& f) = 0;
+  // Called once, before start(). Error(usage) where it cannot act in such a run.
+  virtual void plan(const Plan&) {}
   // Called once, before the first update. Error(usage) where it cannot act on the model.
   virtual void start(model::LanguageModel& model) = 0;
   // The passes of an update, or none where it leaves that to others. Two procedures must not both say.
   virtual std::vector<Pass> passes(const Standing&) const { return {}; }
+  // Adds to each pass of an update, whoever has said it.
+  virtual void change(Pass&, const Standing&) const {}
+  // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.
+  virtual bool returns_to_best(const Standing&) const { return false; }
+  // To be shown the validation that now ends an epoch, or null. It may be asked again, where that was broken off.
+  virtual attention::Observer* observer(const Standing&) { return nullptr; }
   // After the last update of an epoch, its validation included; may change parameters.
   virtual void after_epoch(model::LanguageModel&, const Standing&) {}
+  // Before the first update of an epoch; may change parameters. What is saved at the end of an epoch is thus what was
+  // validated, and a run ends with it. What it did, as JSON for the log, or "".
+  virtual std::string before_epoch(const Training&, const Standing&) { return ""; }
   // What a resume needs, as JSON; part of the training state.
   virtual std::string state() const { return "{}"; }
   virtual void set_state(const std::string&) {}

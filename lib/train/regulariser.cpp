@@ -1,43 +1,33 @@
 #include "train/regulariser.h"
 
+#include <c10/core/GradMode.h>
+
 namespace mh::train {
-
-namespace {
-
-// Shows one forward pass to several observers.
-class All : public attention::Observer {
- public:
-  explicit All(std::vector<attention::Observer*> parts) : parts_(std::move(parts)) {}
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override {
-    for (auto* part : parts_) part->probabilities(shape, p);
-  }
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override {
-    at::Tensor result = z;
-    for (auto* part : parts_) result = part->head_outputs(shape, result);
-    return result;
-  }
-  void gates(const attention::Shape& shape, const at::Tensor& g) override {
-    for (auto* part : parts_) part->gates(shape, g);
-  }
-
- private:
-  std::vector<attention::Observer*> parts_;
-};
-
-}  // namespace
 
 Registry<Regulariser>& regularisers() {
   static Registry<Regulariser> registry("regulariser");
   return registry;
 }
 
-void Regularisers::start(model::ParameterList& parameters) {
+void ShownTerm::describe(Fields& f) {
+  f.field("weight", weight_, "of the term, added to the loss per token", at_least(0));
+}
+
+bool ShownTerm::looks() { return c10::GradMode::is_enabled(); }
+
+at::Tensor ShownTerm::loss(const Standing&) {
+  const at::Tensor sum = std::move(sum_);
+  sum_ = at::Tensor();
+  return sum.defined() ? sum * weight_ : sum;
+}
+
+void Regularisers::start(model::ParameterList& parameters, const attention::AttentionConfig& attention) {
   std::vector<attention::Observer*> parts;
   for (const Entry& entry : entries()) {
-    entry.plugin->start(parameters);
+    entry.plugin->start(parameters, attention);
     if (auto* observer = entry.plugin->observer()) parts.push_back(observer);
   }
-  if (!parts.empty()) all_ = std::make_shared<All>(parts);
+  all_ = std::make_shared<analysis::Observers>(parts);
 }
 
 at::Tensor Regularisers::loss(const Standing& here) const {

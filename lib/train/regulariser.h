@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/stage.h"
+#include "analysis/observers.h"
+#include "attention/options.h"
 #include "model/parameter.h"
 #include "train/plugins.h"
 #include "train/standing.h"
@@ -22,8 +23,8 @@ class Regulariser {
  public:
   virtual ~Regulariser() = default;
   virtual void describe(Fields& f) = 0;  // its options, `weight` among them
-  // Called once. Error(usage) where there is nothing to act on.
-  virtual void start(model::ParameterList& parameters) = 0;
+  // Called once. Error(usage) where there is nothing to act on. `attention` says how the layers were configured.
+  virtual void start(model::ParameterList& parameters, const attention::AttentionConfig& attention) = 0;
   // To be shown the forward pass, or null.
   virtual attention::Observer* observer() { return nullptr; }
   // The term, weight included, of the forward pass just seen: a scalar of the graph, or undefined where it rests.
@@ -32,18 +33,38 @@ class Regulariser {
   virtual bool freezes(const model::Parameter&, const Standing&) const { return false; }
 };
 
+// A term of what the layers show: the sum of what is given to add() during a forward pass, times the weight.
+class ShownTerm : public Regulariser, public attention::Observer {
+ public:
+  void describe(Fields& f) override;  // `weight`
+  void start(model::ParameterList&, const attention::AttentionConfig&) override {}
+  attention::Observer* observer() override { return this; }
+  at::Tensor loss(const Standing&) override;
+
+ protected:
+  explicit ShownTerm(double weight) : weight_(weight) {}
+  // A pass without gradients is no training, and adds nothing: a term need not be made then.
+  static bool looks();
+  void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
+  double weight() const { return weight_; }
+
+ private:
+  double weight_;
+  at::Tensor sum_;
+};
+
 Registry<Regulariser>& regularisers();
 
 // All that are on, as one.
 class Regularisers : public Plugins<Regulariser> {
  public:
-  void start(model::ParameterList& parameters);
-  attention::Observer* observer() { return all_.get(); }  // null where none looks
-  at::Tensor loss(const Standing& here) const;            // undefined where none acts
+  void start(model::ParameterList& parameters, const attention::AttentionConfig& attention);
+  attention::Observer* observer() { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
+  at::Tensor loss(const Standing& here) const;                                      // undefined where none acts
   bool freezes(const model::Parameter& parameter, const Standing& here) const;
 
  private:
-  std::shared_ptr<attention::Observer> all_;
+  std::shared_ptr<analysis::Observers> all_ = std::make_shared<analysis::Observers>();
 };
 
 }  // namespace mh::train

@@ -1,5 +1,7 @@
 #include "train/run_config.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -23,6 +25,28 @@ void RunConfig::check() const {
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
   if (train.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+  auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
+    refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
+           "an adaptive softmax never scores the other entries that it would spread over");
+  const int64_t memory = model.model.memory;
+  if (memory > 0 && train.batching == Batching::blocks)
+    refuse("train.batching", "streams, where a memory holds what came before", "blocks, which are shuffled",
+           "set train.batching=streams, or model.memory=0");
+  if (train.valid_memory > 0 && memory == 0)
+    refuse("train.valid_memory", "a model with a memory", str(train.valid_memory), "set model.memory");
+  if (memory > 0 && validation_memory() < 0)
+    refuse("train.valid_block", str("at most memory and block, ", memory + train.block), str(train.valid_block),
+           "or say the memory by train.valid_memory");
+}
+
+int64_t RunConfig::validation_block() const { return train.valid_block > 0 ? train.valid_block : train.block; }
+
+int64_t RunConfig::validation_memory() const {
+  if (train.valid_memory >= 0 || model.model.memory == 0) return std::max<int64_t>(0, train.valid_memory);
+  return model.model.memory + train.block - validation_block();
 }
 
 std::string RunConfig::toml() const {

@@ -44,6 +44,10 @@ struct RunConfig {
   static RunConfig read(Config& config);
   // Refuses what can be seen to make no sense before anything is built. Error(usage).
   void check() const;
+  // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
+  // length sees as far back.
+  int64_t validation_block() const;
+  int64_t validation_memory() const;
   std::string toml() const;
 };
 

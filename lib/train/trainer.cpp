@@ -1,11 +1,11 @@
 #include "train/trainer.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/tool.h"
 #include "model/load.h"
+#include "task/scoring.h"
 
 namespace mh::train {
 
@@ -30,11 +31,11 @@ std::string rounded(double value, int digits) {
 }
 
 std::string position_json(const Position& p) {
-  ordered_json j{{"update", p.update},        {"tokens", p.tokens},   {"best_update", p.best_update},
-                 {"worse", p.worse},          {"last_lr", p.last_lr}, {"norm", p.norm},
-                 {"settled", p.settled},      {"threads", p.threads}, {"nll", p.nll},
-                 {"smoothed", p.smoothed},    {"counted", p.counted}, {"steps", p.steps},
-                 {"procedures", p.procedures}};
+  ordered_json j{{"update", p.update},         {"tokens", p.tokens},   {"best_update", p.best_update},
+                 {"worse", p.worse},           {"last_lr", p.last_lr}, {"norm", p.norm},
+                 {"settled", p.settled},       {"threads", p.threads}, {"nll", p.nll},
+                 {"smoothed", p.smoothed},     {"counted", p.counted}, {"steps", p.steps},
+                 {"procedures", p.procedures}, {"memory", p.memory}};
   if (std::isfinite(p.best)) j["best"] = p.best;
   return j.dump();
 }
@@ -45,7 +46,7 @@ Position parse_position(const std::string& text, const std::string& name) {
   try {
     p.update = j.at("update"), p.tokens = j.at("tokens"), p.best_update = j.at("best_update"), p.worse = j.at("worse");
     p.last_lr = j.at("last_lr"), p.norm = j.at("norm"), p.settled = j.at("settled"), p.threads = j.at("threads");
-    p.steps = j.at("steps"), p.procedures = j.at("procedures");
+    p.steps = j.at("steps"), p.procedures = j.at("procedures"), p.memory = j.at("memory");
     p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
     p.best = j.contains("best") ? j.at("best").get<double>() : INFINITY;
   } catch (const nlohmann::json::exception& error) {
@@ -66,14 +67,16 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
     : config_(std::move(config)), device_(device) {
   config_.check();
   open_data();
-  batches_ = std::make_unique<Batches>(*train_, tokenizer_->end_of_line(), config_.train);
+  batches_ = make_batches(task::text_of(*train_, tokenizer_->end_of_line()), config_.train);
   model_ = model::build_language_model(config_.model, tokenizer_->size(), device_);
   const attention::Path path = attention::path_named(config_.train.attention_path);
   model_->set_path(path);
   if (path == attention::Path::fused) model_->require_fused(true);
-  if (int64_t longest = model_->max_length(); longest > 0 && config_.train.block > longest)
-    throw Error(Exit::usage, Problem{"train.block", str("at most model.max_positions, ", longest),
-                                     std::to_string(config_.train.block), "lower it, or raise model.max_positions"});
+  for (auto [key, block] :
+       {std::pair{"train.block", config_.train.block}, {"train.valid_block", config_.validation_block()}})
+    if (int64_t longest = model_->max_length(); longest > 0 && block > longest)
+      throw Error(Exit::usage, Problem{key, str("at most model.max_positions, ", longest), std::to_string(block),
+                                       "lower it, or raise model.max_positions"});
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
   lengths_ = {batches_->updates(config_.train.warmup),
@@ -82,8 +85,12 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters());
-  config_.regularisers.start(model_->parameters());
-  for (const auto& entry : config_.procedures.entries()) entry.plugin->start(*model_);
+  config_.regularisers.start(model_->parameters(), config_.model.attention);
+  freeze_until_ = freezes();
+  for (const auto& entry : config_.procedures.entries()) {
+    entry.plugin->plan(plan());
+    entry.plugin->start(*model_);
+  }
   for (const Pass& pass : passes()) choose_parameters(pass);  // refuses now what would leave nothing to train
 
   folder_ = std::make_unique<RunFolder>(folder, resume);
@@ -110,10 +117,10 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
   std::vector<std::string> fixed{
       "model.",          "attention.",         "data.vocabulary", "data.train_tokens",   "data.train_checksum",
       "train.seed",      "train.batch_tokens", "train.groups.",   "train.regularisers.", "train.procedures.",
-      "train.precision", "train.optimizer"};
-  fixed.emplace_back("train.block");
+      "train.precision", "train.optimizer",    "train.batching",  "train.block"};
   // A validation set may be added later; the best of one is not the best of another.
-  if (!old_run.data.valid_checksum.empty()) fixed.emplace_back("data.valid_checksum");
+  if (!old_run.data.valid_checksum.empty())
+    for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory"}) fixed.emplace_back(key);
   auto wrong = changes(before, toml_, fixed);
   if (!wrong.empty())
     throw Error(Exit::usage, Problem{name, "the model, data and batches that the run was started with",
@@ -161,19 +168,55 @@ bool Trainer::due(const Length& every) const {
 
 Standing Trainer::standing() const { return {at_.update, at_.update / batches_->updates_per_epoch(), end_}; }
 
+Plan Trainer::plan() const {
+  Plan plan;
+  plan.seed = static_cast<uint64_t>(config_.train.seed);
+  plan.end = end_;
+  plan.updates = [this](const Length& length) { return batches_->updates(length); };
+  plan.validates = valid_ != nullptr;
+  if (plan.validates) {
+    const Length& every = config_.train.validate_every;
+    const int64_t gap = std::max<int64_t>(1, batches_->updates(every));
+    plan.first_validation = every.count > 0 ? std::min(end_, gap) : end_;
+    plan.validates_epochs = every.count > 0 && batches_->updates_per_epoch() % gap == 0;
+  }
+  return plan;
+}
+
 std::vector<Pass> Trainer::passes() const {
-  for (const auto& entry : config_.procedures.entries())
-    if (auto passes = entry.plugin->passes(standing()); !passes.empty()) return passes;
-  return {Pass()};
+  std::vector<Pass> passes;
+  std::string said;  // by which procedure
+  for (const auto& entry : config_.procedures.entries()) {
+    std::vector<Pass> its = entry.plugin->passes(standing());
+    if (its.empty()) continue;
+    if (!said.empty())
+      throw Error(Exit::usage, Problem{"train.procedures", "one that says which passes an update takes",
+                                       str(said, " and ", entry.name), "leave one out"});
+    passes = std::move(its), said = entry.name;
+  }
+  if (passes.empty()) passes.emplace_back();
+  for (Pass& pass : passes)
+    for (const auto& entry : config_.procedures.entries()) entry.plugin->change(pass, standing());
+  return passes;
+}
+
+std::vector<int64_t> Trainer::freezes() const {
+  std::vector<int64_t> until;
+  for (const model::Parameter& p : model_->parameters().all()) {
+    const GroupOptions* group = config_.groups.of(p.name());
+    until.push_back(group == nullptr ? 0
+                    : group->frozen  ? std::numeric_limits<int64_t>::max()
+                                     : batches_->updates(group->freeze_until));
+  }
+  return until;
 }
 
 void Trainer::choose_parameters(const Pass& pass) {
   const Standing here = standing();
   bool any = false;
+  auto until = freeze_until_.begin();
   for (model::Parameter& p : model_->parameters().all()) {
-    const GroupOptions* group = config_.groups.of(p.name());
-    const bool frozen = (group != nullptr && (group->frozen || at_.update < batches_->updates(group->freeze_until))) ||
-                        config_.regularisers.freezes(p, here);
+    const bool frozen = at_.update < *until++ || config_.regularisers.freezes(p, here);
     const bool trains = p.traits().trainable && !frozen && (!pass.acts || pass.acts(p));
     p.set_trained(trains);
     any = any || trains;
@@ -183,18 +226,20 @@ void Trainer::choose_parameters(const Pass& pass) {
                                      "see train.groups and train.procedures"});
 }
 
-Trainer::Sums Trainer::forward_backward(const Pass& pass) {
-  std::vector<int64_t> rows = batches_->rows_of(at_.update);
+Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Memories>& memories) {
+  const Batches::Rows rows = batches_->rows_of(at_.update);
   Sums sums;
   const auto micro = static_cast<size_t>(batches_->rows_per_micro());
-  for (size_t first = 0; first < rows.size(); first += micro) {
-    std::vector<int64_t> part(rows.begin() + static_cast<int64_t>(first),
-                              rows.begin() + static_cast<int64_t>(std::min(rows.size(), first + micro)));
-    Batch batch = batches_->load(part);
+  for (size_t first = 0, part = 0; first < rows.rows.size(); first += micro, ++part) {
+    const task::Batch batch = batches_->load(rows, first, micro);
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
                          static_cast<int64_t>(first), pass.sample_experts};
-    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step, nullptr, config_.regularisers.observer());
-    model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing);
+    if (!pass.skipped.empty()) step.skipped = &pass.skipped;
+    if (model_->memory() > 0 && part == memories.size())
+      memories.push_back(std::move(*model_->new_memory(model_->memory())));
+    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step, memories.empty() ? nullptr : &memories[part],
+                                       config_.regularisers.observer());
+    model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing, step);
     // Terms are per token, as the loss will be once it is divided by the tokens of the update.
     at::Tensor term = config_.regularisers.loss(standing());
     if (term.defined()) (loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)).backward();
@@ -207,23 +252,17 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass) {
   return sums;
 }
 
-double Trainer::validate() {
-  c10::NoGradGuard no_gradient;
-  double began = now(), nll = 0;
-  int64_t tokens = 0;
-  const int64_t block = config_.train.block;
-  const auto total = static_cast<int64_t>(valid_->counts().tokens);
-  const int64_t blocks = (total + block - 1) / block, rows = std::max<int64_t>(1, 4096 / block);
-  for (int64_t first = 0; first < blocks && stop_signal() == 0; first += rows) {
-    std::vector<int64_t> part;
-    for (int64_t b = first; b < std::min(blocks, first + rows); ++b) part.push_back(b);
-    Batch batch = load_blocks(*valid_, tokenizer_->end_of_line(), block, part);
-    model::SlicedLoss loss = model_->loss(model_->hidden(batch.inputs.to(device_), {}), batch.targets, 0);
-    nll += loss.nll;
-    tokens += loss.scored;
-  }
+double Trainer::validate(attention::Observer* observer) {
+  const double began = now();
+  task::ScoringOptions options;
+  options.block = config_.validation_block();
+  options.memory = config_.validation_memory();
+  task::Listener listener;
+  listener.observer = observer;
+  const task::Score score =
+      task::score_text(*model_, task::text_of(*valid_, tokenizer_->end_of_line()), options, listener);
   validation_seconds_ += now() - began;
-  return nll / static_cast<double>(std::max<int64_t>(1, tokens));
+  return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
 }
 
 // Speed over wall time, saving and logging included, validation apart.
@@ -249,35 +288,33 @@ void Trainer::write_log() {
   validation_seconds_ = 0;
 }
 
+void Trainer::write(const std::string& path, const model::Views& tensors, io::Metadata more) const {
+  more.insert({{io::kFormatKey, "1"},
+               {io::kConfigKey, toml_},
+               {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
+               {io::kFingerprintKey, tokenizer_->fingerprint()}});
+  auto sink = open_sink(path);
+  io::write_checkpoint(*sink, tensors.all(), std::move(more));
+  sink->close();
+}
+
 void Trainer::save_weights(const std::string& path) {
   model::Views views;
   views.add(model_->parameters());
-  auto sink = open_sink(path);
-  io::write_checkpoint(*sink, views.all(),
-                       {{io::kFormatKey, "1"},
-                        {io::kConfigKey, toml_},
-                        {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
-                        {io::kFingerprintKey, tokenizer_->fingerprint()}});
-  sink->close();
+  write(path, views);
 }
 
 void Trainer::save_state(const std::string& reason, const char* name) {
   at_.last_lr = optimizer_->last_lr;
   at_.threads = at::get_num_threads();
   at_.steps = optimizer_->steps();
+  at_.memory = !memories_.empty();
   for (const auto& entry : config_.procedures.entries()) at_.procedures[entry.name] = entry.plugin->state();
   model::Views views;
   views.add(model_->parameters());
-  auto state = optimizer_->state();
-  for (const auto& [label, tensor] : state) views.add(label, tensor);
-  auto sink = open_sink(folder_->file(name));
-  io::write_checkpoint(*sink, views.all(),
-                       {{io::kFormatKey, "1"},
-                        {io::kConfigKey, toml_},
-                        {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
-                        {io::kFingerprintKey, tokenizer_->fingerprint()},
-                        {io::kTrainingKey, position_json(at_)}});
-  sink->close();
+  for (const auto& [label, tensor] : optimizer_->state()) views.add(label, tensor);
+  for (const auto& [label, tensor] : model::memory_tensors(memories_)) views.add(label, tensor);
+  write(folder_->file(name), views, {{io::kTrainingKey, position_json(at_)}});
   log_detail(str("saved at update ", at_.update, ": ", reason));
 }
 
@@ -288,6 +325,11 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
   at_ = parse_position(checkpoint.entry(io::kTrainingKey), checkpoint.name());
   optimizer_->last_lr = at_.last_lr;
   optimizer_->set_steps(at_.steps);
+  if (at_.memory && model_->memory() == 0)
+    throw Error(Exit::input, Problem{checkpoint.name(), "no memory, as the model keeps none", "one", ""});
+  if (at_.memory)
+    memories_ = model::load_memories(checkpoint, *model_->new_memory(model_->memory()), batches_->rows_per_update(),
+                                     batches_->rows_per_micro(), config_.model.model.width, device_);
   for (const auto& entry : config_.procedures.entries())
     if (auto it = at_.procedures.find(entry.name); it != at_.procedures.end()) entry.plugin->set_state(it->second);
   if (checkpoint.entry(io::kFingerprintKey) != tokenizer_->fingerprint())
@@ -313,43 +355,68 @@ void Trainer::judge(double nll) {
   if (stopped_early()) log_info(str("no better validation in ", at_.worse, " tries: stops"));
 }
 
+void Trainer::return_to_best() {
+  const std::string best = folder_->file("best.safetensors");
+  if (!std::isfinite(at_.best))
+    throw Error(Exit::failed, Problem{best, "the best weights so far, to go on from", "no validation was finite", ""});
+  model::load_parameters(io::Checkpoint(best), model_->parameters());
+  optimizer_->reset();
+  memories_.clear();
+  at_.worse = 0;
+  folder_->log({{"update", at_.update}, {"returned_to", at_.best_update}});
+  log_info(str("update ", with_commas(at_.update), ": goes on from the best weights, of update ",
+               with_commas(at_.best_update)));
+}
+
 // In an order that a kill between any two steps cannot spoil: the state is saved last, so what it says is done is done.
 bool Trainer::settle() {
   const bool validates = valid_ != nullptr && due(config_.train.validate_every);
-  const double nll = validates && stop_signal() == 0 ? validate() : 0;
+  const bool ends_epoch = at_.update % batches_->updates_per_epoch() == 0;
+  std::vector<attention::Observer*> looking;
+  if (ends_epoch)
+    for (const auto& entry : config_.procedures.entries())
+      if (auto* observer = entry.plugin->observer(standing())) looking.push_back(observer);
+  analysis::Observers observers(looking);
+  const double nll = validates && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : 0;
   at_.settled = stop_signal() == 0;
   if (!at_.settled) {
     save_state("the run stops");
     return false;
   }
   if (validates) judge(nll);
-  if (at_.update % batches_->updates_per_epoch() == 0)
+  if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();
+  bool returns = false;
+  for (const auto& entry : config_.procedures.entries()) returns = returns || entry.plugin->returns_to_best(standing());
+  if (returns) return_to_best();
   const bool at_save = due(config_.train.save_every);
   if (at_save && config_.train.keep > 0) {
     save_weights(folder_->checkpoint(at_.update));
     folder_->prune_checkpoints(config_.train.keep);
   }
-  if (at_save || stopped_early()) save_state(at_save ? "it is due" : "the run stops");
+  // The best weights that training has returned to may soon be overwritten by better ones.
+  if (at_save || stopped_early() || returns)
+    save_state(at_save ? "it is due" : returns ? "a new phase" : "the run stops");
   return true;
 }
 
-Trainer::Sums Trainer::step(const Pass& pass, double lr) {
+Trainer::Sums Trainer::step(const Pass& pass, double lr, std::vector<model::Memories>& memories) {
   choose_parameters(pass);
-  const Sums sums = forward_backward(pass);
+  const Sums sums = forward_backward(pass, memories);
   const double scale = 1 / static_cast<double>(std::max<int64_t>(1, sums.tokens));
   const double norm = optimizer_->gradient_norm(scale);
   if (!std::isfinite(sums.smoothed) || !std::isfinite(norm)) {
     model_->parameters().zero_gradients();
     // Apart from last.safetensors, since the weights may be spoilt already.
     save_state("the loss is not finite", "diverged.safetensors");
-    auto rows = batches_->rows_of(at_.update);
-    throw Error(Exit::failed,
-                Problem{str("update ", at_.update + 1, ", blocks ", rows.front(), " … (", rows.size(), " of them)"),
-                        "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
-                        "the state before this update is in diverged.safetensors; --resume goes on from "
-                        "last.safetensors, with a lower train.lr or with train.clip"});
+    const auto rows = batches_->rows_of(at_.update).rows;
+    throw Error(
+        Exit::failed,
+        Problem{str("update ", at_.update + 1, ", ", rows.size(), " rows, the first from token ", rows[0].first),
+                "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
+                "the state before this update is in diverged.safetensors; --resume goes on from "
+                "last.safetensors, with a lower train.lr or with train.clip"});
   }
   const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
   optimizer_->step(lr, scale * clip);
@@ -358,12 +425,23 @@ Trainer::Sums Trainer::step(const Pass& pass, double lr) {
   return sums;
 }
 
+void Trainer::begin_epoch() {
+  for (const auto& entry : config_.procedures.entries())
+    if (const std::string did = entry.plugin->before_epoch({*model_, *optimizer_}, standing()); !did.empty())
+      folder_->log({{"update", at_.update + 1}, {entry.name, ordered_json::parse(did)}});
+}
+
 void Trainer::update() {
+  if (at_.update % batches_->updates_per_epoch() == 0) begin_epoch();
   const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update + 1);
   Sums sums;  // of the last pass
-  for (const Pass& pass : passes()) sums = step(pass, lr);
+  // Every pass starts from the same memory; it moves on with the last.
+  std::vector<model::Memories> memories;
+  for (const Pass& pass : passes()) sums = step(pass, lr, memories = memories_);
   optimizer_->last_lr = lr;
   ++at_.update;
+  if (!batches_->goes_on(at_.update)) memories.clear();
+  memories_ = std::move(memories);
   at_.tokens += sums.tokens;
   at_.nll += sums.nll;
   at_.smoothed += sums.smoothed;

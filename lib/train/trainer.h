@@ -7,7 +7,10 @@
 #include <string>
 
 #include "io/checkpoint.h"
+#include "io/shard.h"
 #include "io/tokenizer.h"
+#include "model/load.h"
+#include "model/memories.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
 #include "train/run_config.h"
@@ -31,6 +34,7 @@ struct Position {
   int64_t threads = 0;                            // of the run that saved this
   std::map<std::string, int64_t> steps;           // of the optimiser, by parameter
   std::map<std::string, std::string> procedures;  // their states, by name
+  bool memory = false;                            // tensors of a memory come with it
   // Sums since the last line of the log.
   double nll = 0;
   double smoothed = 0;
@@ -53,21 +57,27 @@ class Trainer {
     double nll = 0, smoothed = 0;
     int64_t tokens = 0;
   };
-  Sums forward_backward(const Pass& pass);
+  // `memories`: of each micro-batch; brought up to date.
+  Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
+  Plan plan() const;
   Standing standing() const;
   std::vector<Pass> passes() const;  // of the next update
+  std::vector<int64_t> freezes() const;
   // What trains in a pass: parameters that are frozen, or not the pass's, need no gradient.
   void choose_parameters(const Pass& pass);
-  double validate();  // nats per token
+  double validate(attention::Observer* observer);  // nats per token
+  void begin_epoch();                              // what procedures do before it
   // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
-  Sums step(const Pass& pass, double lr);
+  Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
   void judge(double nll);  // a validation's result
+  void return_to_best();   // weights of best.safetensors, a fresh optimiser, an empty memory
   void write_log();
   void save_state(const std::string& reason, const char* name = "last.safetensors");
   void save_weights(const std::string& path);
+  void write(const std::string& path, const model::Views& tensors, io::Metadata more = {}) const;
   bool due(const Length& every) const;
   bool stopped_early() const;
   bool finished() const { return at_.update >= end_ || stopped_early(); }
@@ -86,7 +96,11 @@ class Trainer {
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Optimizer> optimizer_;
   ScheduleLengths lengths_;
-  int64_t end_ = 0;  // updates in the run
+  int64_t end_ = 0;                    // updates in the run
+  std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
+  // What the rows of the next update have behind them, by micro-batch; empty at the start of an epoch, and always
+  // where the model has no memory.
+  std::vector<model::Memories> memories_;
   Position at_;
   // Since the last line of the log, or the start of the program: when that was, seconds of validation, targets.
   double logged_at_ = 0, validation_seconds_ = 0;

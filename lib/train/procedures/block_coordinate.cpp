@@ -5,14 +5,14 @@
 //
 // and in the other epochs an F pass alone. The published gates take plain SGD with rate 1: a group of parameters says
 // so.
-#include "base/error.h"
 #include "train/groups.h"
 #include "train/procedure.h"
 
 namespace mh::train {
 namespace {
 
-bool is_gate(const model::Parameter& p) { return matches("*.gate.*", p.name()); }
+constexpr const char* kGates = "*.gate.*";
+bool is_gate(const model::Parameter& p) { return matches(kGates, p.name()); }
 bool is_no_gate(const model::Parameter& p) { return !is_gate(p); }
 
 class BlockCoordinate : public Procedure {
@@ -22,10 +22,9 @@ class BlockCoordinate : public Procedure {
     f.field("first", first_, "the first epoch in which they are, from 0", at_least(0));
   }
   void start(model::LanguageModel& model) override {
-    for (const model::Parameter& p : model.parameters().all())
-      if (is_gate(p)) return;
-    throw Error(Exit::usage, Problem{"train.procedures.block-coordinate", "a model with gates", "none",
-                                     "such as attention.combiner = \"mae\""});
+    find_matching(
+        model.parameters(), kGates,
+        {"train.procedures.block-coordinate", "a model with gates", "none", "such as attention.combiner = \"mae\""});
   }
   std::vector<Pass> passes(const Standing& here) const override {
     const Pass gates{false, is_gate}, others{true, is_no_gate};
@@ -37,12 +36,8 @@ class BlockCoordinate : public Procedure {
   int64_t every_ = 5, first_ = 0;
 };
 
-struct Entry {
-  Entry() {
-    procedures().add("block-coordinate", "gates and all else trained in turn",
-                     [] { return std::make_unique<BlockCoordinate>(); });
-  }
-} entry;
+const Registered<Procedure, BlockCoordinate> entry(procedures(), "block-coordinate",
+                                                   "gates and all else trained in turn");
 
 }  // namespace
 }  // namespace mh::train

@@ -1,15 +1,18 @@
 // Growth of the nuclear norm of the alphas (head mixing by Landau et al.): the published loss
 //
-//   γ Σ (|α₀|_* + Δ - |α|_*),  α₀ the present value, detached,
+//   γ Σ r (|α₀|_* + Δ - |α|_*),  α₀ the present value, detached; r of the layer's kind
 //
-// has the gradient -γ U Vᵀ (α = U Σ Vᵀ) and the value γ Δ for each module, whatever α is: Δ trains nothing. The alphas
-// rest at the identity until a part of training has passed, and so does the term.
-#include "base/error.h"
+// has the gradient -γ r U Vᵀ (α = U Σ Vᵀ) and the value γ r Δ for each module, whatever α is: Δ trains nothing. The
+// alphas rest at the identity until a part of training has passed, and so does the term; those of a kind with r = 0
+// rest for ever.
+#include "analysis/heads.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
 namespace {
+
+constexpr const char* kAlphas = "*.combiner.alpha";
 
 class NuclearGrowth : public Regulariser {
  public:
@@ -17,42 +20,49 @@ class NuclearGrowth : public Regulariser {
     f.field("weight", weight_, "γ, per token: the published 40 over the tokens of an update", at_least(0));
     f.field("margin", margin_, "Δ; in the loss's value only", at_least(0));
     f.field("start", start_, "share of training during which the alphas stay frozen", between(0, 1));
+    for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
-  void start(model::ParameterList& parameters) override {
-    for (model::Parameter& p : parameters.all())
-      if (is_alphas(p)) alphas_.push_back(&p);
-    if (alphas_.empty())
-      throw Error(Exit::usage,
-                  Problem{"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "none", ""});
+  void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
+    alphas_ = find_matching(parameters, kAlphas,
+                            {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "none", ""});
   }
   at::Tensor loss(const Standing& here) override {
     if (here.fraction() < start_) return {};
     at::Tensor sum;
     for (const model::Parameter* p : alphas_) {
+      const double r = ratio_of(*p);
+      if (r == 0) continue;
       at::Tensor wide = p->value().to(at::kDouble), u, s, v;
       std::tie(u, s, v) = at::linalg_svd(wide.detach(), false);
       // <U Vᵀ, α> has the wanted gradient in α; at the present α it is the norm itself.
-      at::Tensor term = s.sum() + margin_ - (at::matmul(u, v) * wide).sum();
+      const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, v) * wide).sum());
       sum = sum.defined() ? sum + term : term;
     }
-    return (sum * weight_).to(at::kFloat);
+    return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
   bool freezes(const model::Parameter& p, const Standing& here) const override {
-    return here.fraction() < start_ && is_alphas(p);
+    return matches(kAlphas, p.name()) && (here.fraction() < start_ || ratio_of(p) == 0);
   }
 
  private:
-  static bool is_alphas(const model::Parameter& p) { return matches("*.combiner.alpha", p.name()); }
+  struct Ratio {
+    double ratio = 1;
+    void describe(Fields& f) {
+      f.field("ratio", ratio, "r: of the term for this kind; 0: its alphas stay frozen", at_least(0));
+    }
+  };
+  double ratio_of(const model::Parameter& p) const {
+    const auto layer = analysis::layer_of(p.name());
+    return layer ? ratios_.at(layer->kind).ratio : 1;
+  }
   double weight_ = 0.01, margin_ = 1e-4, start_ = 0.31;
+  std::map<attention::Kind, Ratio> ratios_{
+      {attention::Kind::encoder_self, {}}, {attention::Kind::decoder_self, {}}, {attention::Kind::decoder_cross, {}}};
   std::vector<model::Parameter*> alphas_;
 };
 
-struct Entry {
-  Entry() {
-    regularisers().add("nuclear-growth", "alphas whose nuclear norm grows, frozen at first",
-                       [] { return std::make_unique<NuclearGrowth>(); });
-  }
-} entry;
+const Registered<Regulariser, NuclearGrowth> entry(regularisers(), "nuclear-growth",
+                                                   "alphas whose nuclear norm grows, frozen at first");
 
 }  // namespace
 }  // namespace mh::train

@@ -1,46 +1,51 @@
-// Mixing matrices that stay orthogonal (Mixhead, equation of R_orth): Σ over layers |MᵀM - I|_F², where M is the matrix
-// of Mixhead A, or the constant part of Mixhead B.
-#include "base/error.h"
+// Mixing matrices that stay orthogonal (Mixhead, equation of R_orth): Σ over layers |MᵀM - I|_F², where M is
+//
+//   parameters  the learned matrix: that of Mixhead A, the constant part of Mixhead B
+//   positions   the matrix that mixes at each position, a mean over positions; the same for Mixhead A
 #include "train/groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
 namespace {
 
-class OrthogonalMixing : public Regulariser {
+class OrthogonalMixing : public ShownTerm {
  public:
+  OrthogonalMixing() : ShownTerm(1e-3) {}
   void describe(Fields& f) override {
-    f.field("weight", weight_, "of the term, added to the loss per token", at_least(0));
+    ShownTerm::describe(f);
+    f.field("of", of_, "the learned matrices, or for Mixhead B those of the positions", {"parameters", "positions"});
   }
-  void start(model::ParameterList& parameters) override {
-    for (model::Parameter& p : parameters.all())
-      if (p.traits().trainable && matches("*.mixer.matrix", p.name())) matrices_.push_back(&p);
-    if (matrices_.empty())
-      throw Error(Exit::usage, Problem{"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "none",
-                                       "such as attention.mixer = \"mixhead-a\""});
+  void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
+    matrices_ = find_matching(parameters, "*.mixer.matrix",
+                              {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "none",
+                               "such as attention.mixer = \"mixhead-a\""});
   }
-  at::Tensor loss(const Standing&) override {
-    at::Tensor sum;
-    for (const model::Parameter* p : matrices_) {
-      const at::Tensor& m = p->value();
-      at::Tensor wide = m.to(at::kFloat);
-      at::Tensor term = (at::matmul(wide.t(), wide) - at::eye(m.size(1), wide.options())).square().sum();
-      sum = sum.defined() ? sum + term : term;
-    }
-    return sum * weight_;
+  attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
+
+  void mixing(const attention::Shape&, const at::Tensor& m) override {
+    if (looks()) add(distance(m));
+  }
+  at::Tensor loss(const Standing& here) override {
+    if (of_ == "parameters")
+      for (const model::Parameter* p : matrices_) add(distance(p->value()));
+    return ShownTerm::loss(here);
   }
 
  private:
-  double weight_ = 1e-3;
+  // (…, h, h) -> |MᵀM - I|_F², a mean over what stands in front
+  static at::Tensor distance(const at::Tensor& m) {
+    const at::Tensor wide = m.to(at::kFloat);
+    return (at::matmul(wide.transpose(-1, -2), wide) - at::eye(m.size(-1), wide.options()))
+        .square()
+        .sum({-1, -2})
+        .mean();
+  }
+  std::string of_ = "parameters";
   std::vector<model::Parameter*> matrices_;
 };
 
-struct Entry {
-  Entry() {
-    regularisers().add("orthogonal-mixing", "mixing matrices near orthogonal ones",
-                       [] { return std::make_unique<OrthogonalMixing>(); });
-  }
-} entry;
+const Registered<Regulariser, OrthogonalMixing> entry(regularisers(), "orthogonal-mixing",
+                                                      "mixing matrices near orthogonal ones");
 
 }  // namespace
 }  // namespace mh::train

@@ -22,10 +22,16 @@ batch_tokens = 256
 micro_tokens = 128
 lr = 0.003
 clip = 1.0
-validate_every = "15u"
+validate_every = "1e"
 save_every = "10u"
 log_every = "4u"
 keep = 2
+[train.procedures.head-rotation]
+mode = "soft"
+k = 2
+frequency = 2
+rest = 1
+swap_optimizer_state = true
 T
 mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out whole -q
 mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null &
@@ -54,9 +60,10 @@ for name in ("last.safetensors", "best.safetensors"):
     assert a.keys() == b.keys()
     assert all(a[k] == b[k] for k in a), name + " differs"
 def log(path):
-    keep = ("update", "loss", "nll", "lr", "gradient_norm", "valid_nll")
+    keep = ("update", "loss", "nll", "lr", "gradient_norm", "valid_nll", "head-rotation")
     lines = [json.loads(l) for l in open(path)]
     return [{k: v for k, v in l.items() if k in keep} for l in lines if "started" not in l]
+assert any("head-rotation" in line for line in log("whole/log.jsonl")), "no heads changed places"
 assert log("whole/log.jsonl") == log("killed/log.jsonl"), "the logs differ"
 P
 [ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "keep = 2"

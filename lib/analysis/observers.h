@@ -1,0 +1,27 @@
+// Shows one forward pass to several observers.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "attention/stage.h"
+
+namespace mh::analysis {
+
+// They must outlive this. Head outputs go through them in order, each given what the one before returned.
+class Observers : public attention::Observer {
+ public:
+  explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}
+  bool empty() const { return parts_.empty(); }
+  void begin(const at::Tensor& lengths) override;
+  void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
+  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override;
+  void mixing(const attention::Shape& shape, const at::Tensor& m) override;
+  void gates(const attention::Shape& shape, const at::Tensor& g) override;
+  void routing(const attention::Shape& shape, const at::Tensor& probabilities, const at::Tensor& chosen) override;
+
+ private:
+  std::vector<attention::Observer*> parts_;
+};
+
+}  // namespace mh::analysis

@@ -1,0 +1,100 @@
+#include "analysis/rotation.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace mh::analysis {
+
+namespace {
+
+constexpr int64_t kReleasedHeads = 4;
+
+// Least important first.
+std::vector<Head> ranked(const LayerScores& scores, std::vector<Head> heads) {
+  auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
+  std::sort(heads.begin(), heads.end());
+  std::stable_sort(heads.begin(), heads.end(), [&](const Head& a, const Head& b) { return score(a) < score(b); });
+  return heads;
+}
+
+std::vector<Head> heads_in(int64_t layer, int64_t heads) {
+  std::vector<Head> all;
+  for (int64_t head = 0; head < heads; ++head) all.push_back({layer, head});
+  return all;
+}
+
+std::vector<Head> ranked_layer(const LayerScores& scores, int64_t layer) {
+  return ranked(scores, heads_in(layer, static_cast<int64_t>(scores[static_cast<size_t>(layer)].size())));
+}
+
+}  // namespace
+
+int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads) {
+  const int64_t all = std::accumulate(heads.begin(), heads.end(), int64_t{0});
+  const auto layers = static_cast<int64_t>(heads.size());
+  const int64_t fewest = heads.empty() ? 0 : *std::min_element(heads.begin(), heads.end());
+  switch (selection) {
+    case Selection::soft:
+      return layers < 2 ? 0 : fewest / 2;
+    case Selection::released:
+      return fewest < kReleasedHeads ? 0 : layers / 2;
+    case Selection::hard:
+    case Selection::random:
+      return all / 2;
+  }
+  return 0;
+}
+
+std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k) {
+  std::vector<Head> all;
+  for (size_t layer = 0; layer < scores.size(); ++layer)
+    for (const Head& head : heads_in(static_cast<int64_t>(layer), static_cast<int64_t>(scores[layer].size())))
+      all.push_back(head);
+  all = ranked(scores, all);
+  std::vector<HeadPair> pairs;
+  for (auto i = 0U; static_cast<int64_t>(i) < k; ++i) pairs.push_back({kind, all[all.size() - 1 - i], all[i]});
+  return pairs;
+}
+
+std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k) {
+  const auto layers = static_cast<int64_t>(scores.size());
+  std::vector<HeadPair> pairs;
+  for (int64_t layer = 0; layer < layers / 2; ++layer) {
+    const auto one = ranked_layer(scores, layer), other = ranked_layer(scores, layers - 1 - layer);
+    for (auto r = 0U; static_cast<int64_t>(r) < k; ++r) pairs.push_back({kind, one[r], other[r]});
+  }
+  return pairs;
+}
+
+std::vector<HeadPair> pair_released(Kind kind, const LayerScores& scores, int64_t k) {
+  const auto layers = static_cast<int64_t>(scores.size());
+  std::vector<HeadPair> pairs;
+  for (int64_t layer = 0; layer < k; ++layer) {
+    const auto source = ranked_layer(scores, layer);
+    for (auto r = 0U; static_cast<int64_t>(r) < kReleasedHeads; ++r)
+      pairs.push_back({kind, source[r], {layers - 1 - layer, source[r].head}});
+  }
+  return pairs;
+}
+
+std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, int64_t k, RandomSequence& random) {
+  std::vector<Head> all;
+  for (size_t layer = 0; layer < heads.size(); ++layer)
+    for (const Head& head : heads_in(static_cast<int64_t>(layer), heads[layer])) all.push_back(head);
+  std::vector<int64_t> order(all.size());
+  std::iota(order.begin(), order.end(), 0);
+  random.shuffle(order);
+  std::vector<HeadPair> pairs;
+  for (auto i = 0U; static_cast<int64_t>(i) < k; ++i)
+    pairs.push_back({kind, all[static_cast<size_t>(order[2 * i])], all[static_cast<size_t>(order[2 * i + 1])]});
+  return pairs;
+}
+
+RotationSchedule::Act RotationSchedule::before(int64_t epoch, int64_t swapped_at, bool active) const {
+  if (epoch < start) return Act::none;
+  if (active) return epoch > end || epoch - swapped_at >= frequency ? Act::undo : Act::none;
+  if (epoch > end) return Act::none;
+  return swapped_at == 0 || epoch - swapped_at >= frequency + rest ? Act::swap : Act::none;
+}
+
+}  // namespace mh::analysis

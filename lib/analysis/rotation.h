@@ -1,0 +1,41 @@
+// Which heads the rotation of heads (Landau et al.) exchanges, and when: pure functions, for training and for tools.
+//
+//   hard    all heads of a kind in one ranking: the most important with the least, the second with the second last, …
+//   soft    layer i with layer L - 1 - i: the k least important heads of each, rank by rank. The middle layer of an odd
+//           number has no partner
+//   random  disjoint pairs, drawn evenly
+//
+// `released` is soft as the published code does it: of k pairs of layers, the 4 heads that are least important in the
+// first of the two, each with the head of the same number in the other. Of the paper's pseudocode, which pairs L_i with
+// L_(N-i) counted from 1, the index is off by one.
+#pragma once
+
+#include "analysis/importance.h"
+#include "analysis/swap.h"
+#include "base/random.h"
+
+namespace mh::analysis {
+
+enum class Selection { hard, soft, released, random };
+
+// The largest k for layers of so many heads; 0 where none does.
+int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads);
+
+// Of equal scores the lower layer, then the lower head, is the less important one. k as most_pairs() says.
+std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_released(Kind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, int64_t k, RandomSequence& random);
+
+// Epochs are counted from 1. Heads are exchanged before epoch `start`, put back before epoch `start + frequency`, and
+// after `rest` epochs in their own places others are exchanged, up to before epoch `end`; then what is exchanged is put
+// back.
+struct RotationSchedule {
+  int64_t start = 2, frequency = 4, rest = 1, end = 20;
+  enum class Act { none, swap, undo };
+  // Before an epoch. `swapped_at`: the epoch before which heads were last exchanged, 0: none yet. `active`: they still
+  // are.
+  Act before(int64_t epoch, int64_t swapped_at, bool active) const;
+};
+
+}  // namespace mh::analysis

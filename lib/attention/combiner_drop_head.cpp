@@ -1,0 +1,52 @@
+// DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is left out with probability
+// p; those that stay make up for it, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row that drew no head keeps them all. Outside of
+// training it is plain attention.
+#include "attention/head_scale.h"
+#include "base/random.h"
+
+namespace mh::attention {
+namespace {
+
+struct DropHeadOptions : OptionsOf<DropHeadOptions> {
+  double rate = 0.1;
+  void describe(Fields& f) override {
+    f.field("rate", rate, "probability that a row's head is left out", between(0, 0.999));
+  }
+};
+
+class DropHead : public Combiner {
+ public:
+  DropHead(const DropHeadOptions& options, const Shape&) : options_(options) {}
+  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+    if (!c.step.training || options_.rate == 0) return join_heads(z);
+    return combine_gated(c, z, drawn(c).to(z.device()).unsqueeze(1));
+  }
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  // (B, h): h / Σξ for the heads that stay. Rows draw by their place in the update's whole batch.
+  at::Tensor drawn(const Context& c) const {
+    const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".drop-head");
+    const int64_t rows = c.query_input.size(0), heads = c.shape.heads;
+    at::Tensor stays = at::empty({rows, heads}, at::kFloat);
+    auto* out = stays.mutable_data_ptr<float>();
+    for (int64_t b = 0; b < rows; ++b)
+      for (int64_t i = 0; i < heads; ++i)
+        *out++ = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer),
+                                static_cast<uint64_t>(c.step.row_offset + b) << 32 | static_cast<uint64_t>(i)) <
+                         options_.rate
+                     ? 0.0F
+                     : 1.0F;
+    const at::Tensor number = stays.sum(1, true);
+    stays = at::where(number == 0, at::ones({}), stays);
+    return stays * (static_cast<double>(heads) / stays.sum(1, true));
+  }
+
+  DropHeadOptions options_;
+};
+
+const Optioned<Combiner, DropHead, DropHeadOptions> entry(combiners(), "drop-head",
+                                                          "dropout of whole heads, one draw a row");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,42 @@
+// The other half of differential attention (differential.h): heads 2i and 2i + 1 side by side are one output of 2 dv
+// numbers z, which becomes (1 - λ0) w ⊙ z / √(mean(z²) + ε); all pairs share the weight w (2 dv), 1 at the start.
+#include "attention/differential.h"
+#include "attention/stage.h"
+#include "base/error.h"
+
+namespace mh::attention {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+class PairNorm : public Combiner {
+ public:
+  explicit PairNorm(const Shape& shape) {
+    if (shape.heads % 2 != 0)
+      throw Error(Exit::usage, Problem{shape.name + ", combiner 'pair-norm'", "an even number of heads, for pairs",
+                                       str(shape.heads), ""});
+  }
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    scale_ = 1 - first_lambda(shape.layer);
+    weight_ = &parameters.add(shape.name + ".combiner.norm.weight", {2 * shape.value_size},
+                              {model::Init::constant(1), false, false, std::nullopt, 0});
+  }
+  at::Tensor combine(const Context&, const at::Tensor& z) override {
+    const int64_t rows = z.size(0), heads = z.size(1), length = z.size(2), size = z.size(3);
+    // (B, T, h / 2, 2 dv)
+    at::Tensor pairs = z.transpose(1, 2).reshape({rows, length, heads / 2, 2 * size});
+    const at::Tensor wide = pairs.to(at::kFloat);
+    const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
+    return normed.to(z.scalar_type()).view({rows, length, heads * size});
+  }
+  std::string unfused_because() const override { return ""; }
+
+ private:
+  double scale_ = 1;
+  model::Parameter* weight_ = nullptr;
+};
+
+const Plain<Combiner, PairNorm> entry(combiners(), "pair-norm", "differential attention's norm over pairs of heads");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,17 @@
+// Differential attention (Ye et al. 2024) as two stages. Its heads are pairs: heads 2i and 2i + 1 have queries and keys
+// of their own and share their values, side by side twice as wide; the pair attends with the difference of the two
+// softmaxes,
+//   (P_2i - λ P_2i+1) [V_2i, V_2i+1],   λ = exp(λq1 · λk1) - exp(λq2 · λk2) + λ0,
+// which is Mixhead A with a matrix of a fixed shape (mixer_differential.cpp). Then each pair's output is divided by its
+// root mean square and multiplied by 1 - λ0 (combiner_pair_norm.cpp).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace mh::attention {
+
+// λ0 of a layer, counted from 0.
+inline double first_lambda(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
+
+}  // namespace mh::attention

@@ -1,0 +1,54 @@
+// The mixing half of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so that the pair's two
+// value heads, side by side, are met by the same probabilities. λ is a layer's own; its four vectors (dk) are drawn
+// with a standard deviation of 0.1, and all pairs share them.
+#include "attention/differential.h"
+#include "attention/mixhead.h"
+#include "base/error.h"
+
+namespace mh::attention {
+namespace {
+
+class Differential : public Mixer {
+ public:
+  explicit Differential(const Shape& shape) {
+    if (shape.heads % 2 != 0)
+      throw Error(Exit::usage, Problem{shape.name + ", mixer 'differential'", "an even number of heads, for pairs",
+                                       str(shape.heads), ""});
+    // Rows are source heads: the first of a pair counts once for both, the second -λ times.
+    first_ = at::zeros({shape.heads, shape.heads});
+    for (int64_t i = 0; i < shape.heads; ++i) first_[i - i % 2][i] = 1;
+    second_ = first_.roll(1, 0);
+  }
+  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+    lambda0_ = first_lambda(shape.layer);
+    auto add = [&](const char* name) {
+      return &parameters.add(shape.name + ".mixer." + name, {shape.key_size},
+                             {model::Init::normal(0.1), false, false, std::nullopt, 0});
+    };
+    query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
+    query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
+  }
+  at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
+    return mix_heads(probabilities, matrix(probabilities.device()), probabilities_of(c));
+  }
+  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
+    return attention::mix_values(probabilities, matrix(probabilities.device()), c.v, probabilities_of(c));
+  }
+
+ private:
+  at::Tensor matrix(at::Device device) const {
+    const at::Tensor lambda = at::exp(at::dot(query1_->value(), key1_->value())) -
+                              at::exp(at::dot(query2_->value(), key2_->value())) + lambda0_;
+    return first_.to(device) - lambda * second_.to(device);
+  }
+
+  double lambda0_ = 0;
+  at::Tensor first_, second_;  // (h, h)
+  model::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
+};
+
+const Plain<Mixer, Differential> entry(mixers(), "differential",
+                                       "pairs of heads: the first's probabilities less λ times the second's");
+
+}  // namespace
+}  // namespace mh::attention

@@ -1,0 +1,99 @@
+#include "model/bands.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "model/model_config.h"
+
+namespace mh::model {
+
+Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t rows) : edges_{0} {
+  edges_.insert(edges_.end(), cutoffs.begin(), cutoffs.end());
+  edges_.push_back(rows);
+}
+
+std::vector<int64_t> Bands::sizes() const {
+  std::vector<int64_t> all;
+  for (size_t b = 0; b < count(); ++b) all.push_back(size(b));
+  return all;
+}
+
+std::vector<Bands::Part> Bands::split(const at::Tensor& entries) const {
+  const at::Tensor here = entries.to(at::kCPU, at::kLong).contiguous();
+  const auto* entry = here.const_data_ptr<int64_t>();
+  std::vector<std::vector<int64_t>> places(count()), within(count());
+  for (int64_t i = 0; i < here.numel(); ++i) {
+    if (entry[i] < 0) continue;
+    // The first band is the likely one.
+    size_t b = 0;
+    while (b + 1 < count() && entry[i] >= edges_[b + 1]) ++b;
+    places[b].push_back(i);
+    within[b].push_back(entry[i] - edges_[b]);
+  }
+  std::vector<Part> parts;
+  for (size_t b = 0; b < count(); ++b)
+    parts.push_back({at::tensor(places[b], at::kLong), at::tensor(within[b], at::kLong)});
+  return parts;
+}
+
+int64_t band_width(const ModelOptions& options, size_t band) {
+  int64_t width = options.width;
+  for (size_t b = 0; b < band; ++b) width /= options.cutoff_factor;
+  return width;
+}
+
+namespace {
+
+std::string list_of(const std::vector<int64_t>& cutoffs) {
+  std::vector<std::string> texts;
+  texts.reserve(cutoffs.size());
+  for (int64_t c : cutoffs) texts.push_back(std::to_string(c));
+  return str("[", join(texts, ", "), "]");
+}
+
+void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, const ModelOptions& o,
+                   int64_t vocabulary) {
+  int64_t before = 0;
+  for (int64_t c : cutoffs) {
+    if (c <= before) throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", list_of(cutoffs), ""});
+    before = c;
+  }
+  if (before >= vocabulary)
+    throw Error(Exit::usage, Problem{key, str("cutoffs below the ", vocabulary, " entries of the vocabulary"),
+                                     list_of(cutoffs), "every band needs an entry"});
+  if (band_width(o, cutoffs.size()) == 0)
+    throw Error(Exit::usage, Problem{"model.cutoff_factor", "a factor that leaves the last band a width of 1 or more",
+                                     str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
+                                     "lower it, or set fewer cutoffs"});
+}
+
+}  // namespace
+
+void check_bands(const ModelOptions& o, int64_t vocabulary) {
+  auto refuse = [](const char* key, const char* expected, const std::string& found, const char* next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary);
+  check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary);
+  const bool one_table = o.cutoff_factor == 1;
+  if (o.input_cutoffs.empty() && o.output_cutoffs.empty() && o.cutoff_factor != ModelOptions().cutoff_factor)
+    refuse("model.cutoff_factor", "cutoffs to act on", str(o.cutoff_factor, " and none"),
+           "set model.input_cutoffs or model.output_cutoffs");
+  if (o.tied && !one_table && o.input_cutoffs != o.output_cutoffs)
+    refuse("model.tied", "equal cutoffs of input and output, whose tables are the same",
+           list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs),
+           "set both, or model.tied=false, or model.cutoff_factor=1 for one table");
+  if (o.tied_projections && (o.output_cutoffs.empty() || one_table))
+    refuse("model.tied_projections", "an adaptive softmax with projections",
+           one_table ? "model.cutoff_factor=1, which has none" : "a full softmax", "set model.output_cutoffs");
+  if (o.tied_projections && o.input_cutoffs != o.output_cutoffs)
+    refuse("model.tied_projections", "equal cutoffs of input and output, whose projections are the same",
+           list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs), "set both, or model.tied_projections=false");
+  if (o.project_head && (o.output_cutoffs.empty() || one_table))
+    refuse("model.project_head", "an adaptive softmax with projections",
+           one_table ? "model.cutoff_factor=1, which has none" : "a full softmax", "set model.output_cutoffs");
+  if (o.dropout_tail > 0 && o.output_cutoffs.empty())
+    refuse("model.dropout_tail", "an adaptive softmax, whose tail it is for", "a full softmax",
+           "set model.output_cutoffs, or model.dropout_tail=0");
+}
+
+}  // namespace mh::model

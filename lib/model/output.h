@@ -1,0 +1,33 @@
+// What makes scores of the vocabulary's entries from the last hidden state. A backbone knows no more of it than this.
+#pragma once
+
+#include <memory>
+
+#include "attention/step.h"
+#include "model/model_config.h"
+#include "model/ops.h"
+#include "model/token_embedding.h"
+
+namespace mh::model {
+
+class OutputLayer {
+ public:
+  virtual ~OutputLayer() = default;
+  // The three of LanguageModel (language_model.h), which says what they are.
+  virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+                          const attention::Step& step) const = 0;
+  virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const = 0;
+};
+
+// An adaptive softmax where model.output_cutoffs has some, and else a full one. Where model.tied says so its weights
+// are those of `embedding`.
+std::unique_ptr<OutputLayer> make_output(ParameterList& parameters, const ModelOptions& options,
+                                         const TokenEmbedding& embedding, int64_t vocabulary);
+
+std::unique_ptr<OutputLayer> softmax_output(ParameterList& parameters, const ModelOptions& options,
+                                            const TokenEmbedding& embedding, int64_t vocabulary);
+std::unique_ptr<OutputLayer> adaptive_output(ParameterList& parameters, const ModelOptions& options,
+                                             const TokenEmbedding& embedding, int64_t vocabulary);
+
+}  // namespace mh::model

@@ -1,0 +1,49 @@
+// A softmax over the whole vocabulary.
+#include "model/inits.h"
+#include "model/output.h"
+
+namespace mh::model {
+
+namespace {
+
+class SoftmaxOutput : public OutputLayer {
+ public:
+  SoftmaxOutput(ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
+      : vocabulary_(vocabulary), scored_(scored_rows(o, vocabulary)) {
+    const int64_t rows = table_rows(o, vocabulary);
+    weight_ = o.tied ? embedding.bands()[0].table
+                     : &parameters.add("decoder.output.weight", {rows, o.width},
+                                       {embedding_init(o, o.width), true, true, std::nullopt, 0});
+    if (o.output_bias)
+      bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false, std::nullopt, 0});
+  }
+
+  at::Tensor logits(const at::Tensor& hidden) const override {
+    return linear(hidden, weight_->value(), bias()).narrow(-1, 0, vocabulary_).to(at::kFloat);
+  }
+
+  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
+                  const attention::Step&) const override {
+    return sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_, smoothing);
+  }
+
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
+    return sliced_log_probabilities(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_)
+        .view(targets.sizes());
+  }
+
+ private:
+  at::Tensor bias() const { return bias_ != nullptr ? bias_->value() : at::Tensor(); }
+
+  int64_t vocabulary_, scored_;
+  Parameter *weight_ = nullptr, *bias_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<OutputLayer> softmax_output(ParameterList& parameters, const ModelOptions& o,
+                                            const TokenEmbedding& embedding, int64_t vocabulary) {
+  return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary);
+}
+
+}  // namespace mh::model

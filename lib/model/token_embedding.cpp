@@ -1,0 +1,115 @@
+// Source of the bands: Baevski & Auli 2019, section 3.
+#include "model/token_embedding.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/bands.h"
+#include "model/inits.h"
+#include "model/ops.h"
+
+namespace mh::model {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(static_cast<double>(o.width)) : 1; }
+
+class PlainEmbedding : public TokenEmbedding {
+ public:
+  PlainEmbedding(ParameterList& parameters, const ModelOptions& o, int64_t rows) : scale_(scale_of(o)) {
+    bands_.push_back({&parameters.add("decoder.embedding.weight", {rows, o.width},
+                                      {embedding_init(o, o.width), true, o.tied, std::nullopt, 0})});
+  }
+
+  at::Tensor operator()(const at::Tensor& tokens) const override {
+    return embedding(tokens, bands_[0].table->master(), scale_);
+  }
+
+ private:
+  double scale_;
+};
+
+// Rows (N, d) put together from parts: row places[k][i] is row i of part k. The places of all parts are those from 0 to
+// N - 1, each once. Autograd finds tensors in a TensorList only, not in a vector.
+struct JoinRows : torch::autograd::Function<JoinRows> {
+  static at::Tensor forward(AutogradContext* context, at::TensorList parts, at::TensorList places, int64_t rows) {
+    at::Tensor all = at::empty({rows, parts[0].size(1)}, parts[0].options());
+    for (size_t k = 0; k < parts.size(); ++k) all.index_copy_(0, places[k], parts[k]);
+    context->save_for_backward(places.vec());
+    return all;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    variable_list parts;
+    const variable_list places = context->get_saved_variables();
+    for (const at::Tensor& where : places) parts.push_back(gradients[0].index_select(0, where));
+    parts.resize(2 * places.size() + 1);  // places and rows have none
+    return parts;
+  }
+};
+
+// Entry i of band b: P_b E_b[i], with a table E_b (entries, w_b) and a projection P_b (d, w_b). The first band, which
+// is as wide as the model, has a projection too.
+class AdaptiveEmbedding : public TokenEmbedding {
+ public:
+  AdaptiveEmbedding(ParameterList& parameters, const ModelOptions& o, int64_t rows)
+      : cut_(o.input_cutoffs, rows), scale_(scale_of(o)) {
+    for (size_t b = 0; b < cut_.count(); ++b) {
+      const std::string name = str("decoder.embedding.bands.", b);
+      const int64_t width = band_width(o, b);
+      Parameter& table = parameters.add(name + ".weight", {cut_.size(b), width},
+                                        {embedding_init(o, width), true, o.tied, std::nullopt, 0});
+      bands_.push_back({&table, &parameters.add(name + ".projection.weight", {o.width, width},
+                                                {projection_init(o), true, true, std::nullopt, 0})});
+    }
+  }
+
+  // A band that no token is in is left out: its parameters get no gradient in that pass, and the optimiser leaves
+  // parameters that got none in a whole update as they are, moments and count of steps included.
+  at::Tensor operator()(const at::Tensor& tokens) const override {
+    const at::Device device = bands_[0].table->master().device();
+    const auto parts = cut_.split(tokens.flatten());
+    variable_list rows, places;
+    for (size_t b = 0; b < parts.size(); ++b) {
+      if (parts[b].places.numel() == 0) continue;
+      at::Tensor x = at::embedding(bands_[b].table->master(), parts[b].entries.to(device));
+      rows.push_back(linear(x, bands_[b].projection->value(), at::Tensor()).to(at::kFloat));
+      places.push_back(parts[b].places.to(device));
+    }
+    auto shape = tokens.sizes().vec();
+    shape.push_back(bands_[0].projection->master().size(0));
+    if (rows.empty()) return at::empty(shape, bands_[0].table->master().options());
+    at::Tensor all =
+        rows.size() == 1 ? rows[0] : JoinRows::apply(at::TensorList(rows), at::TensorList(places), tokens.numel());
+    all = all.view(shape);
+    return scale_ == 1 ? all : all * scale_;
+  }
+
+ private:
+  Bands cut_;
+  double scale_;
+};
+
+}  // namespace
+
+int64_t table_rows(const ModelOptions& o, int64_t vocabulary) {
+  return o.vocabulary_rows > 0 ? o.vocabulary_rows : vocabulary;
+}
+
+int64_t scored_rows(const ModelOptions& o, int64_t vocabulary) {
+  return o.score_padded_rows ? table_rows(o, vocabulary) : vocabulary;
+}
+
+std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, const ModelOptions& o,
+                                                     int64_t vocabulary) {
+  const int64_t rows = table_rows(o, vocabulary);
+  if (o.input_cutoffs.empty() || o.cutoff_factor == 1) return std::make_unique<PlainEmbedding>(parameters, o, rows);
+  return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);
+}
+
+}  // namespace mh::model

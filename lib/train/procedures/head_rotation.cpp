@@ -1,0 +1,236 @@
+// Rotation of heads (Landau et al.): between epochs, heads of one layer change places with heads of another of the same
+// kind (analysis/swap.h), and later change back.
+//
+//   manual              the given pairs, before each of the given epochs: exchanged, put back, exchanged, …
+//   hard, soft, random  chosen anew each time (analysis/rotation.h), exchanged before epoch `start`, put back
+//                       `frequency` epochs later, and so on after `rest` epochs more
+//
+// Epochs are counted from 1. hard and soft rank the heads on the validation that ends the epoch before.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "analysis/rotation.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/load.h"
+#include "train/procedure.h"
+
+namespace mh::train {
+namespace {
+
+using analysis::HeadPair;
+using analysis::RotationSchedule;
+using analysis::Selection;
+
+constexpr const char* kSection = "train.procedures.head-rotation";
+
+enum class Mode { manual, hard, soft, random };
+enum class Soft { paper, released };
+
+class HeadRotation : public Procedure {
+ public:
+  void describe(Fields& f) override {
+    f.choice("mode", mode_,
+             {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
+             "which heads change places: those of pairs, or of all layers or of opposite ones by importance, or any");
+    f.field("start", schedule_.start, "the first epoch, from 1, before which heads change places", at_least(1));
+    f.field("frequency", schedule_.frequency, "epochs until they are put back", at_least(1));
+    f.field("rest", schedule_.rest, "epochs in their own places until others change", at_least(1));
+    f.field("end", schedule_.end, "the last epoch before which heads change places", at_least(1));
+    f.field("k", k_, "pairs; soft: heads of each layer, or with soft = released pairs of layers", at_least(1));
+    f.field("kind", kinds_, "kinds of attention, such as decoder.self, each by itself; none: all of the model");
+    f.field("measure", measure_name_, "hard, soft: importance of a head", analysis::measures().names());
+    f.choice("soft", soft_, {{Soft::paper, "paper"}, {Soft::released, "released"}},
+             "each layer by its own importance, or 4 heads of each by that of the first");
+    f.field("pairs", pairs_, "manual: as decoder.self:1.0-5.3, head 0 of layer 1 and head 3 of layer 5, from 0");
+    f.field("epochs", epochs_, "manual: before which epochs, from 1, the pairs change places, or back", at_least(1));
+    f.field("swap_output", options_.output, "columns of the output projection go with the heads");
+    f.field("swap_stages", options_.stages, "what stages hold for a head, as gates or mixing matrices, goes with it");
+    f.field("swap_optimizer_state", swap_optimizer_state_, "so do the optimizer's moments");
+  }
+
+  void plan(const Plan& plan) override {
+    seed_ = plan.seed;
+    check_options();
+    if (!ranks()) return;
+    auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
+                      const char* next) {
+      throw Error(Exit::usage, Problem{where, expected, found, next});
+    };
+    const std::string need = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
+    if (!plan.validates)
+      refuse("--valid", "a shard to rank heads on, for " + need, "none", "mode = \"random\" needs none");
+    if (!plan.validates_epochs)
+      refuse("train.validate_every", "a validation at the end of each epoch, for " + need, "epochs that end without",
+             "such as \"1e\"");
+    if (schedule_.start < 2)
+      refuse(key("start"), "at least 2: no validation comes before epoch 1", str(schedule_.start), "");
+  }
+
+  void start(model::LanguageModel& model) override {
+    model::ParameterList& parameters = model.parameters();
+    const auto all = analysis::heads_of(parameters);
+    if (mode_ == Mode::manual) {
+      for (const std::string& text : pairs_) manual_.push_back(analysis::parse_pair(text, key("pairs")));
+      analysis::check_swap(parameters, manual_, options_, key("pairs"));
+      return;
+    }
+    if (kinds_.empty()) heads_ = all;
+    for (const std::string& name : kinds_) {
+      const auto found = all.find(analysis::kind_named(name, key("kind")));
+      if (found == all.end())
+        throw Error(Exit::usage, Problem{key("kind"), "kinds of attention that the model has", name, ""});
+      heads_.insert(*found);
+    }
+    for (const auto& [kind, layers] : heads_) {
+      if (const int64_t most = analysis::most_pairs(selection(), layers); k_ > most)
+        throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k_),
+                                         most > 0 ? "lower it" : "too few layers or heads for this mode"});
+      // Any head may meet any other.
+      for (size_t layer = 1; layer < layers.size(); ++layer)
+        analysis::check_swap(parameters, {{kind, {0, 0}, {static_cast<int64_t>(layer), 0}}}, options_, kSection);
+    }
+  }
+
+  attention::Observer* observer(const Standing& here) override {
+    if (!ranks() || next_act(here) != RotationSchedule::Act::swap) return nullptr;
+    measure_ = analysis::measures().make(measure_name_, key("measure"));
+    return measure_.get();
+  }
+
+  void after_epoch(model::LanguageModel&, const Standing& here) override {
+    if (measure_ == nullptr || next_act(here) != RotationSchedule::Act::swap) return;
+    const auto scores = measure_->scores();
+    measure_.reset();
+    planned_.clear();
+    for (const auto& [kind, layers] : heads_) {
+      const auto& ranking = scores.at(kind);
+      const auto pairs = mode_ == Mode::hard       ? analysis::pair_hard(kind, ranking, k_)
+                         : soft_ == Soft::released ? analysis::pair_released(kind, ranking, k_)
+                                                   : analysis::pair_soft(kind, ranking, k_);
+      planned_.insert(planned_.end(), pairs.begin(), pairs.end());
+    }
+  }
+
+  std::string before_epoch(const Training& training, const Standing& here) override {
+    const int64_t epoch = here.epoch + 1;
+    if (epoch <= begun_) return "";  // a state saved since then goes on at the same update
+    const auto act = next_act(here);
+    begun_ = epoch;
+    if (act == RotationSchedule::Act::none) return "";
+    const bool undo = act == RotationSchedule::Act::undo;
+    if (!undo) {
+      active_ = mode_ == Mode::manual ? manual_ : mode_ == Mode::random ? drawn(epoch) : planned_;
+      swapped_at_ = epoch;
+      planned_.clear();
+    }
+    const analysis::Companions moments = [&](const model::Parameter& p) {
+      std::vector<at::Tensor> found;
+      const std::string prefix = model::kStatePrefix + p.name() + ".";
+      for (const auto& [name, tensor] : training.optimizer.state())
+        if (name.rfind(prefix, 0) == 0) found.push_back(tensor);
+      return found;
+    };
+    analysis::swap_heads(training.model.parameters(), active_, options_, kSection,
+                         swap_optimizer_state_ ? moments : analysis::Companions{});
+    const auto texts = analysis::to_strings(active_);
+    if (undo) active_.clear();
+    log_info(str("epoch ", epoch, ": heads ", undo ? "put back: " : "change places: ", join(texts, " ")));
+    return nlohmann::json{{"epoch", epoch}, {undo ? "undone" : "swapped", texts}}.dump();
+  }
+
+  std::string state() const override {
+    return nlohmann::json{{"begun", begun_},
+                          {"swapped_at", swapped_at_},
+                          {"active", analysis::to_strings(active_)},
+                          {"planned", analysis::to_strings(planned_)}}
+        .dump();
+  }
+
+  void set_state(const std::string& text) override {
+    const auto j = nlohmann::json::parse(text, nullptr, false);
+    auto pairs = [](const nlohmann::json& texts) {
+      std::vector<HeadPair> all;
+      for (const auto& pair : texts) all.push_back(analysis::parse_pair(pair.get<std::string>(), kSection));
+      return all;
+    };
+    try {
+      begun_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
+      active_ = pairs(j.at("active")), planned_ = pairs(j.at("planned"));
+    } catch (const nlohmann::json::exception& error) {
+      throw Error(Exit::input, Problem{"the saved state of head-rotation", "where it stands", error.what(), ""});
+    }
+  }
+
+ private:
+  static std::string key(const char* name) { return str(kSection, ".", name); }
+  bool ranks() const { return mode_ == Mode::hard || mode_ == Mode::soft; }
+  Selection selection() const {
+    return mode_ == Mode::hard       ? Selection::hard
+           : mode_ == Mode::random   ? Selection::random
+           : soft_ == Soft::released ? Selection::released
+                                     : Selection::soft;
+  }
+
+  // What is given for another mode would do nothing.
+  void check_options() const {
+    auto refuse = [](const char* name, const std::string& expected, const std::string& found) {
+      throw Error(Exit::usage, Problem{key(name), expected, found, ""});
+    };
+    if (mode_ != Mode::manual) {
+      if (!pairs_.empty()) refuse("pairs", "mode = \"manual\", or no pairs", str(pairs_.size(), " pairs"));
+      if (!epochs_.empty()) refuse("epochs", "mode = \"manual\", or none", str(epochs_.size(), " epochs"));
+      if (schedule_.end < schedule_.start) refuse("end", str("at least start, ", schedule_.start), str(schedule_.end));
+      if (soft_ != Soft::paper && mode_ != Mode::soft) refuse("soft", "mode = \"soft\"", "another mode");
+      return;
+    }
+    if (pairs_.empty()) refuse("pairs", "pairs of heads, for mode = \"manual\"", "none");
+    if (epochs_.empty()) refuse("epochs", "epochs before which they change places", "none");
+    if (!kinds_.empty()) refuse("kind", "none with mode = \"manual\", whose pairs name theirs", join(kinds_, ", "));
+    for (size_t i = 1; i < epochs_.size(); ++i)
+      if (epochs_[i] <= epochs_[i - 1]) refuse("epochs", "epochs that rise", str(epochs_[i - 1], ", ", epochs_[i]));
+  }
+
+  // Before the epoch that begins where training stands.
+  RotationSchedule::Act next_act(const Standing& here) const {
+    const int64_t epoch = here.epoch + 1;
+    if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !active_.empty());
+    if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Act::none;
+    return active_.empty() ? RotationSchedule::Act::swap : RotationSchedule::Act::undo;
+  }
+
+  std::vector<HeadPair> drawn(int64_t epoch) const {
+    std::vector<HeadPair> all;
+    for (const auto& [kind, layers] : heads_) {
+      RandomSequence random(RandomStream(seed_, str(name_of(kind), ".rotation")), static_cast<uint32_t>(epoch));
+      const auto pairs = analysis::pair_random(kind, layers, k_, random);
+      all.insert(all.end(), pairs.begin(), pairs.end());
+    }
+    return all;
+  }
+
+  Mode mode_ = Mode::soft;
+  RotationSchedule schedule_;
+  int64_t k_ = 3;
+  std::vector<std::string> kinds_, pairs_;
+  std::string measure_name_ = "avg-l2";
+  Soft soft_ = Soft::paper;
+  std::vector<int64_t> epochs_;
+  analysis::SwapOptions options_;
+  bool swap_optimizer_state_ = false;
+
+  uint64_t seed_ = 0;
+  std::map<attention::Kind, std::vector<int64_t>> heads_;  // of the kinds it acts on
+  std::vector<HeadPair> manual_;
+  std::unique_ptr<analysis::Measure> measure_;
+  // The state.
+  int64_t begun_ = 0, swapped_at_ = 0;      // epochs, from 1; 0: none yet
+  std::vector<HeadPair> active_, planned_;  // in other places now; to change places before the next epoch
+};
+
+const Registered<Procedure, HeadRotation> entry(procedures(), "head-rotation",
+                                                "heads change places between layers for some epochs");
+
+}  // namespace
+}  // namespace mh::train

@@ -1,0 +1,93 @@
+#include "train/procedures/skip_retain.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "train/procedure.h"
+
+namespace mh::train {
+
+double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t layers) {
+  const bool first = layer == 0, last = layer == layers - 1;
+  switch (schedule) {
+    case SkipSchedule::linear:
+      return last ? 0 : 0.5 * static_cast<double>(layer) / static_cast<double>(layers);
+    case SkipSchedule::all:
+      return rate;
+    case SkipSchedule::not_first:
+      return first ? 0 : rate;
+    case SkipSchedule::not_last:
+      return last ? 0 : rate;
+    case SkipSchedule::not_ends:
+      return first || last ? 0 : rate;
+  }
+  return 0;
+}
+
+namespace {
+
+class SkipRetain : public Procedure {
+ public:
+  void describe(Fields& f) override {
+    f.choice("schedule", schedule_,
+             {{SkipSchedule::linear, "linear"},
+              {SkipSchedule::all, "all"},
+              {SkipSchedule::not_first, "not-first"},
+              {SkipSchedule::not_last, "not-last"},
+              {SkipSchedule::not_ends, "not-ends"}},
+             "which layers are skipped; linear: with 0 up to nearly .5, and the last never");
+    f.field("rate", rate_, "probability that a layer is skipped; linear has its own", between(0, 0.999));
+    f.field("until", until_, "end of phase 1, where training goes on from the best weights so far; 0u: it has no end");
+  }
+
+  void plan(const Plan& plan) override {
+    seed_ = plan.seed;
+    end_ = plan.updates(until_);
+    if (until_.count == 0) return;
+    if (plan.first_validation == 0 || plan.first_validation > end_)
+      throw Error(
+          Exit::usage,
+          Problem{"train.procedures.skip-retain.until", "a validation before it, for the best weights of phase 1",
+                  plan.validates ? "none so early" : "no --valid", plan.validates ? "lower train.validate_every" : ""});
+    if (end_ >= plan.end)
+      log_warning(str("skip-retain: phase 1 lasts to update ", end_, ", the end of the run or beyond"));
+  }
+
+  void start(model::LanguageModel& model) override {
+    layers_ = model.skippable_layers();
+    if (layers_ == 0)
+      throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
+                                       "one that cannot", "such as model.backbone = \"transformer-xl\""});
+  }
+
+  // One draw for a layer and an update serves the whole batch.
+  void change(Pass& pass, const Standing& here) const override {
+    if (until_.count > 0 && here.update >= end_) return;
+    const RandomStream stream(seed_, "skip");
+    pass.skipped.resize(static_cast<size_t>(layers_));
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      const double p = skip_probability(schedule_, rate_, layer, layers_);
+      pass.skipped[static_cast<size_t>(layer)] =
+          p > 0 && stream.uniform(static_cast<uint32_t>(here.update), static_cast<uint32_t>(layer), 0) < p;
+    }
+  }
+
+  bool returns_to_best(const Standing& here) const override { return until_.count > 0 && here.update == end_; }
+
+ private:
+  SkipSchedule schedule_ = SkipSchedule::linear;
+  double rate_ = 0.1;
+  Length until_{0, Length::Unit::updates};
+  uint64_t seed_ = 0;
+  int64_t end_ = 0, layers_ = 0;
+};
+
+struct Entry {
+  Entry() {
+    procedures().add("skip-retain", "layers skipped at random, then training from the best weights",
+                     [] { return std::make_unique<SkipRetain>(); });
+  }
+} entry;
+
+}  // namespace
+}  // namespace mh::train

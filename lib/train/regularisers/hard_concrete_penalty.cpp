@@ -1,0 +1,54 @@
+// Hard-concrete gates that close (Voita et al. 2019): the expected number of heads whose gate is not 0,
+//
+//   Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)),
+//
+// over heads and layers; temperature t and stretch (l, r) are those of each layer's combiner.
+#include "analysis/heads.h"
+#include "attention/hard_concrete.h"
+#include "train/groups.h"
+#include "train/regulariser.h"
+
+namespace mh::train {
+namespace {
+
+class HardConcretePenalty : public Regulariser {
+ public:
+  void describe(Fields& f) override {
+    f.field("weight", weight_, "of the term, added to the loss per token", at_least(0));
+  }
+  void start(model::ParameterList& parameters, const attention::AttentionConfig& attention) override {
+    for (model::Parameter* p : find_matching(
+             parameters, "*.combiner.log_a",
+             {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"", "none", ""})) {
+      const auto layer = analysis::layer_of(p->name());
+      if (!layer) throw Error(Exit::failed, p->name() + " belongs to no layer of attention");
+      const auto& stages = attention.layer(layer->kind, layer->layer).stages;
+      const auto options = stages.find(attention::kHardConcrete);
+      gates_.push_back({p, options == stages.end()
+                               ? attention::HardConcrete{}
+                               : static_cast<const attention::HardConcreteOptions&>(*options->second).how});
+    }
+  }
+  at::Tensor loss(const Standing&) override {
+    at::Tensor sum;
+    for (const auto& [p, how] : gates_) {
+      const at::Tensor term = attention::hard_concrete_penalty(how, p->value());
+      sum = sum.defined() ? sum + term : term;
+    }
+    return sum * weight_;
+  }
+
+ private:
+  struct Gate {
+    const model::Parameter* log_a;
+    attention::HardConcrete how;
+  };
+  double weight_ = 0.01;
+  std::vector<Gate> gates_;
+};
+
+const Registered<Regulariser, HardConcretePenalty> entry(regularisers(), "hard-concrete-penalty",
+                                                         "hard-concrete gates that close");
+
+}  // namespace
+}  // namespace mh::train

@@ -1,0 +1,32 @@
+# What regularisers, procedures and mixtures cannot do with a model or a run is refused before anything is written.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "4u"\n' > c.toml
+try() { expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "a folder is left"; }
+r=train.procedures.head-rotation
+try "a shard to rank heads on" --set $r.mode=hard
+try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validate_every=0u
+try "no validation comes before epoch 1" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.start=1
+try "too few layers or heads for this mode" --valid t.mhs --set train.validate_every=1e --set $r.mode=soft
+try "at most 1 in decoder.self" --set $r.mode=random
+try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --set "$r.kind=['decoder.cross']"
+try "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
+try "mode = \"manual\", or no pairs" --set $r.mode=random --set "$r.pairs=['decoder.self:0.0-0.1']"
+manual() { try "$1" --set $r.mode=manual --set "$r.pairs=[$2]" --set "$r.epochs=$3"; }
+manual "epochs before which they change places" "'decoder.self:0.0-0.1'" "[]"
+manual "epochs that rise" "'decoder.self:0.0-0.1'" "[4, 4]"
+manual "KIND:LAYER.HEAD-LAYER.HEAD" "'decoder.self:0-1'" "[2]"
+manual "did you mean 'decoder.self'?" "'decoder.slef:0.0-0.1'" "[2]"
+manual "a head from 0 to 1 in layer 0" "'decoder.self:0.0-0.2'" "[2]"
+manual "a layer from 0 to 0" "'decoder.self:0.0-1.0'" "[2]"
+manual "each head once" "'decoder.self:0.0-0.0'" "[2]"
+manual "a kind of attention that the model has" "'decoder.cross:0.0-0.1'" "[2]"
+try "attention.combiner = \"hard-concrete\"" --set train.regularisers.hard-concrete-penalty.weight=1
+try "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
+try "a mixer with a learned matrix" --set train.regularisers.orthogonal-mixing.weight=1
+try "a model with gates" --set train.procedures.block-coordinate.every=5
+try "a model with gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
+try "less than the 2 heads" --set attention.combiner=mae --set attention.mae.drop=2
+try "gates would see later tokens" --set attention.combiner=mae --set attention.mae.mean=full

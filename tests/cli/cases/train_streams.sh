@@ -1,0 +1,115 @@
+# Transformer-XL over ordered streams, with Skip-Retain: killed with kill -9 and resumed, memory and phases are those of
+# a run never stopped; then it is evaluated behind memories of other lengths.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 600 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 60 > text2
+mh-prep lm --vocab v text2 -o v.mhs 2>/dev/null
+cat > c.toml <<T2
+include = ["$ROOT/configs/backbones/transformer-xl.toml"]
+[model]
+layers = 3
+width = 32
+ffn = 64
+memory = 24
+dropout_ffn = 0.1
+[attention]
+heads = 4
+[train]
+batching = "streams"
+length = "300u"
+block = 16
+batch_tokens = 128
+micro_tokens = 64
+lr = 0.003
+clip = 0.25
+valid_block = 8
+validate_every = "15u"
+save_every = "9u"
+log_every = "4u"
+[train.procedures.skip-retain]
+rate = 0.3
+until = "150u"
+T2
+start=(mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out)
+"${start[@]}" whole
+"${start[@]}" killed 2>/dev/null &
+pid=$!
+kills=0
+for pause in 0.2 0.9 0.7 0.45 0.8 0.65 0.5 0.9; do
+  sleep "$pause"
+  kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
+  wait "$pid" 2>/dev/null || true
+  if [ -f killed/config.toml ]; then mh-train --threads 1 --resume --out killed -q 2>/dev/null & pid=$!
+  else rm -rf killed; "${start[@]}" killed 2>/dev/null & pid=$!; fi
+done
+wait "$pid" 2>/dev/null || true
+expect 0 mh-train --threads 1 --resume --out killed
+[ "$kills" -gt 1 ] || fail "only $kills kills"
+python3 - <<'P'
+import json, struct
+def read(path):
+    b = open(path, "rb").read()
+    n = struct.unpack("<Q", b[:8])[0]
+    header = json.loads(b[8:8 + n])
+    metadata = header.pop("__metadata__")
+    return {k: b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in header.items()}, header, metadata
+for name in ("last.safetensors", "best.safetensors"):
+    a, b = read("whole/" + name)[0], read("killed/" + name)[0]
+    assert a.keys() == b.keys()
+    assert all(a[k] == b[k] for k in a), name + " differs"
+_, header, metadata = read("whole/last.safetensors")
+assert json.loads(metadata["multihead.training"])["memory"] is True
+assert header["memory.layers.2.inputs"]["shape"] == [8, 24, 32] and header["memory.seen"]["dtype"] == "I64"
+def log(path):
+    keep = ("update", "loss", "nll", "lr", "gradient_norm", "valid_nll", "returned_to")
+    lines = [json.loads(l) for l in open(path)]
+    return [{k: v for k, v in l.items() if k in keep} for l in lines if "started" not in l]
+assert log("whole/log.jsonl") == log("killed/log.jsonl"), "the logs differ"
+assert sum("returned_to" in l for l in log("whole/log.jsonl")) == 1
+P
+# Evaluation: streams with the memory of training by default, any other, options that change no parameter.
+m=whole/best.safetensors
+expect 0 mh-eval --format json $m v.mhs
+printed '"memory":24,"streams":10'; printed '"protocol":"streams"'; printed '"unknown":'
+mv out first
+tokens=$(awk '{n += NF + 1} END {print n}' text2)
+grep -q "\"tokens\":$tokens," first || fail "tokens: $(cat first)"
+expect 0 mh-eval --format json --batch 3 --per-token pt.tsv $m v.mhs
+python3 - <<'P'
+import json, math
+a, b = json.load(open("first")), json.load(open("out"))
+assert abs(a["nll"] - b["nll"]) < 1e-6
+rows = [l.rstrip("\n").split("\t") for l in open("pt.tsv")][1:]
+assert [int(r[0]) for r in rows] == list(range(a["tokens"]))
+assert abs(-sum(float(r[3]) for r in rows) / len(rows) - a["nll"]) < 1e-6
+log = [json.loads(l) for l in open("whole/log.jsonl")]
+best = min(l["valid_nll"] for l in log if "valid_nll" in l)
+open("best", "w").write(repr(best))
+P
+expect 0 mh-eval --format json --block 8 --memory 32 $m v.mhs
+python3 -c 'import json; assert abs(json.load(open("out"))["nll"] - float(open("best").read())) < 1e-6'
+expect 0 mh-eval --format json --memory 100 --streams 3 --set model.same_length=true --set attention.relative.clamp=50 $m v.mhs
+printed '"set":"model.same_length=true attention.relative.clamp=50"'; printed '"streams":3'
+expect 0 mh-eval --context 8 $m v.mhs;           printed "context-window"
+expect 0 mh-eval --memory 0 $m v.mhs;            printed "independent-blocks"
+expect 2 mh-eval --memory 9 --context 8 $m v.mhs; said "a context or a memory, not both"
+expect 2 mh-eval --memory 0 --streams 4 $m v.mhs; said "--streams"
+expect 2 mh-eval --set model.layers=4 $m v.mhs;  said "changes no parameter"
+expect 2 mh-eval --set train.lr=4 $m v.mhs;      said "a key of model or attention"
+expect 2 mh-eval --set model.mem=4 $m v.mhs;     said "did you mean"
+mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
+  --set train.block=16 --set train.batch_tokens=64 --set train.length=1u
+expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "a model that keeps a memory"
+# What training refuses.
+try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "a folder is left"; }
+try "train.batching" --valid v.mhs --set train.batching=blocks
+try "streams, a token in each" --valid v.mhs --set train.batch_tokens=1000000
+try "train.valid_block" --valid v.mhs --set train.valid_block=100
+try "train.valid_memory" --valid v.mhs --set model.memory=0 --set train.valid_memory=4
+try "no --valid"
+try "none so early" --valid v.mhs --set train.validate_every=200u
+try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.memory=0 --set model.output_bias=false --set attention.score=dot-product
+expect 2 mh-train --resume --out whole --set train.length=310u --set train.valid_block=4; said "train.valid_block"
+expect 2 mh-train --resume --out whole --set train.length=310u --set train.batching=blocks --set model.memory=0; said "train.batching"

@@ -1,0 +1,55 @@
+// Short runs of training on a small text.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "folder.h"
+#include "io/shard.h"
+#include "model/load.h"
+#include "train/trainer.h"
+
+namespace runs {
+
+using namespace mh;
+using namespace mh::train;
+
+inline void write_text(const std::string& path, int64_t tokens) {
+  auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  io::ShardHeader h;
+  h.vocabulary = tokenizer->size();
+  h.fingerprint = tokenizer->fingerprint();
+  h.tokenizer = tokenizer->serialize();
+  auto sink = open_sink(path);
+  io::ShardWriter writer(*sink, h);
+  std::vector<int32_t> line;
+  for (int64_t i = 0; i < tokens; ++i) line.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i * i % 4));
+  writer.add_run(line);
+  writer.finish();
+  sink->close();
+}
+
+inline RunConfig config_of(const Folder& folder, const std::string& extra) {
+  Config config;
+  config.load_text(
+      "[model]\nlayers = 2\nwidth = 16\nffn = 16\ndropout_ffn = 0.1\n[attention]\nheads = 4\n[train]\nblock = 8\n"
+      "batch_tokens = 64\nlr = 0.01\nvalidate_every = '1e'\nlog_every = '1u'\nclip = 1.0\n[data]\ntrain = '" +
+          folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
+      "test");
+  config.load_text(extra, "extra");
+  return RunConfig::read(config);
+}
+
+inline model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
+                                 bool resume = false) {
+  Trainer trainer(config_of(folder, extra), folder.file(name), resume);
+  const int status = trainer.run();
+  CHECK(status == 0);
+  return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
+}
+
+inline at::Tensor& find(model::LoadedModel& m, const std::string& name) {
+  return m.model->parameters().find(name)->master();
+}
+
+}  // namespace runs

@@ -1,0 +1,262 @@
+// Terms of the loss: each against plain loops, and its gradient.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "attention/hard_concrete.h"
+#include "layers.h"
+#include "runs.h"
+
+using namespace mh;
+using namespace mh::train;
+
+namespace {
+
+// Shows random probabilities and outputs of one layer to a term, and gives the term's value and gradients.
+double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
+  const attention::Shape shape;
+  for (const at::Tensor& x : layers) {
+    if (outputs) term.observer()->head_outputs(shape, x);
+    else term.observer()->probabilities(shape, x);
+  }
+  at::Tensor value = term.loss({});
+  value.backward();
+  return value.item<double>();
+}
+
+double product_of(const at::Tensor& a, const at::Tensor& b) {
+  double sum = 0;
+  const auto x = a.detach().to(at::kDouble).flatten(), y = b.detach().to(at::kDouble).flatten();
+  for (int64_t i = 0; i < x.numel(); ++i) sum += x[i].item<double>() * y[i].item<double>();
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularisers]") {
+  const int64_t batch = 2, heads = 3, n = 4;
+  std::vector<at::Tensor> layers;
+  for (int i = 0; i < 2; ++i) layers.push_back(at::softmax(at::randn({batch, heads, n, n}), -1).requires_grad_());
+  auto make = [](const std::string& name, const std::string& options) {
+    auto term = regularisers().make(name, "");
+    Config config;
+    config.load_text("[r]\nweight = 0.5\n" + options, "test");
+    config.read("r", *term);
+    return term;
+  };
+  double cosines = 0, overlap = 0, rows = 0, columns = 0;
+  for (const at::Tensor& p : layers)
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t i = 0; i < heads; ++i)
+        for (int64_t j = 0; j < heads; ++j) {
+          const at::Tensor x = p[b][i], y = p[b][j];
+          cosines += (1 + product_of(x, y) / std::sqrt(product_of(x, x) * product_of(y, y))) /
+                     static_cast<double>(batch * heads * heads);
+          overlap += product_of(x, y) / static_cast<double>(batch * n * heads * heads);
+          if (i == j) continue;
+          const at::Tensor r = at::matmul(x, y.t()), c = at::matmul(x.t(), y);
+          rows += product_of(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
+          columns += product_of(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
+        }
+  CHECK(term_of(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
+  CHECK(term_of(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
+  CHECK(term_of(*make("subspace-overlap", "of = 'rows'"), layers, false) == Approx(0.5 * rows));
+  CHECK(term_of(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
+}
+
+TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)",
+          "[regularisers]") {
+  model::ParameterList list(at::kCPU);
+  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {model::Init::identity(), true, false, std::nullopt, 0});
+  list.initialise(1);
+  auto term = regularisers().make("orthogonal-mixing", "");
+  Config config;
+  config.load_text("[r]\nweight = 1.0\n", "test");
+  config.read("r", *term);
+  term->start(list, {});
+  at::Tensor& m = list.all().front().master();
+  CHECK(term->loss({}).item<double>() == 0);
+  {
+    c10::NoGradGuard none;
+    m.copy_(std::get<0>(at::linalg_qr(at::randn({4, 4}))));
+    CHECK(term->loss({}).item<double>() < 1e-10);
+    // Then mixed probabilities keep their sum of squares.
+    const at::Tensor p = at::softmax(at::randn({2, 4, 5, 5}), -1);
+    CHECK(at::einsum("ji,bjts->bits", {m, p}).square().sum().item<double>() ==
+          Approx(p.square().sum().item<double>()).epsilon(1e-5));
+    m.copy_(at::randn({4, 4}));
+  }
+  term->loss({}).backward();
+  at::Tensor d = m.detach();
+  CHECK(at::allclose(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - at::eye(4)), 1e-4, 1e-4));
+  model::ParameterList empty(at::kCPU);
+  CHECK_THROWS_AS(regularisers().make("orthogonal-mixing", "")->start(empty, {}), Error);
+}
+
+TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alphas frozen at first", "[regularisers]") {
+  model::ParameterList list(at::kCPU);
+  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {model::Init::identity(), true, false, std::nullopt, 0});
+  list.initialise(1);
+  at::Tensor& a = list.all().front().master();
+  for (double margin : {1e-4, 0.5}) {
+    auto term = regularisers().make("nuclear-growth", "");
+    Config config;
+    config.load_text("[r]\nweight = 2.0\nstart = 0.3\nmargin = " + std::to_string(margin) + "\n", "test");
+    config.read("r", *term);
+    term->start(list, {});
+    CHECK_FALSE(term->loss({2, 0, 10}).defined());
+    CHECK(term->freezes(list.all().front(), {2, 0, 10}));
+    CHECK_FALSE(term->freezes(list.all().front(), {3, 0, 10}));
+    {
+      c10::NoGradGuard none;
+      a.copy_(at::randn({4, 4}));
+    }
+    a.mutable_grad() = at::Tensor();
+    at::Tensor value = term->loss({3, 0, 10});
+    CHECK(value.item<double>() == Approx(2 * margin).margin(1e-5));
+    value.backward();
+    auto [u, s, v] = at::linalg_svd(a.detach(), false);
+    CHECK(at::allclose(a.grad(), -2 * at::matmul(u, v), 1e-4, 1e-5));
+  }
+}
+
+TEST_CASE("orthogonal mixing by position: a mean over the matrices that mix", "[regularisers]") {
+  layers::Layer layer("heads = 3\nmixer = 'mixhead-b'\n", 6);
+  layer.shake(4);
+  auto term = regularisers().make("orthogonal-mixing", "");
+  Config config;
+  config.load_text("[r]\nweight = 0.5\nof = 'positions'\n", "test");
+  config.read("r", *term);
+  term->start(layer.parameters, {});
+  const at::Tensor x = layers::normal({2, 4, 6}, 1);
+  layer(x, x, {}, {}, term->observer());
+  const at::Tensor value = term->loss({});
+  // M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i]
+  const at::Tensor q = (at::matmul(x, layer["query.weight"].t()) + layer["query.bias"]).view({2, 4, 3, 2});
+  const at::Tensor m = at::einsum("btjc,ic->btji", {q, layer["mixer.query.weight"]}) + layer["mixer.matrix"];
+  double sum = 0;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t t = 0; t < 4; ++t)
+      for (int64_t i = 0; i < 3; ++i)
+        for (int64_t k = 0; k < 3; ++k) {
+          double product = i == k ? -1 : 0;
+          for (int64_t j = 0; j < 3; ++j) product += m[b][t][j][i].item<double>() * m[b][t][j][k].item<double>();
+          sum += product * product / 8;
+        }
+  CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-4));
+  value.backward();
+  CHECK(layer["mixer.query.weight"].grad().abs().max().item<double>() > 0);
+  // A pass without gradients is none of its business.
+  {
+    c10::NoGradGuard none;
+    layer(x, x, {}, {}, term->observer());
+  }
+  CHECK_FALSE(term->loss({}).defined());
+}
+
+TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers]") {
+  const int64_t h = 5;
+  auto norm = [](const at::Tensor& x) { return at::linalg_svdvals(x).sum().item<double>(); };
+  const at::Tensor a = at::randn({h, h}, at::kDouble), q = std::get<0>(at::linalg_qr(at::randn({h, h}, at::kDouble)));
+  CHECK(norm(at::eye(h, at::kDouble)) == Approx(5));
+  CHECK(norm(-3 * a) == Approx(3 * norm(a)));
+  CHECK(norm(at::matmul(q, a)) == Approx(norm(a)));
+  CHECK(norm(at::matmul(a, q)) == Approx(norm(a)));
+  const double frobenius = a.norm().item<double>();
+  CHECK(frobenius <= norm(a));
+  CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
+  // Each module adds γ r Δ to the loss, whatever its alphas; its gradient is that of -γ r |α|_*, by differences.
+  model::ParameterList list(at::kCPU);
+  for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
+    list.add(str(name, ".combiner.alpha"), {h, h}, {model::Init::normal(1), false, false, std::nullopt, 0});
+  list.initialise(1);
+  auto term = regularisers().make("nuclear-growth", "");
+  Config config;
+  config.load_text(
+      "[r]\nweight = 2.0\nmargin = 0.25\nstart = 0.3\n[r.encoder.self]\nratio = 3.0\n[r.decoder.cross]\nratio = 0.0\n",
+      "test");
+  config.read("r", *term);
+  config.check_all_known();
+  term->start(list, {});
+  const at::Tensor value = term->loss({3, 0, 10});
+  CHECK(value.item<double>() == Approx(2 * 0.25 * (3 + 1)).epsilon(1e-4));
+  value.backward();
+  const std::vector<double> ratios{3, 1, 0};
+  for (size_t i = 0; i < 3; ++i) {
+    const model::Parameter& p = list.all()[i];
+    INFO(p.name());
+    CHECK(term->freezes(p, {2, 0, 10}));
+    CHECK(term->freezes(p, {3, 0, 10}) == (ratios[i] == 0));
+    if (ratios[i] == 0) {
+      CHECK_FALSE(p.master().grad().defined());
+      continue;
+    }
+    at::Tensor wide = p.master().detach().to(at::kDouble);
+    for (int64_t r = 0; r < h; ++r)
+      for (int64_t c = 0; c < h; ++c) {
+        const double step = 1e-5;
+        at::Tensor up = wide.clone(), down = wide.clone();
+        up[r][c] += step, down[r][c] -= step;
+        CHECK(p.master().grad()[r][c].item<double>() ==
+              Approx(-2 * ratios[i] * (norm(up) - norm(down)) / (2 * step)).margin(1e-4));
+      }
+  }
+}
+
+TEST_CASE("identity 37: alphas are the identity, bit for bit, and Adam knows nothing of them until they thaw",
+          "[regularisers]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), 400);
+  auto method = [](const std::string& start) {
+    return "[attention]\ncombiner = 'alphas'\n[train]\nlength = '8u'\n[train.regularisers.nuclear-growth]\n"
+           "weight = 0.05\nstart = " +
+           start + "\n";
+  };
+  auto steps = [&](const std::string& name) {
+    io::Checkpoint checkpoint(folder.file(name) + "/last.safetensors");
+    at::Tensor first = at::empty({4, 4});
+    model::load_tensor(checkpoint, "optimizer.decoder.layers.0.self.combiner.alpha.first", first);
+    return first.abs().max().item<double>();
+  };
+  auto frozen = runs::run_of(folder, "frozen", method("1.0")), thawed = runs::run_of(folder, "thawed", method("0.5"));
+  CHECK(at::equal(runs::find(frozen, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
+  CHECK(steps("frozen") == 0);
+  CHECK_FALSE(at::equal(runs::find(thawed, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
+  CHECK(steps("thawed") > 0);
+}
+
+TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and stretch, and the gradient",
+          "[regularisers]") {
+  attention::AttentionConfig attention;
+  Config config;
+  config.load_text(
+      "[attention]\nheads = 3\ncombiner = 'hard-concrete'\n"
+      "[attention.decoder.self.1.hard-concrete]\ntemperature = 0.7\nlow = -0.2\nhigh = 1.5\n[r]\nweight = 0.5\n",
+      "test");
+  attention.read(config, {{attention::Kind::decoder_self, 2}});
+  auto term = regularisers().make("hard-concrete-penalty", "");
+  config.read("r", *term);
+  config.check_all_known();
+  model::ParameterList list(at::kCPU);
+  for (int layer : {0, 1})
+    list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3},
+             {model::Init::normal(2), false, false, std::nullopt, 0});
+  list.initialise(1);
+  term->start(list, attention);
+  const at::Tensor value = term->loss({});
+  value.backward();
+  double sum = 0;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const double shift = layer == 0 ? 0.33 * std::log(0.1 / 1.1) : 0.7 * std::log(0.2 / 1.5);
+    const at::Tensor& log_a = list.all()[layer].master();
+    for (int64_t i = 0; i < 3; ++i) {
+      const double s = 1 / (1 + std::exp(-(log_a[i].item<double>() - shift)));
+      sum += s;
+      CHECK(log_a.grad()[i].item<double>() == Approx(0.5 * s * (1 - s)).epsilon(1e-5));
+    }
+  }
+  CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-5));
+  model::ParameterList empty(at::kCPU);
+  CHECK_THROWS_AS(regularisers().make("hard-concrete-penalty", "")->start(empty, attention), Error);
+}
