@@ -1,6 +1,8 @@
 // Short runs of training on a small text.
 #pragma once
 
+#include <ATen/Parallel.h>
+
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -42,6 +44,12 @@ inline RunConfig config_of(const Folder& folder, const std::string& extra) {
 
 inline model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
                                  bool resume = false) {
+  // One thread: the models are tiny, and threads that wait for each other take most of the time on a busy machine.
+  struct OneThread {
+    int before = at::get_num_threads();
+    OneThread() { at::set_num_threads(1); }
+    ~OneThread() { at::set_num_threads(before); }
+  } one_thread;
   Trainer trainer(config_of(folder, extra), folder.file(name), resume);
   const int status = trainer.run();
   CHECK(status == 0);

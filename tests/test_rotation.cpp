@@ -116,19 +116,22 @@ TEST_CASE("a swap exchanges the rows of q, k and v and of their biases, and noth
   }
 }
 
-TEST_CASE("a matrix between heads exchanges the head's row and column", "[rotation]") {
+TEST_CASE("an entry between two heads goes with them where they stay together, and stays where they part",
+          "[rotation]") {
   Stack stack("heads = 4\nmixer = 'mixhead-a'\n");
   const auto before = stack.copy();
-  const int64_t a = 1, b = 3;
-  swap_heads(stack.parameters, {pair(0, a, 2, b)}, {false, true}, "test");
+  // 0.1 and 0.2 go to layer 2 together; 0.0 and 0.3 stay.
+  swap_heads(stack.parameters, {pair(0, 1, 2, 3), pair(2, 0, 0, 2)}, {false, true}, "test");
   const auto now = stack.copy();
   const std::string m = "decoder.layers.0.self.mixer.matrix", n = "decoder.layers.2.self.mixer.matrix";
-  auto other = [&](int64_t i) { return i == a ? b : i == b ? a : i; };
+  const std::map<int64_t, int64_t> from_n{{1, 3}, {2, 0}}, from_m{{3, 1}, {0, 2}};
   for (int64_t i = 0; i < 4; ++i)
     for (int64_t j = 0; j < 4; ++j) {
-      const bool of_m = i == a || j == a, of_n = i == b || j == b;
-      CHECK(at::equal(now.at(m)[i][j], of_m ? before.at(n)[other(i)][other(j)] : before.at(m)[i][j]));
-      CHECK(at::equal(now.at(n)[i][j], of_n ? before.at(m)[other(i)][other(j)] : before.at(n)[i][j]));
+      auto expected = [&](const std::string& own, const std::string& other, const std::map<int64_t, int64_t>& from) {
+        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other)[from.at(i)][from.at(j)] : before.at(own)[i][j];
+      };
+      CHECK(at::equal(now.at(m)[i][j], expected(m, n, from_n)));
+      CHECK(at::equal(now.at(n)[i][j], expected(n, m, from_m)));
     }
 }
 
@@ -469,11 +472,10 @@ TEST_CASE("head rotation: swaps, undoes and rests as scheduled, each time anew",
   write_text(folder.file("t.mhs"), 400);
   const std::string schedule = "start = 2\nfrequency = 2\nrest = 1\nend = 5\nk = 2\n";
   const std::vector<std::string> expected{"swapped 2", "undone 4", "swapped 5", "undone 6"};
-  for (const char* mode :
-       {"mode = 'soft'\n", "mode = 'hard'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
+  for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
-    run_of(folder, name, rotation(mode + schedule) + length(8 * kEpoch, "0.01"));
+    run_of(folder, name, rotation(mode + schedule) + length(5 * kEpoch + 1, "0.01"));
     CHECK(without_pairs(told(folder, name)) == expected);
     // What was exchanged is what is put back.
     const auto lines = told(folder, name);
@@ -510,11 +512,13 @@ TEST_CASE("head rotation: stopped at any update and resumed, a run is the one th
   write_text(folder.file("t.mhs"), 400);
   const std::string schedule = "start = 2\nfrequency = 1\nrest = 1\nend = 9\nk = 2\nswap_optimizer_state = true\n";
   const int end = 4 * kEpoch + 2;
-  for (const char* mode : {"soft", "random"}) {
+  // In the first epoch; with a plan; with heads in other places; before they are put back; at rest; with a new plan.
+  const std::map<std::string, std::vector<int>> stops{
+      {"soft", {3, kEpoch, kEpoch + 2, 2 * kEpoch, 2 * kEpoch + 3, 3 * kEpoch}}, {"random", {kEpoch, kEpoch + 2}}};
+  for (const auto& [mode, updates] : stops) {
     const std::string method = rotation(str("mode = '", mode, "'\n") + schedule);
     auto whole = run_of(folder, str("whole-", mode), method + length(end, "0.01"));
-    // In the first epoch; with a plan; with heads in other places; before they are put back; at rest; with a new plan.
-    for (int stop : {3, kEpoch, kEpoch + 2, 2 * kEpoch, 2 * kEpoch + 3, 3 * kEpoch}) {
+    for (int stop : updates) {
       INFO(mode << " " << stop);
       const std::string name = str(mode, stop);
       run_of(folder, name, method + length(stop, "0.01"));

@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <map>
 #include <regex>
 #include <set>
 
@@ -24,67 +25,53 @@ bool moves(const model::Parameter& p, const SwapOptions& options) {
   return false;
 }
 
-// What belongs to the two layers' heads, parameter against parameter.
-struct Match {
-  model::Parameter *a, *b;
-};
+// The sizes of what one head, or one pair of heads, has of a parameter.
+std::vector<int64_t> block_of(const model::Parameter& p) {
+  auto sizes = p.master().sizes().vec();
+  for (const auto& axis : {p.traits().head_axis, p.traits().second_head_axis})
+    if (axis) sizes[static_cast<size_t>(*axis)] /= p.traits().heads;
+  return sizes;
+}
 
-std::vector<Match> matches_of(model::ParameterList& parameters, const HeadPair& pair, const SwapOptions& options,
-                              const std::string& where) {
+void require_alike(model::ParameterList& parameters, const HeadPair& pair, const SwapOptions& options,
+                   const std::string& where) {
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
                 Problem{str(where, ", ", to_string(pair)), "layers whose heads have the same size and parts", found,
                         "choose layers that are alike"});
   };
-  std::vector<Match> found;
-  size_t others = 0;
-  for (model::Parameter& p : parameters.all()) {
+  int64_t parts = 0, others = 0;
+  for (const model::Parameter& p : parameters.all()) {
     if (!moves(p, options)) continue;
     if (p.name().rfind(to, 0) == 0) ++others;
     if (p.name().rfind(from, 0) != 0) continue;
-    model::Parameter* other = parameters.find(to + p.name().substr(from.size()));
-    if (other == nullptr || !moves(*other, options)) refuse("no " + to + p.name().substr(from.size()));
-    const model::Traits &x = p.traits(), &y = other->traits();
-    auto sizes = [](const model::Parameter& of) {
-      auto all = of.master().sizes().vec();
-      all[static_cast<size_t>(*of.traits().head_axis)] /= of.traits().heads;
-      return all;
-    };
-    const bool square = x.second_head_axis.has_value();
-    if (x.head_axis != y.head_axis || x.second_head_axis != y.second_head_axis || sizes(p) != sizes(*other) ||
-        (square && x.heads != y.heads))
-      refuse(p.name() + " and " + other->name() + " of other sizes");
-    found.push_back({&p, other});
+    ++parts;
+    const std::string name = to + p.name().substr(from.size());
+    const model::Parameter* other = parameters.find(name);
+    if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
+    if (p.traits().head_axis != other->traits().head_axis ||
+        p.traits().second_head_axis != other->traits().second_head_axis || block_of(p) != block_of(*other))
+      refuse(p.name() + " and " + name + " of other sizes");
   }
-  if (found.size() != others) refuse("parts of layer " + std::to_string(pair.b.layer) + " that the other lacks");
-  return found;
+  if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other lacks"));
 }
 
-void exchange(at::Tensor x, at::Tensor y) {
-  const at::Tensor kept = x.clone();
-  x.copy_(y);
-  y.copy_(kept);
-}
+// A parameter and its companions, as they are and as they were.
+struct Held {
+  const model::Traits* traits;
+  LayerName layer;
+  std::vector<at::Tensor> now, before;
+};
 
-// Of tensors laid out as two parameters of these traits; `same`: they are one tensor.
-void exchange_heads(const model::Traits& of_x, at::Tensor x, int64_t a, const model::Traits& of_y, at::Tensor y,
-                    int64_t b, bool same) {
-  const int64_t axis = *of_x.head_axis;
-  auto block = [](const at::Tensor& t, int64_t along, int64_t heads, int64_t head) {
-    const int64_t size = t.size(along) / heads;
-    return t.narrow(along, head * size, size);
+// Of tensor x the part of head i, and of the pair i, j where both axes are heads.
+at::Tensor part_of(const model::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
+  auto block = [&](const at::Tensor& t, int64_t axis, int64_t head) {
+    const int64_t size = t.size(axis) / traits.heads;
+    return t.narrow(axis, head * size, size);
   };
-  const at::Tensor row = block(x, axis, of_x.heads, a), other_row = block(y, axis, of_y.heads, b);
-  if (!of_x.second_head_axis) return exchange(row, other_row);
-  const int64_t second = *of_x.second_head_axis, heads = of_x.heads;
-  for (int64_t j = 0; j < heads; ++j) {
-    const int64_t k = j == a ? b : j == b ? a : j;  // π(j)
-    exchange(block(row, second, heads, j), block(other_row, second, heads, k));
-    // The row has had [a, a]; within one matrix it has had [b, a] with [a, b] too.
-    if (j == a || (same && j == b)) continue;
-    exchange(block(block(x, axis, heads, j), second, heads, a), block(block(y, axis, heads, k), second, heads, b));
-  }
+  const at::Tensor row = block(x, *traits.head_axis, i);
+  return traits.second_head_axis ? block(row, *traits.second_head_axis, j) : row;
 }
 
 }  // namespace
@@ -95,6 +82,7 @@ std::string to_string(const HeadPair& pair) {
 
 std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs) {
   std::vector<std::string> texts;
+  texts.reserve(pairs.size());
   for (const HeadPair& pair : pairs) texts.push_back(to_string(pair));
   return texts;
 }
@@ -127,7 +115,7 @@ void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& p
       if (!used.insert({pair.kind, head}).second)
         refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
     }
-    matches_of(parameters, pair, options, where);
+    require_alike(parameters, pair, options, where);
   }
 }
 
@@ -135,18 +123,43 @@ void swap_heads(model::ParameterList& parameters, const std::vector<HeadPair>& p
                 const std::string& where, const Companions& companions) {
   check_swap(parameters, pairs, options, where);
   c10::NoGradGuard no_gradient;
-  for (const HeadPair& pair : pairs)
-    for (const Match& m : matches_of(parameters, pair, options, where)) {
-      const bool same = m.a == m.b;
-      auto swap = [&](const at::Tensor& x, const at::Tensor& y) {
-        exchange_heads(m.a->traits(), x, pair.a.head, m.b->traits(), y, pair.b.head, same);
-      };
-      swap(m.a->master(), m.b->master());
-      m.a->refresh_copy(), m.b->refresh_copy();
-      if (!companions) continue;
-      const auto first = companions(*m.a), second = companions(*m.b);
-      for (size_t i = 0; i < first.size() && i < second.size(); ++i) swap(first[i], second[i]);
-    }
+  std::map<Kind, std::map<Head, Head>> partners;
+  std::set<std::string> touched;
+  for (const HeadPair& pair : pairs) {
+    partners[pair.kind][pair.a] = pair.b, partners[pair.kind][pair.b] = pair.a;
+    for (const Head& head : {pair.a, pair.b}) touched.insert(prefix_of(pair.kind, head.layer));
+  }
+  auto source = [&](Kind kind, const Head& head) {
+    const auto& of_kind = partners.at(kind);
+    const auto it = of_kind.find(head);
+    return it == of_kind.end() ? head : it->second;
+  };
+
+  std::map<std::string, Held> held;
+  for (model::Parameter& p : parameters.all()) {
+    const auto layer = layer_of(p.name());
+    if (!layer || touched.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
+    Held h{&p.traits(), *layer, {p.master()}, {}};
+    if (companions)
+      for (const at::Tensor& x : companions(p)) h.now.push_back(x);
+    for (const at::Tensor& x : h.now) h.before.push_back(x.clone());
+    held.emplace(p.name(), h);
+  }
+  for (auto& [name, h] : held) {
+    const auto [kind, layer] = h.layer;
+    const std::string part = name.substr(prefix_of(kind, layer).size());
+    const bool square = h.traits->second_head_axis.has_value();
+    const int64_t heads = h.traits->heads, columns = square ? heads : 1;
+    for (int64_t i = 0; i < heads; ++i)
+      for (int64_t j = 0; j < columns; ++j) {
+        const Head row = source(kind, {layer, i}), column = square ? source(kind, {layer, j}) : row;
+        if (row.layer != column.layer) continue;  // the two have parted
+        const Held& other = held.at(prefix_of(kind, row.layer) + part);
+        for (size_t t = 0; t < h.now.size(); ++t)
+          part_of(*h.traits, h.now[t], i, j).copy_(part_of(*other.traits, other.before[t], row.head, column.head));
+      }
+  }
+  parameters.refresh_copies();
 }
 
 }  // namespace mh::analysis

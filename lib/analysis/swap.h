@@ -7,9 +7,8 @@
 // matrices, relative projections and the like. With all of these, exchanging two heads of one layer changes nothing but
 // their order. What layers share belongs to no layer and stays (relative biases, where they are shared).
 //
-// A matrix between heads has the head's row and its column. Head a of one layer against b of another exchanges
-// M[a, j] with N[b, π(j)] and M[j, a] with N[π(j), b], π exchanging a and b: an exchange of entries, so that twice is
-// never.
+// An entry of a matrix between heads goes with its two heads where they stay in one layer, and stays where they part.
+// All pairs change places at once, so their order says nothing, and doing it twice is doing nothing.
 #pragma once
 
 #include <functional>

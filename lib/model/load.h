@@ -44,6 +44,7 @@ class Views {
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);
 
 // Of the tensors of a training state that are no parameters.
-constexpr const char* kStatePrefixes[] = {"optimizer.", "memory."};
+constexpr const char* kOptimizerPrefix = "optimizer.";
+constexpr const char* kStatePrefixes[] = {kOptimizerPrefix, "memory."};
 
 }  // namespace mh::model

@@ -129,8 +129,8 @@ void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
 std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (Slot& slot : slots_) {
-    all.emplace_back("optimizer." + slot.parameter->name() + ".first", slot.first);
-    if (slot.second.defined()) all.emplace_back("optimizer." + slot.parameter->name() + ".second", slot.second);
+    all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first);
+    if (slot.second.defined()) all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second);
   }
   return all;
 }

@@ -40,14 +40,15 @@ class HeadRotation : public Procedure {
     f.field("end", schedule_.end, "the last epoch before which heads change places", at_least(1));
     f.field("k", k_, "pairs; soft: heads of each layer, or with soft = released pairs of layers", at_least(1));
     f.field("kind", kinds_, "kinds of attention, such as decoder.self, each by itself; none: all of the model");
-    f.field("measure", measure_name_, "hard, soft: importance of a head", analysis::measures().names());
+    f.field("measure", measure_name_, "how hard and soft measure the importance of a head",
+            analysis::measures().names());
     f.choice("soft", soft_, {{Soft::paper, "paper"}, {Soft::released, "released"}},
              "each layer by its own importance, or 4 heads of each by that of the first");
     f.field("pairs", pairs_, "manual: as decoder.self:1.0-5.3, head 0 of layer 1 and head 3 of layer 5, from 0");
     f.field("epochs", epochs_, "manual: before which epochs, from 1, the pairs change places, or back", at_least(1));
     f.field("swap_output", options_.output, "columns of the output projection go with the heads");
-    f.field("swap_stages", options_.stages, "what stages hold for a head, as gates or mixing matrices, goes with it");
-    f.field("swap_optimizer_state", swap_optimizer_state_, "so do the optimizer's moments");
+    f.field("swap_stages", options_.stages, "what stages hold for a head, such as its gate or alphas, goes with it");
+    f.field("swap_optimizer_state", swap_optimizer_state_, "the optimizer's moments go with the heads");
   }
 
   void plan(const Plan& plan) override {
@@ -127,7 +128,7 @@ class HeadRotation : public Procedure {
     }
     const analysis::Companions moments = [&](const model::Parameter& p) {
       std::vector<at::Tensor> found;
-      const std::string prefix = model::kStatePrefix + p.name() + ".";
+      const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
       for (const auto& [name, tensor] : training.optimizer.state())
         if (name.rfind(prefix, 0) == 0) found.push_back(tensor);
       return found;

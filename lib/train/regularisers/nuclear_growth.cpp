@@ -48,7 +48,7 @@ class NuclearGrowth : public Regulariser {
   struct Ratio {
     double ratio = 1;
     void describe(Fields& f) {
-      f.field("ratio", ratio, "r: of the term for this kind; 0: its alphas stay frozen", at_least(0));
+      f.field("ratio", ratio, "of the term for this kind of attention; 0: its alphas stay frozen", at_least(0));
     }
   };
   double ratio_of(const model::Parameter& p) const {
