@@ -31,14 +31,15 @@ def dry_run(tools, recipe):
 
 
 def agrees(counted, paper):
-    """Whether a count is the paper's: its millions, with what a method adds. It need not be where the comment says why."""
+    """Whether a count is the paper's: its millions, rounded or cut, with what a method adds. It need not be where the comment
+    says why."""
     millions = re.fullmatch(r"(\d+)M(?: \+ ([\d,]+))?(, .+)?", paper)
     if not millions:
         return False
     if millions.group(3):
         return True
     added = int((millions.group(2) or "0").replace(",", ""))
-    return abs(counted - added - int(millions.group(1)) * 10**6) <= 10**6
+    return int(millions.group(1)) in ((counted - added) // 10**6, round((counted - added) / 10**6))
 
 
 def order(path):
