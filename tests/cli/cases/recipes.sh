@@ -1,0 +1,20 @@
+# Every recipe of a paper builds, with the parameters that its comment states; the table of recipes is theirs.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+tools=$(dirname "$(command -v mh-train)")
+python3 "$ROOT/tests/cli/recipes.py" "$tools" "$ROOT/configs/recipes"
+expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/wikitext2-small.toml" --set model.vocabulary_rows=33278
+# What it checks: a wrong count, a comment that says nothing, a recipe that does not build, and a table without it.
+cp -r "$ROOT/configs" configs
+find configs/recipes -mindepth 1 -maxdepth 1 -type d ! -name base ! -name mixhead -exec rm -r {} +
+find configs/recipes/mixhead -name '*.toml' ! -name 'table2-vanilla*' -delete
+expect 1 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes; printed "its table is not that of the recipes"
+expect 0 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes --write; printed "6 recipes"
+sed -i 's/67,478,528/67,478,529/' configs/recipes/mixhead/table2-vanilla.toml
+sed -i 's/67M/69M/' configs/recipes/mixhead/table2-vanilla-sigsoftmax.toml
+sed -i '1d' configs/recipes/mixhead/table2-vanilla-mixhead-a.toml
+echo 'nonsense = 1' >> configs/recipes/mixhead/table2-vanilla-mixhead-b.toml
+expect 1 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes
+printed "table2-vanilla.toml: its comment says 67,478,529 parameters; found 67,478,528"
+printed "table2-vanilla-sigsoftmax.toml: the paper has 69M parameters"
+printed "table2-vanilla-mixhead-a.toml: does not begin with its experiment"
+printed "unknown key 'nonsense'"
