@@ -1,0 +1,31 @@
+# configs/small/compare: every method builds; a table of means; finished runs stay, stopped ones go on, others are refused.
+[ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mkdir -p runs/data-wikitext2
+for split in train valid test; do mh-prep lm --vocab v text -o runs/data-wikitext2/$split.mhs 2>/dev/null; done
+for method in "$ROOT"/configs/methods/*.toml "$ROOT"/configs/small/*.toml; do
+  body=("--config" "$ROOT/configs/small/wikitext2.toml")
+  case $method in */skip-retain.toml) body+=("--config" "$ROOT/configs/small/transformer-xl.toml") ;; esac
+  expect 0 mh-train --dry-run "${body[@]}" --config "$method" --train runs/data-wikitext2/train.mhs
+done
+cp -r "$ROOT/configs" configs
+sed -i 's/"1000u"/"4u"/; s/"250u"/"2u"/; s/"100u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' configs/small/wikitext2.toml
+compare() { expect "$1" configs/small/compare --seeds 2 --threads 1 --out runs "${@:2}"; }
+compare 0 plain mixhead-a+sigsoftmax
+said "run 4 of 4, 0 to go after it"
+[ "$(cut -f 1,4 out | tail -n +2 | tr '\t\n' '  ')" = "plain 2 mixhead-a+sigsoftmax 2 " ] || fail "$(cat out)"
+cut -f 1-9 out > first
+compare 0 plain mixhead-a+sigsoftmax
+! grep -q "run . of" err || fail "a finished run was repeated"
+cut -f 1-9 out | cmp - first
+rm runs/wikitext2/plain/seed2/result.json
+rm -f runs/wikitext2/mixhead-a+sigsoftmax/seed1/{result.json,last.safetensors}
+compare 0 plain mixhead-a+sigsoftmax
+said "run 3 of 4, 0 to go after it"
+cut -f 1-9 out | cmp - first
+echo "# changed" >> configs/methods/mixhead-a.toml
+compare 0 plain
+compare 1 mixhead-a+sigsoftmax; said "found one of another"
+compare 1 nonsense; said "expected a method; found nonsense"
+compare 2 plain --seeds 0
