@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "train.h"
+#include "train/memory_estimate.h"
 #include "train/trainer.h"
 
 namespace mh::tool_train {
@@ -53,7 +54,7 @@ void dry_run(const Arguments& a) {
   Config config = configuration(a);
   train::RunConfig run = train::RunConfig::read(config);
   const auto& t = run.train;
-  t.check();
+  run.check_together();
   int64_t vocabulary = run.model.model.vocabulary_rows, tokens = 0;
   if (!run.data.train.empty()) {
     io::ShardFile shard(run.data.train);
@@ -64,16 +65,16 @@ void dry_run(const Arguments& a) {
     throw Error(Exit::usage,
                 Problem{"--dry-run", "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
-  const int64_t parameters = model->parameters().count(), rows = t.batch_tokens / t.block;
-  const int64_t held = std::min(rows, t.micro_tokens > 0 ? t.micro_tokens / t.block : rows) * t.block;
-  // Weights, gradients and two moments, then what the layers keep for their gradients.
-  const int64_t bytes =
-      16 * parameters + 4 * held * run.model.model.layers * (10 * run.model.model.width + 2 * run.model.model.ffn);
-  nlohmann::ordered_json j{{"parameters", parameters},
+  model->set_path(attention::path_named(t.attention_path));
+  // What a training would refuse, but for what it lacks.
+  run.groups.check(model->parameters());
+  run.regularisers.start(model->parameters(), run.model.attention);
+  for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
+  nlohmann::ordered_json j{{"parameters", model->parameters().count()},
                            {"vocabulary", vocabulary},
-                           {"tokens_per_update", rows * t.block},
+                           {"tokens_per_update", t.batch_tokens / t.block * t.block},
                            {"length", to_string(t.length)},
-                           {"memory_estimate", bytes}};
+                           {"memory_bytes", train::memory_estimate(run, *model)}};
   if (int64_t updates = train::updates_in(t.length, t, tokens); updates > 0) j["updates"] = updates;
   if (a.format == "json") return print(j.dump() + "\n");
   std::string table;

@@ -131,7 +131,8 @@ std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (Slot& slot : slots_) {
     all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first);
-    if (slot.second.defined()) all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second);
+    if (slot.second.defined())
+      all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second);
   }
   return all;
 }

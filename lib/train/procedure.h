@@ -31,6 +31,7 @@ struct Plan {
   bool validates = false;                         // there is a validation set
   bool validates_epochs = false;                  // and each epoch ends with a validation
   int64_t first_validation = 0;                   // update after which it comes; 0: none
+  bool weights_move = false;                      // some procedure moves_weights()
 };
 
 // What may be changed between epochs.
@@ -49,6 +50,8 @@ class Procedure {
   virtual void start(model::LanguageModel& model) = 0;
   // The passes of an update, or none where it leaves that to others. Two procedures must not both say.
   virtual std::vector<Pass> passes(const Standing&) const { return {}; }
+  // Whether it moves weights about between epochs and must know where they are.
+  virtual bool moves_weights() const { return false; }
   // Adds to each pass of an update, whoever has said it.
   virtual void change(Pass&, const Standing&) const {}
   // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.

@@ -20,11 +20,15 @@ RunConfig RunConfig::read(Config& config) {
 }
 
 void RunConfig::check() const {
-  train.check();
   if (train.length.count == 0)
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
   if (train.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+  check_together();
+}
+
+void RunConfig::check_together() const {
+  train.check();
   auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };

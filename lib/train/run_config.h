@@ -42,8 +42,10 @@ struct RunConfig {
 
   // Reads all sections and refuses unknown keys.
   static RunConfig read(Config& config);
-  // Refuses what can be seen to make no sense before anything is built. Error(usage).
+  // Refuses what can be seen to make no sense before anything is built. Error(usage). The second leaves out what a run
+  // lacks: its length and data.
   void check() const;
+  void check_together() const;
   // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
   // length sees as far back.
   int64_t validation_block() const;

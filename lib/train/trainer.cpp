@@ -180,6 +180,8 @@ Plan Trainer::plan() const {
     plan.first_validation = every.count > 0 ? std::min(end_, gap) : end_;
     plan.validates_epochs = every.count > 0 && batches_->updates_per_epoch() % gap == 0;
   }
+  for (const auto& entry : config_.procedures.entries())
+    plan.weights_move = plan.weights_move || entry.plugin->moves_weights();
   return plan;
 }
 

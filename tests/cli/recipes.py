@@ -65,7 +65,7 @@ def main():
             wrong.append(f"{name}: {error}")
         else:
             wrong += [f"{name}: --dry-run does not print {key}"
-                      for key in ("parameters", "tokens_per_update", "updates", "memory_estimate") if not found.get(key, 0) > 0]
+                      for key in ("parameters", "tokens_per_update", "updates", "memory_bytes") if not found.get(key, 0) > 0]
             counted = f"{found['parameters']:,}"
             if write and counted != said["count"]:
                 start, end = said.span("count")

@@ -114,6 +114,7 @@ class HeadRotation : public Procedure {
     }
   }
 
+  bool moves_weights() const override { return true; }
   std::string before_epoch(const Training& training, const Standing& here) override {
     const int64_t epoch = here.epoch + 1;
     if (epoch <= begun_) return "";  // a state saved since then goes on at the same update

@@ -44,6 +44,10 @@ class SkipRetain : public Procedure {
     seed_ = plan.seed;
     end_ = plan.updates(until_);
     if (until_.count == 0) return;
+    if (plan.weights_move)
+      throw Error(Exit::usage,
+                  Problem{"train.procedures.skip-retain.until", "0u beside a procedure that moves weights about",
+                          to_string(until_), "the best weights do not say where it had put them"});
     if (plan.first_validation == 0 || plan.first_validation > end_)
       throw Error(
           Exit::usage,

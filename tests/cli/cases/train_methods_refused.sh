@@ -30,3 +30,15 @@ try "a model with gates" --set train.procedures.block-coordinate.every=5
 try "a model with gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
 try "less than the 2 heads" --set attention.combiner=mae --set attention.mae.drop=2
 try "gates would see later tokens" --set attention.combiner=mae --set attention.mae.mean=full
+try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
+try "shared + chosen of at most 2 heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
+try "an even number of heads" --set attention.mixer=differential --set attention.heads=1
+xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
+try "0u beside a procedure that moves weights about" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validate_every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
+# A dry run refuses them too.
+dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
+dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
+dry "a model with gates" --set train.procedures.block-coordinate.every=5
+dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all
+dry "blocks, which are shuffled" $xl --set model.memory=16
+dry "a pattern that matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2

@@ -1,0 +1,34 @@
+#include "train/memory_estimate.h"
+
+#include "attention/layer.h"
+
+namespace mh::train {
+
+namespace {
+
+constexpr int64_t kProgram = int64_t{300} << 20;  // libraries, threads and the slice of the logits that is held
+
+}  // namespace
+
+int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
+  const TrainOptions& t = run.train;
+  const model::ModelOptions& m = run.model.model;
+  const bool bf16 = t.precision == "bf16", adam = t.optimizer == "adam" || t.optimizer == "adamw";
+  const int64_t all = t.batch_tokens / t.block,
+                rows = t.micro_tokens > 0 ? std::min(all, t.micro_tokens / t.block) : all;
+  const int64_t tokens = rows * t.block, product = bf16 ? 2 : 4;
+  int64_t bytes = kProgram + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
+  for (const attention::AttentionLayer* layer : model.attention_layers()) {
+    const attention::Shape& s = layer->shape();
+    // Queries, keys, values and joined outputs; what norms, sums and dropout keep; the feed-forward part, twice.
+    bytes += tokens * (product * s.heads * 2 * (s.key_size + s.value_size) + 4 * 4 * m.width + product * 2 * m.ffn);
+    bytes += 4 * all * m.memory * m.width;
+    if (layer->unfused_reasons(true).empty()) continue;
+    // Probabilities, and once more what dropout makes of them.
+    const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
+    bytes += 4 * copies * tokens * s.heads * (t.block + m.memory);
+  }
+  return bytes;
+}
+
+}  // namespace mh::train
