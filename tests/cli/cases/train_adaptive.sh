@@ -65,5 +65,5 @@ try "model.project_head: expected an adaptive softmax" --set model.cutoff_factor
 try "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \
   --set model.tied_projections=false
 try "train.label_smoothing: expected 0" --set train.label_smoothing=0.1
-try "model.memory: expected a backbone with a memory" --set model.memory=4
+try "model.memory: expected a backbone with a memory" --set model.memory=4 --set train.batching=streams
 try "model.same_length: expected a backbone with a memory" --set model.same_length=true

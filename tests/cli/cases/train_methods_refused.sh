@@ -41,4 +41,4 @@ dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.we
 dry "a model with gates" --set train.procedures.block-coordinate.every=5
 dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all
 dry "blocks, which are shuffled" $xl --set model.memory=16
-dry "a pattern that matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
+dry "a pattern that some parameter matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
