@@ -15,8 +15,16 @@ namespace {
 template <class S>
 std::string stages_of(const char* stage, const Registry<S>& registry) {
   std::string rows;
-  for (const std::string& name : registry.names())
-    rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\n');
+  for (const std::string& name : registry.names()) {
+    std::vector<std::string> options;
+    if (auto given = registry.make(name, stage)->options()) {
+      FieldLister lister;
+      lister.section("", *given);
+      for (const auto& row : lister.rows()) options.push_back(str(row.key, "=", row.value));
+    }
+    rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\t',
+                options.empty() ? "-" : join(options, " "), '\n');
+  }
   return rows;
 }
 
@@ -29,7 +37,7 @@ void print(const std::string& text) {
 std::string listed(const std::string& what) {
   std::string text;
   if (what == "stages")
-    return "stage\tname\tdoes\n" + stages_of("pairing", attention::pairings()) +
+    return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
            stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
            stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
   if (what == "backbones") {
