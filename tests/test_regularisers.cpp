@@ -260,3 +260,36 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
   model::ParameterList empty(at::kCPU);
   CHECK_THROWS_AS(regularisers().make("hard-concrete-penalty", "")->start(empty, attention), Error);
 }
+
+TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all are chosen alike", "[regularisers]") {
+  auto term = regularisers().make("head-balance", "");
+  Config config;
+  config.load_text("[r]\nweight = 0.5\n", "test");
+  config.read("r", *term);
+  const int64_t batch = 2, n = 3, heads = 4, k = 2;
+  double wanted = 0;
+  std::vector<at::Tensor> layers;
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor p = at::softmax(at::randn({batch, n, heads}), -1).requires_grad_();
+    const at::Tensor chosen = at::zeros({batch, n, heads}).scatter(-1, std::get<1>(p.detach().topk(k, -1)), 1.0);
+    layers.push_back(p);
+    term->observer()->routing({}, p, chosen);
+    for (int64_t e = 0; e < heads; ++e) {
+      double f = 0, mean = 0;
+      for (int64_t b = 0; b < batch; ++b)
+        for (int64_t t = 0; t < n; ++t) {
+          f += chosen[b][t][e].item<double>() / static_cast<double>(batch * n);
+          mean += p[b][t][e].item<double>() / static_cast<double>(batch * n);
+        }
+      wanted += static_cast<double>(heads) * f * mean;
+    }
+  }
+  const at::Tensor value = term->loss({});
+  CHECK(value.item<double>() == Approx(0.5 * wanted).epsilon(1e-5));
+  value.backward();
+  for (const at::Tensor& p : layers) CHECK(p.grad().abs().max().item<double>() > 0);
+  // Each of 4 heads chosen by half of the positions.
+  const at::Tensor even = at::full({1, 2, heads}, 0.25), chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
+  term->observer()->routing({}, even, chosen.view({1, 2, heads}));
+  CHECK(term->loss({}).item<double>() == Approx(0.5 * k));
+}
