@@ -2,6 +2,7 @@
 // later tokens change nothing before them, padded keys nothing at all, decoding by steps equals the full pass, and each
 // trained parameter gets a finite gradient. The list is made from the registries.
 #include <c10/core/GradMode.h>
+#include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
 
@@ -14,13 +15,19 @@ using layers::normal;
 
 namespace {
 
-constexpr int64_t kWidth = 12, kRows = 2, kQueries = 6, kKeys = 9;
+// Of the layer and its inputs; more keys than queries come from a memory, or in cross-attention.
+struct Sizes {
+  int64_t width = 12, rows = 2, queries = 6, keys = 9, heads = 4, head_size = 5;
+  int64_t real = 4;  // of the padded row; below queries
+  uint64_t seed = 1;
+};
 
 struct Combination {
   std::string pairing, score, normaliser, mixer, combiner;
+  Sizes z{};
   std::string toml() const {
-    return str("heads = 4\nhead_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser,
-               "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
+    return str("heads = ", z.heads, "\nhead_size = ", z.head_size, "\npairing = '", pairing, "'\nscore = '", score,
+               "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
   }
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
 };
@@ -62,16 +69,16 @@ Places declared(const AttentionOptions& o, const Shape& shape) {
 // Builds the layer where the stages can act in it, else checks that it is refused.
 std::unique_ptr<Layer> built(const Combination& c, Kind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
-  const Places places = declared(options, make_shape(options, kind, 0, kWidth, "x"));
+  const Places places = declared(options, make_shape(options, kind, 0, c.z.width, "x"));
   const bool possible = kind == Kind::decoder_cross  ? places.cross
                         : kind == Kind::decoder_self ? places.self && places.causal
                                                      : places.self;
   if (!possible) {
-    CHECK_THROWS_AS(Layer(c.toml(), kWidth, 1, kind), Error);
+    CHECK_THROWS_AS(Layer(c.toml(), c.z.width, 1, kind), Error);
     return nullptr;
   }
-  auto layer = std::make_unique<Layer>(c.toml(), kWidth, 1, kind);
-  layer->shake(7);
+  auto layer = std::make_unique<Layer>(c.toml(), c.z.width, c.z.seed, kind);
+  layer->shake(c.z.seed + 6);
   return layer;
 }
 
@@ -111,7 +118,7 @@ void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const M
   c10::NoGradGuard no_gradient;
   const int64_t past = m.size(1) - x.size(1);
   at::Tensor other = m.clone();
-  other.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, kWidth}, 11));
+  other.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
   const at::Tensor queries = m.is_same(x) ? other : other.narrow(1, past, x.size(1));
   const at::Tensor a = l(x, m, mask), b = l(queries, other, mask);
   CHECK(close(a.narrow(1, 0, first), b.narrow(1, 0, first)));
@@ -125,67 +132,72 @@ Mask padded(std::vector<int64_t> lengths, bool queries) {
   return mask;
 }
 
+// One query, then two, one, two, …
+int64_t step_size(int64_t past, int64_t queries) { return past % 3 == 0 ? 1 : std::min<int64_t>(2, queries - past); }
+
 void check_causal_self(const Combination& c) {
+  const Sizes& z = c.z;
   auto l = built(c, Kind::decoder_self);
   if (l == nullptr) return;
-  const at::Tensor x = normal({kRows, kQueries, kWidth}, 1);
+  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   Mask mask;
   mask.causal = true;
   check_rows(*l, x, x, mask);
-  check_causality(*l, x, x, mask, 3);
+  check_causality(*l, x, x, mask, z.queries / 2);
   const Places places = l->layer->places();
   if (places.memory) {
-    const at::Tensor m = at::cat({normal({kRows, kKeys - kQueries, kWidth}, 2), x}, 1);
-    mask.offset = kKeys - kQueries;
+    const at::Tensor m = at::cat({normal({z.rows, z.keys - z.queries, z.width}, z.seed + 1), x}, 1);
+    mask.offset = z.keys - z.queries;
     check_rows(*l, x, m, mask);
-    check_causality(*l, x, m, mask, 3);
+    check_causality(*l, x, m, mask, z.queries / 2);
   }
   if (!places.incremental) return;
   c10::NoGradGuard no_gradient;
   mask.offset = 0;
   const at::Tensor full = (*l)(x, x, mask);
   Cache cache;
-  for (int64_t size : {1, 2, 1, 2}) {
-    const at::Tensor part = x.narrow(1, cache.length(), size);
+  while (cache.length() < z.queries) {
+    const at::Tensor part = x.narrow(1, cache.length(), step_size(cache.length(), z.queries));
     mask.offset = cache.length();
-    CHECK(close(l->layer->forward(part, part, mask, {}, &cache), full.narrow(1, mask.offset, size)));
+    CHECK(close(l->layer->forward(part, part, mask, {}, &cache), full.narrow(1, mask.offset, part.size(1))));
   }
 }
 
 void check_open_self(const Combination& c) {
+  const Sizes& z = c.z;
   auto l = built(c, Kind::encoder_self);
   if (l == nullptr) return;
-  const at::Tensor x = normal({kRows, kQueries, kWidth}, 1);
+  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   check_rows(*l, x, x, {});
-  const Mask mask = padded({kQueries, 4}, true);
+  const Mask mask = padded({z.queries, z.real}, true);
   check_rows(*l, x, x, mask);
   // What stands behind a row's end reaches nothing before it.
   c10::NoGradGuard no_gradient;
   at::Tensor other = x.clone();
-  other[1].narrow(0, 4, kQueries - 4).add_(3);
+  other[1].narrow(0, z.real, z.queries - z.real).add_(3);
   const at::Tensor a = (*l)(x, x, mask), b = (*l)(other, other, mask);
   CHECK(close(a[0], b[0]));
-  CHECK(close(a[1].narrow(0, 0, 4), b[1].narrow(0, 0, 4)));
+  CHECK(close(a[1].narrow(0, 0, z.real), b[1].narrow(0, 0, z.real)));
 }
 
 void check_cross(const Combination& c) {
+  const Sizes& z = c.z;
   auto l = built(c, Kind::decoder_cross);
   if (l == nullptr) return;
-  const at::Tensor x = normal({kRows, kQueries, kWidth}, 1), m = normal({kRows, kKeys, kWidth}, 2);
+  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
   check_rows(*l, x, m, {});
-  const Mask mask = padded({7, kKeys}, false);
+  const Mask mask = padded({z.real, z.keys}, false);
   check_rows(*l, x, m, mask);
   c10::NoGradGuard no_gradient;
   const at::Tensor full = (*l)(x, m, mask);
   at::Tensor other = m.clone();
-  other[0].narrow(0, 7, kKeys - 7).add_(3);
+  other[0].narrow(0, z.real, z.keys - z.real).add_(3);
   CHECK(close((*l)(x, other, mask), full));
   if (!l->layer->places().incremental) return;
   Cache cache;
-  int64_t at = 0;
-  for (int64_t size : {1, 3, 2}) {
+  for (int64_t at = 0, size; at < z.queries; at += size) {
+    size = step_size(at, z.queries);
     CHECK(close(l->layer->forward(x.narrow(1, at, size), m, mask, {}, &cache), full.narrow(1, at, size)));
-    at += size;
   }
 }
 
@@ -198,4 +210,23 @@ TEST_CASE("every combination of stages, in every place that it declares", "[comb
     check_open_self(c);
     check_cross(c);
   }
+}
+
+TEST_CASE("random combinations of stages, shapes and masks", "[combinations]") {
+  const std::vector<Combination> all = combinations();
+  CHECK(rc::check([&] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
+    c.z.width = 2 * pick(2, 9);
+    c.z.queries = pick(2, 9);
+    c.z.keys = c.z.queries + pick(1, 9);
+    c.z.heads = 2 * pick(2, 4);
+    c.z.head_size = pick(1, 9);
+    c.z.real = pick(1, c.z.queries - 1);
+    c.z.seed = static_cast<uint64_t>(pick(1, 1000000));
+    INFO(c.name());
+    check_causal_self(c);
+    check_open_self(c);
+    check_cross(c);
+  }));
 }
