@@ -80,6 +80,26 @@ TEST_CASE("logits under a causal mask and their gradients are those of plain loo
   }));
 }
 
+TEST_CASE("products by blocks of queries in fp32 and bf16 are those in double precision", "[causal-product]") {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (int64_t offset : {0, 7}) {
+      const Sizes n{2, 2, 300, 300 + offset, 32, offset};
+      const at::Tensor q = numbers({n.batch, n.heads, n.queries, n.size}).detach().to(type),
+                       k = numbers({n.batch, n.heads, n.keys, n.size}).detach().to(type),
+                       p = visible(numbers({n.batch, n.heads, n.queries, n.keys}).detach(), n).to(type);
+      auto errs = [&](const at::Tensor& found, const at::Tensor& wanted) {
+        CHECK(found.scalar_type() == type);
+        const double size = wanted.abs().max().item<double>();
+        CHECK(difference(found.to(at::kDouble), wanted) < (type == at::kFloat ? 1e-5 : 1e-2) * size);
+      };
+      const at::Tensor qd = q.to(at::kDouble), kd = k.to(at::kDouble), pd = p.to(at::kDouble);
+      const at::Tensor logits = plain::product_with_keys(q, k, n.offset);
+      errs(visible(logits, n), visible(at::matmul(qd, kd.transpose(-1, -2)), n));
+      errs(plain::product_with_values(p, k, n.offset), at::matmul(pd, kd));
+      errs(plain::transposed_product(p, q, n.offset), at::matmul(pd.transpose(-1, -2), qd));
+    }
+}
+
 TEST_CASE("probabilities times values and their gradients are those of plain loops", "[causal-product]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());

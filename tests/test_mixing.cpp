@@ -252,6 +252,47 @@ TEST_CASE("mixing and multiplying at once equals doing one after the other, grad
       }
 }
 
+TEST_CASE("mixing and multiplying at once is right over several blocks of queries", "[mixing]") {
+  const int64_t queries = 300, keys = 310, heads = 3;
+  for (bool by_position : {false, true})
+    for (const CausalOffset& offset : {CausalOffset(), CausalOffset(10), CausalOffset(-5)})
+      for (int64_t in : {heads, int64_t{2}}) {
+        Mixing mixing;
+        mixing.causal_offset = offset;
+        const at::Tensor r = normal({2, heads, queries, 6}, 4);
+        const at::Tensor seen = offset ? at::ones({queries, keys}).tril(*offset) : at::ones({queries, keys});
+        std::vector<at::Tensor> results;
+        for (auto type : {at::kFloat, at::kDouble}) {
+          at::Tensor p = (normal({2, in, queries, keys}, 1) * seen).to(type),
+                     v = normal({2, heads, keys, 6}, 3).to(type),
+                     m = (by_position ? normal({2, queries, in, heads}, 2) : normal({in, heads}, 2)).to(type);
+          p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
+          const char* how = by_position ? "bjts,btji->bits" : "bjts,ji->bits";
+          // In double precision the equation itself, in one piece.
+          const at::Tensor z =
+              type == at::kFloat ? mix_values(p, m, v, mixing) : at::matmul(at::einsum(how, {p, m}), v);
+          (z * r.to(type)).sum().backward();
+          for (const at::Tensor& t : {z.detach(), p.grad() * seen.to(type), v.grad(), m.grad()}) results.push_back(t);
+        }
+        for (size_t i = 0; i < 4; ++i) CHECK(worst(doubles(results[i]), doubles(results[i + 4])) < 1e-5);
+      }
+}
+
+TEST_CASE("probabilities take the place of logits only where nobody else holds these", "[mixing]") {
+  const at::Tensor held = normal({2, 3, 4, 5}, 1), copy = held.clone(), other = held;
+  masked_softmax_in_place(held, {});
+  CHECK(at::equal(held, copy));
+  const at::Tensor whole = normal({2, 3, 4, 5}, 2), before = whole.clone();
+  masked_softmax_in_place(whole.narrow(0, 0, 1), {});
+  masked_softmax_in_place(whole.unsqueeze(0).squeeze(0), {});
+  CHECK(at::equal(whole, before));
+  const at::Tensor own = normal({2, 3, 4, 5}, 3), wanted = masked_softmax(own.clone(), {});
+  const void* memory = own.const_data_ptr();
+  const at::Tensor p = masked_softmax_in_place(own, {});
+  CHECK(p.const_data_ptr() == memory);
+  CHECK(at::equal(p, wanted));
+}
+
 TEST_CASE("a gradient that is kept is not written over", "[mixing]") {
   const at::Tensor x = normal({1, 3, 4, 5}, 1).requires_grad_(), m = normal({3, 3}, 2).requires_grad_(),
                    r = normal({1, 3, 4, 5}, 3);

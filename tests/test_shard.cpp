@@ -11,6 +11,7 @@
 #include "folder.h"
 #include "io/shard.h"
 #include "io/shard_format.h"
+#include "io/tokenizer.h"
 #include "status.h"
 
 using namespace mh;
@@ -231,6 +232,12 @@ TEST_CASE("another kind and another vocabulary are refused with what to do") {
     CHECK(std::string(error.what()).find("ffff") != std::string::npos);
     CHECK(std::string(error.what()).find(h.fingerprint) != std::string::npos);
   }
+  // A tokenizer has an entry for every token that the header allows.
+  const auto bytes = make_byte_tokenizer();
+  h.fingerprint = bytes->fingerprint(), h.vocabulary = bytes->size();
+  require_vocabulary(h, "x.mhs", *bytes, "run1");
+  ++h.vocabulary;
+  CHECK(status_of([&] { require_vocabulary(h, "x.mhs", *bytes, "run1"); }) == 3);
 }
 
 TEST_CASE("tokens outside the vocabulary are refused by the writer") {

@@ -459,6 +459,34 @@ TEST_CASE("every stage that can act on a memory works in Transformer-XL", "[txl]
   for (const auto& name : attention::combiners().names()) try_one(str("score = 'relative'\ncombiner = '", name, "'\n"));
 }
 
+TEST_CASE("what a memory has forgotten changes nothing, whatever the stage", "[txl]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = tokens(2, 24, 5);
+  at::Tensor other = x.clone();
+  other.narrow(1, 0, 8).copy_(tokens(2, 8, 6));
+  auto try_one = [&](const std::string& attention) {
+    INFO(attention);
+    Config config;
+    config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn = 24\nmemory = 8\n",
+                         "[attention]\nheads = 4\nscore = 'relative'\n", attention),
+                     "test");
+    auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
+    model->parameters().initialise(1);
+    at::manual_seed(3);
+    for (auto& p : model->parameters().all())  // so that no gate is nearly even
+      if (p.traits().trainable) p.master().add_(at::randn_like(p.master()), 0.5);
+    // One layer: the last segment sees the eight tokens before it, and the first eight are long gone.
+    auto last = [&](const at::Tensor& text) {
+      auto state = model->new_state(2);
+      return in_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
+    };
+    CHECK(near(last(x), last(other)));
+  };
+  for (const auto& name : attention::normalisers().names()) try_one(str("normaliser = '", name, "'\n"));
+  for (const auto& name : attention::mixers().names()) try_one(str("mixer = '", name, "'\n"));
+  for (const auto& name : attention::combiners().names()) try_one(str("combiner = '", name, "'\n"));
+}
+
 TEST_CASE("Transformer-XL refuses what makes no sense in it", "[txl]") {
   auto build = [](const std::string& model, const std::string& attention = "") {
     return build_language_model(

@@ -85,7 +85,7 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
   io::require_kind(text.header, data, "language-model");
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
-    io::require_vocabulary(text.header, data, m.tokenizer->fingerprint(), m.name);
+    io::require_vocabulary(text.header, data, *m.tokenizer, m.name);
     task::ScoringOptions options = given;
     const int64_t trained = training_block(m);
     if (options.block == 0) options.block = trained;

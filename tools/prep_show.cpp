@@ -46,6 +46,7 @@ void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
   ShardStream stream(input);
   require_kind(stream.header(), stream.name(), "language-model");
   auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
+  require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
   std::vector<int32_t> tokens(1 << 14), line;
   auto print = [&] {
     if (!ids) return sink.write(tokenizer->decode(line));

@@ -106,8 +106,8 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 }
 
 // (B, Tq, d) fp32: at each position the mean of the inputs up to it, of the latest `window` at most. Inputs of a
-// memory in front count, and so do those of earlier steps of decoding: of these c.state keeps their sum and number,
-// or with a window the latest themselves.
+// memory in front count, and so do those of earlier steps of decoding, as long as the layer keeps their keys: c.state
+// keeps them, with a window the latest alone.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) const {
   const int64_t queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -123,7 +123,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
     x = at::cat({there.defined() ? m * ones : m, x}, 1);
     one = at::cat({ones, one}, 1);
   }
-  if (window > 0 && c.state != nullptr) {
+  if (c.state != nullptr) {
     at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
     if (latest.defined()) {
       // What the layer has forgotten is forgotten here too.
@@ -132,17 +132,11 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
       x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);
       one = at::cat({latest_real.narrow(1, there - kept, kept), one}, 1);
     }
-    const int64_t n = x.size(1), keep = std::min(window - 1, n);
+    const int64_t n = x.size(1), keep = window > 0 ? std::min(window - 1, n) : n;
     latest = x.detach().narrow(1, n - keep, keep);
     latest_real = one.narrow(1, n - keep, keep);
   }
-  at::Tensor sum = window_sums(x, window), count = window_sums(one, window);
-  if (window == 0 && c.state != nullptr) {
-    at::Tensor &past = (*c.state)["mae.sum"], &past_count = (*c.state)["mae.count"];
-    if (past.defined()) sum = sum + past, count = count + past_count;
-    past = sum.detach().narrow(1, sum.size(1) - 1, 1);
-    past_count = count.narrow(1, count.size(1) - 1, 1);
-  }
+  const at::Tensor sum = window_sums(x, window), count = window_sums(one, window);
   const int64_t front = sum.size(1) - queries;
   return sum.narrow(1, front, queries) / count.narrow(1, front, queries).clamp_min(1);
 }

@@ -16,6 +16,8 @@
 
 namespace mh::io {
 
+class Tokenizer;
+
 struct Trailer;  // shard_format.h
 
 // What is known before the first token.
@@ -137,6 +139,9 @@ TokenText read_tokens(const std::string& path);
 // with both fingerprints and the way out. Error(input).
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind);
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
+                        const std::string& owner);
+// The same for a tokenizer at hand, whose entries must be as many as the header says: a token is then an entry of it.
+void require_vocabulary(const ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
                         const std::string& owner);
 
 }  // namespace mh::io

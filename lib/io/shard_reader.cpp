@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/shard_format.h"
+#include "io/tokenizer.h"
 
 namespace mh::io {
 
@@ -375,6 +376,14 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
     throw Error(Exit::input,
                 Problem{name, "the vocabulary " + fingerprint + " of " + owner, "the vocabulary " + header.fingerprint,
                         "make the shard again from its text with the vocabulary that made the other one"});
+}
+
+void require_vocabulary(const ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
+                        const std::string& owner) {
+  require_vocabulary(header, name, tokenizer.fingerprint(), owner);
+  if (header.vocabulary != tokenizer.size())
+    damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, as many as its tokenizer has"),
+            str(header.vocabulary));
 }
 
 }  // namespace mh::io

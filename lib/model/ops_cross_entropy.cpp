@@ -1,6 +1,9 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "cpu/cross_entropy.h"
 #include "model/ops.h"
 #include "model/product.h"
@@ -97,6 +100,10 @@ Result run(const Problem& p, Wanted wanted, float* log_probabilities = nullptr) 
   if (wanted.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
 
   const int64_t* targets = p.targets.const_data_ptr<int64_t>();
+  // The loops over rows write where a target says.
+  if (n > 0)
+    if (const int64_t largest = *std::max_element(targets, targets + n); largest >= p.vocabulary)
+      throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", p.vocabulary, " entries"));
   int64_t step = slice_rows(p.vocabulary);
   std::vector<kernels::CrossEntropyRow> losses(static_cast<size_t>(std::min(step, n)));
   for (int64_t begin = 0; begin < n; begin += step) {

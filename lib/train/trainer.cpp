@@ -143,10 +143,11 @@ void Trainer::open_data() {
   train_ = std::make_unique<io::ShardFile>(d.train);
   io::require_kind(train_->header(), d.train, "language-model");
   tokenizer_ = io::parse_tokenizer(train_->header().tokenizer, d.train);
+  io::require_vocabulary(train_->header(), d.train, *tokenizer_, "its own tokenizer");
   if (!d.valid.empty()) {
     valid_ = std::make_unique<io::ShardFile>(d.valid);
     io::require_kind(valid_->header(), d.valid, "language-model");
-    io::require_vocabulary(valid_->header(), d.valid, train_->header().fingerprint, d.train);
+    io::require_vocabulary(valid_->header(), d.valid, *tokenizer_, d.train);
     d.valid_tokens = static_cast<int64_t>(valid_->counts().tokens);
     if (d.valid_tokens == 0) throw Error(Exit::input, Problem{d.valid, "tokens to validate on", "none", ""});
   }
@@ -244,8 +245,11 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
     model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing, step);
     // Terms are per token, as the loss will be once it is divided by the tokens of the update.
     at::Tensor term = config_.regularisers.loss(standing());
-    if (term.defined()) (loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)).backward();
-    else loss.smoothed.backward();
+    const at::Tensor total = term.defined()
+                                 ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
+                                 : loss.smoothed;
+    // What trains may have no part in these rows: a band that none of their tokens is in.
+    if (total.requires_grad()) total.backward();
     model_->parameters().collect_gradients();
     sums.nll += loss.nll;
     sums.smoothed += loss.smoothed.item<double>();
