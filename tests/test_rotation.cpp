@@ -560,6 +560,8 @@ TEST_CASE("head rotation: what cannot be done is refused before training begins"
   refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [4, 2]\n");
   refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nkind = ['decoder.self']\n");
   refused("mode = 'random'\nk = 2\n", "[attention.decoder.self.1]\nhead_size = 3\n");
+  refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
+          "[train.groups.low]\nmatch = ['decoder.layers.0.*']\noptimizer = 'sgd'\n");
   CHECK_NOTHROW(
       run_of(folder, "random", rotation("mode = 'random'\nstart = 1\n") + length(3) + "[data]\nvalid = ''\n"));
   CHECK(without_pairs(told(folder, "random")) == std::vector<std::string>{"swapped 1"});

@@ -184,7 +184,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   CHECK_THROWS_AS(make_batches(task::text_of(shard, 0), o), Error);
 }
 
-TEST_CASE("a run learns, and ends with what its log says") {
+TEST_CASE("a run learns, in fp32 and bf16") {
   Folder folder;
   write_text(folder.file("t.mhs"), 2000);
   for (const char* precision : {"fp32", "bf16"}) {

@@ -77,6 +77,13 @@ void dry_run(const Arguments& a) {
   // What a training would refuse, but for what it lacks.
   run.groups.check(model->parameters());
   run.regularisers.start(model->parameters(), run.model.attention);
+  run.check_model(*model);
+  if (tokens > 0) {
+    const auto batches = train::make_batches({tokens, 0, {}}, t);
+    // A run may be shown before it has a length; one without --valid is taken to get it.
+    if (t.length.count > 0)
+      for (const auto& entry : run.procedures.entries()) entry.plugin->plan(train::plan_of(run, *batches, true));
+  }
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
   nlohmann::ordered_json j{{"parameters", model->parameters().count()},
                            {"vocabulary", vocabulary},

@@ -155,6 +155,8 @@ void swap_heads(model::ParameterList& parameters, const std::vector<HeadPair>& p
         const Head row = source(kind, {layer, i}), column = square ? source(kind, {layer, j}) : row;
         if (row.layer != column.layer) continue;  // the two have parted
         const Held& other = held.at(prefix_of(kind, row.layer) + part);
+        if (other.before.size() != h.now.size())
+          throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) + " have other companions");
         for (size_t t = 0; t < h.now.size(); ++t)
           part_of(*h.traits, h.now[t], i, j).copy_(part_of(*other.traits, other.before[t], row.head, column.head));
       }

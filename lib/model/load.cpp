@@ -45,7 +45,9 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> found;
     const auto model = build_language_model(c, vocabulary, at::kMeta);
-    for (const Parameter& p : model->parameters().all()) found[p.name()] = shape_text(p.master().sizes());
+    for (const Parameter& p : model->parameters().all())
+      found[p.name()] =
+          shape_text(p.master().sizes()) + (p.traits().heads > 0 ? str(" of ", p.traits().heads, " heads") : "");
     return found;
   };
   const auto before = shapes(config), after = shapes(result);

@@ -40,7 +40,8 @@ class Optimizer {
   // Steps taken, by parameter; part of the state.
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);
-  // The schedule's lr of the step before; part of the state (nag).
+  // The schedule's lr of the step before, which step() leaves here; part of the state (nag). Who takes several steps in
+  // one update puts it back between them.
   double last_lr = 0;
 
  private:

@@ -49,7 +49,7 @@ struct TrainOptions {
 
   void describe(Fields& f) {
     f.field("length", length, "when to stop: updates, epochs or tokens since the start");
-    f.field("horizon", horizon, "where the schedule ends; 0u: at the length");
+    f.field("horizon", horizon, "where the schedule ends, and what shares of training are shares of; 0u: at the length");
     f.field("seed", seed, "of first values, dropout and the order of the data", at_least(0));
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",

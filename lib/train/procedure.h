@@ -32,6 +32,7 @@ struct Plan {
   bool validates_epochs = false;                  // and each epoch ends with a validation
   int64_t first_validation = 0;                   // update after which it comes; 0: none
   bool weights_move = false;                      // some procedure moves_weights()
+  std::function<std::string(const std::string& parameter)> optimizer;  // its rule, such as adam
 };
 
 // What may be changed between epochs.

@@ -43,4 +43,10 @@ bool Regularisers::freezes(const model::Parameter& parameter, const Standing& he
   return false;
 }
 
+bool Regularisers::follow_share() const {
+  for (const Entry& entry : entries())
+    if (entry.plugin->follows_share()) return true;
+  return false;
+}
+
 }  // namespace mh::train

@@ -31,6 +31,8 @@ class Regulariser {
   virtual at::Tensor loss(const Standing& here) = 0;
   // Whether it keeps a parameter frozen now ("freeze until").
   virtual bool freezes(const model::Parameter&, const Standing&) const { return false; }
+  // Whether what it does follows from the share of training that has passed.
+  virtual bool follows_share() const { return false; }
 };
 
 // A term of what the layers show: the sum of what is given to add() during a forward pass, times the weight.
@@ -59,9 +61,10 @@ Registry<Regulariser>& regularisers();
 class Regularisers : public Plugins<Regulariser> {
  public:
   void start(model::ParameterList& parameters, const attention::AttentionConfig& attention);
-  attention::Observer* observer() { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
+  attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
   at::Tensor loss(const Standing& here) const;                                      // undefined where none acts
   bool freezes(const model::Parameter& parameter, const Standing& here) const;
+  bool follow_share() const;  // some does
 
  private:
   std::shared_ptr<analysis::Observers> all_ = std::make_shared<analysis::Observers>();

@@ -46,6 +46,18 @@ void RunConfig::check_together() const {
            "or say the memory by train.valid_memory");
 }
 
+void RunConfig::check_model(model::LanguageModel& built) const {
+  for (auto [key, block] : {std::pair{"train.block", train.block}, {"train.valid_block", validation_block()}})
+    if (int64_t longest = built.max_length(); longest > 0 && block > longest)
+      throw Error(Exit::usage, Problem{key, str("at most model.max_positions, ", longest), std::to_string(block),
+                                       "lower it, or raise model.max_positions"});
+  if (train.attention_path != "fused") return;
+  built.require_fused(true);
+  if (regularisers.observer() != nullptr)
+    throw Error(Exit::usage, Problem{"train.attention_path", "auto or composed, as a regulariser looks at attention",
+                                     "fused", "leave the regulariser out, or change this"});
+}
+
 int64_t RunConfig::validation_block() const { return train.valid_block > 0 ? train.valid_block : train.block; }
 
 int64_t RunConfig::validation_memory() const {

@@ -46,6 +46,8 @@ struct RunConfig {
   // lacks: its length and data.
   void check() const;
   void check_together() const;
+  // The same of what the model, for which the regularisers have been started, cannot do.
+  void check_model(model::LanguageModel& built) const;
   // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
   // length sees as far back.
   int64_t validation_block() const;

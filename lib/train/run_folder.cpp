@@ -75,7 +75,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
                                       "make room, then mh-train --resume --out " + path_});
 }
 
-void RunFolder::rewind_log(int64_t update) {
+void RunFolder::rewind_log(int64_t update, bool settled) {
   if (!has("log.jsonl")) return;
   std::string kept;
   for (const std::string& line : split(read_text_file(file("log.jsonl")), '\n')) {
@@ -84,7 +84,9 @@ void RunFolder::rewind_log(int64_t update) {
     const auto at = parsed.find("update");
     if (at == parsed.end() || !at->is_number_integer())
       throw Error(Exit::input, Problem{file("log.jsonl"), "lines with an update", line, "take the line out"});
-    if (*at <= update) kept += line + "\n";
+    // What procedures did before the update is not done again.
+    const bool follows = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
+    if (*at < update || (*at == update && (settled || !follows))) kept += line + "\n";
   }
   write_file_atomically(file("log.jsonl"), kept);
 }

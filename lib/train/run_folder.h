@@ -29,8 +29,9 @@ class RunFolder {
   bool has_progress() const { return has("best.safetensors") || has("last.safetensors") || has("checkpoints"); }
   // Appends a line to log.jsonl and flushes it. Error(failed) where the disk is full.
   void log(const nlohmann::ordered_json& line);
-  // Drops lines with an "update" beyond this one, which a resumed run will write again, and a last line cut short.
-  void rewind_log(int64_t update);
+  // Drops what a run resumed at this update will write again: lines of later updates, and where the work that follows
+  // this one is still to do (not `settled`) the lines of that work; and a last line cut short.
+  void rewind_log(int64_t update, bool settled);
   // Path for the model saved at `update`; then removes all but the newest `keep` in checkpoints/.
   std::string checkpoint(int64_t update);
   void prune_checkpoints(int64_t keep);

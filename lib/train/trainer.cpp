@@ -69,14 +69,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   open_data();
   batches_ = make_batches(task::text_of(*train_, tokenizer_->end_of_line()), config_.train);
   model_ = model::build_language_model(config_.model, tokenizer_->size(), device_);
-  const attention::Path path = attention::path_named(config_.train.attention_path);
-  model_->set_path(path);
-  if (path == attention::Path::fused) model_->require_fused(true);
-  for (auto [key, block] :
-       {std::pair{"train.block", config_.train.block}, {"train.valid_block", config_.validation_block()}})
-    if (int64_t longest = model_->max_length(); longest > 0 && block > longest)
-      throw Error(Exit::usage, Problem{key, str("at most model.max_positions, ", longest), std::to_string(block),
-                                       "lower it, or raise model.max_positions"});
+  model_->set_path(attention::path_named(config_.train.attention_path));
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
   lengths_ = {batches_->updates(config_.train.warmup),
@@ -86,9 +79,10 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters());
   config_.regularisers.start(model_->parameters(), config_.model.attention);
+  config_.check_model(*model_);
   freeze_until_ = freezes();
   for (const auto& entry : config_.procedures.entries()) {
-    entry.plugin->plan(plan());
+    entry.plugin->plan(plan_of(config_, *batches_, valid_ != nullptr));
     entry.plugin->start(*model_);
   }
   for (const Pass& pass : passes()) choose_parameters(pass);  // refuses now what would leave nothing to train
@@ -106,8 +100,10 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   }
   // Only now, so that a resume that is refused changes nothing.
   write_file_atomically(folder_->file("config.toml"), toml_);
-  folder_->rewind_log(!resume ? -1 : at_.settled ? at_.update : at_.update - 1);
-  for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
+  folder_->rewind_log(resume ? at_.update : -1, at_.settled);
+  if (config_.regularisers.observer() != nullptr) log_info("attention: composed, as a regulariser looks at it");
+  else
+    for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
 }
 
 void Trainer::compare(const std::string& before, const std::string& name) const {
@@ -126,8 +122,9 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
     throw Error(Exit::usage, Problem{name, "the model, data and batches that the run was started with",
                                      join(wrong, "; "), "start a new run for another setting"});
   for (const std::string& change : changes(before, toml_, {"train.", "data."})) log_info("changed: " + change);
-  const bool ends =
-      config_.train.schedule == "linear" || (config_.train.schedule == "cosine" && config_.train.period.count == 0);
+  const bool ends = config_.train.schedule == "linear" ||
+                    (config_.train.schedule == "cosine" && config_.train.period.count == 0) ||
+                    config_.regularisers.follow_share();
   if (ends && config_.train.horizon.count == 0 && old_run.train.length != config_.train.length)
     log_warning("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
                 to_string(config_.train.length) +
@@ -157,7 +154,12 @@ void Trainer::open_data() {
   d.valid_checksum = valid_ != nullptr ? checksum_of(*valid_) : "";
   // A resume may be called from another folder.
   for (std::string* path : {&d.train, &d.valid})
-    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+    if (!path->empty()) {
+      *path = std::filesystem::absolute(*path).lexically_normal().string();
+      if (find_invalid_utf8(*path) != std::string::npos)
+        throw Error(Exit::usage, Problem{*path, "a path in UTF-8, which the run's configuration can hold",
+                                         "other bytes in the name of a folder", "rename it, or use a link to it"});
+    }
 }
 
 bool Trainer::stopped_early() const { return config_.train.patience > 0 && at_.worse >= config_.train.patience; }
@@ -167,22 +169,26 @@ bool Trainer::due(const Length& every) const {
   return every.count > 0 && at_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
 }
 
-Standing Trainer::standing() const { return {at_.update, at_.update / batches_->updates_per_epoch(), end_}; }
+Standing Trainer::standing() const { return {at_.update, at_.update / batches_->updates_per_epoch(), lengths_.horizon}; }
 
-Plan Trainer::plan() const {
+Plan plan_of(const RunConfig& run, const Batches& batches, bool validates) {
   Plan plan;
-  plan.seed = static_cast<uint64_t>(config_.train.seed);
-  plan.end = end_;
-  plan.updates = [this](const Length& length) { return batches_->updates(length); };
-  plan.validates = valid_ != nullptr;
-  if (plan.validates) {
-    const Length& every = config_.train.validate_every;
-    const int64_t gap = std::max<int64_t>(1, batches_->updates(every));
-    plan.first_validation = every.count > 0 ? std::min(end_, gap) : end_;
-    plan.validates_epochs = every.count > 0 && batches_->updates_per_epoch() % gap == 0;
+  plan.seed = static_cast<uint64_t>(run.train.seed);
+  plan.end = batches.updates(run.train.length);
+  plan.updates = [&batches](const Length& length) { return batches.updates(length); };
+  plan.validates = validates;
+  if (validates) {
+    const Length& every = run.train.validate_every;
+    const int64_t gap = std::max<int64_t>(1, batches.updates(every));
+    plan.first_validation = every.count > 0 ? std::min(plan.end, gap) : plan.end;
+    plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % gap == 0;
   }
-  for (const auto& entry : config_.procedures.entries())
+  for (const auto& entry : run.procedures.entries())
     plan.weights_move = plan.weights_move || entry.plugin->moves_weights();
+  plan.optimizer = [&run](const std::string& parameter) {
+    const GroupOptions* group = run.groups.of(parameter);
+    return group != nullptr && !group->optimizer.empty() ? group->optimizer : run.train.optimizer;
+  };
   return plan;
 }
 
@@ -349,7 +355,7 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
                     ": sums are rounded in another order, so that the weights differ in their last digits"));
 }
 
-void Trainer::judge(double nll) {
+bool Trainer::judge(double nll) {
   const bool better = nll < at_.best;
   if (better) at_.best = nll, at_.best_update = at_.update, at_.worse = 0;
   else ++at_.worse;
@@ -358,7 +364,7 @@ void Trainer::judge(double nll) {
   log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4),
                " nats per token, perplexity ", rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
   if (better) save_weights(folder_->file("best.safetensors"));
-  if (stopped_early()) log_info(str("no better validation in ", at_.worse, " tries: stops"));
+  return better;
 }
 
 void Trainer::return_to_best() {
@@ -389,7 +395,7 @@ bool Trainer::settle() {
     save_state("the run stops");
     return false;
   }
-  if (validates) judge(nll);
+  const bool better = validates && judge(nll);
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();
@@ -401,9 +407,13 @@ bool Trainer::settle() {
     save_weights(folder_->checkpoint(at_.update));
     folder_->prune_checkpoints(config_.train.keep);
   }
-  // The best weights that training has returned to may soon be overwritten by better ones.
-  if (at_save || stopped_early() || returns)
-    save_state(at_save ? "it is due" : returns ? "a new phase" : "the run stops");
+  // The best weights that training has returned to may soon be overwritten by better ones; and a resume, which may go
+  // another way (with another rate), must know of the weights in best.safetensors.
+  if (at_save || better || stopped_early() || returns)
+    save_state(at_save     ? "it is due"
+               : returns ? "a new phase"
+               : better  ? "the best so far"
+                         : "the run stops");
   return true;
 }
 
@@ -440,11 +450,14 @@ void Trainer::begin_epoch() {
 void Trainer::update() {
   if (at_.update % batches_->updates_per_epoch() == 0) begin_epoch();
   const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update + 1);
+  const double lr_before = optimizer_->last_lr;
   Sums sums;  // of the last pass
   // Every pass starts from the same memory; it moves on with the last.
   std::vector<model::Memories> memories;
-  for (const Pass& pass : passes()) sums = step(pass, lr, memories = memories_);
-  optimizer_->last_lr = lr;
+  for (const Pass& pass : passes()) {
+    optimizer_->last_lr = lr_before;  // each pass follows the update before, not the pass before
+    sums = step(pass, lr, memories = memories_);
+  }
   ++at_.update;
   if (!batches_->goes_on(at_.update)) memories.clear();
   memories_ = std::move(memories);
@@ -484,7 +497,10 @@ int Trainer::run() {
     progress.update(at_.update, note_);
     goes_on = settle();
   }
-  if (goes_on) return 0;
+  if (goes_on) {
+    if (at_.update < end_) log_info(str("no better validation in ", at_.worse, " tries: stops"));
+    return 0;
+  }
   log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(at_.update),
                "; mh-train --resume goes on"));
   return 128 + stop_signal();

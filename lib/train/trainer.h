@@ -41,6 +41,9 @@ struct Position {
   int64_t counted = 0;
 };
 
+// What procedures are told of a run; valid as long as both. `validates`: there is a validation set.
+Plan plan_of(const RunConfig& run, const Batches& batches, bool validates);
+
 class Trainer {
  public:
   // The data, the tokenizer in them and the folder are checked before anything is built. `resume`: continue from
@@ -59,7 +62,6 @@ class Trainer {
   };
   // `memories`: of each micro-batch; brought up to date.
   Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
-  Plan plan() const;
   Standing standing() const;
   std::vector<Pass> passes() const;  // of the next update
   std::vector<int64_t> freezes() const;
@@ -72,7 +74,7 @@ class Trainer {
   Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
-  void judge(double nll);  // a validation's result
+  bool judge(double nll);  // a validation's result: whether it is the best
   void return_to_best();   // weights of best.safetensors, a fresh optimiser, an empty memory
   void write_log();
   void save_state(const std::string& reason, const char* name = "last.safetensors");

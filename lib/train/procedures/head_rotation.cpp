@@ -53,7 +53,7 @@ class HeadRotation : public Procedure {
 
   void plan(const Plan& plan) override {
     seed_ = plan.seed;
-    check_options();
+    optimizer_of_ = plan.optimizer;
     if (!ranks()) return;
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
                       const char* next) {
@@ -70,7 +70,9 @@ class HeadRotation : public Procedure {
   }
 
   void start(model::LanguageModel& model) override {
+    check_options();
     model::ParameterList& parameters = model.parameters();
+    check_moments(parameters);
     const auto all = analysis::heads_of(parameters);
     if (mode_ == Mode::manual) {
       for (const std::string& text : pairs_) manual_.push_back(analysis::parse_pair(text, key("pairs")));
@@ -194,6 +196,22 @@ class HeadRotation : public Procedure {
       if (epochs_[i] <= epochs_[i - 1]) refuse("epochs", "epochs that rise", str(epochs_[i - 1], ", ", epochs_[i]));
   }
 
+  // Moments can change places only where layers have the same ones.
+  void check_moments(const model::ParameterList& parameters) const {
+    if (!swap_optimizer_state_ || !optimizer_of_) return;
+    std::map<std::string, std::string> rules;  // by kind and part of a layer
+    for (const model::Parameter& p : parameters.all()) {
+      const auto layer = analysis::layer_of(p.name());
+      if (!layer || !p.traits().head_axis) continue;
+      const std::string part = p.name().substr(analysis::prefix_of(layer->kind, layer->layer).size());
+      const std::string rule = optimizer_of_(p.name());
+      const auto [found, first] = rules.emplace(name_of(layer->kind) + part, rule);
+      if (found->second != rule)
+        throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers whose heads have the same optimizer",
+                                         str(found->second, " and ", rule, " for ", p.name()), "see train.groups"});
+    }
+  }
+
   // Before the epoch that begins where training stands.
   RotationSchedule::Act next_act(const Standing& here) const {
     const int64_t epoch = here.epoch + 1;
@@ -223,6 +241,7 @@ class HeadRotation : public Procedure {
   bool swap_optimizer_state_ = false;
 
   uint64_t seed_ = 0;
+  std::function<std::string(const std::string&)> optimizer_of_;
   std::map<attention::Kind, std::vector<int64_t>> heads_;  // of the kinds it acts on
   std::vector<HeadPair> manual_;
   std::unique_ptr<analysis::Measure> measure_;

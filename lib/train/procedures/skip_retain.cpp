@@ -86,12 +86,8 @@ class SkipRetain : public Procedure {
   int64_t end_ = 0, layers_ = 0;
 };
 
-struct Entry {
-  Entry() {
-    procedures().add("skip-retain", "layers skipped at random, then training from the best weights",
-                     [] { return std::make_unique<SkipRetain>(); });
-  }
-} entry;
+const Registered<Procedure, SkipRetain> entry(procedures(), "skip-retain",
+                                              "layers skipped at random, then training from the best weights");
 
 }  // namespace
 }  // namespace mh::train

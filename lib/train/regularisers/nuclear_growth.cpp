@@ -43,6 +43,7 @@ class NuclearGrowth : public Regulariser {
   bool freezes(const model::Parameter& p, const Standing& here) const override {
     return matches(kAlphas, p.name()) && (here.fraction() < start_ || ratio_of(p) == 0);
   }
+  bool follows_share() const override { return start_ > 0; }
 
  private:
   struct Ratio {

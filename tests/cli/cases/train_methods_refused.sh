@@ -42,3 +42,9 @@ dry "a model with gates" --set train.procedures.block-coordinate.every=5
 dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all
 dry "blocks, which are shuffled" $xl --set model.memory=16
 dry "a pattern that some parameter matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
+dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
+dry "no validation comes before epoch 1" --set train.validate_every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
+dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
+dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000
+dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.normaliser=sigsoftmax
+dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1

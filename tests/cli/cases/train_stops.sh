@@ -27,3 +27,16 @@ cmp before run/last.safetensors
 [ -z "$(find run -name '*.part*')" ] || fail "a partial file is left"
 expect 0 mh-train --resume --out run --set train.length="$((updates + 5))u"
 expect 3 mh-train --resume --out none
+# Stopped by a signal in the first update of an epoch, and resumed: what was done before that update stays in the log.
+r=train.procedures.head-rotation
+mh-train --config c.toml --train t.mhs --out turns -q --threads 1 --set train.batch_tokens=16384 --set train.length=100ku --set model.layers=2 \
+  --set $r.mode=random --set $r.k=1 --set $r.start=1 --set $r.frequency=1 --set $r.end=100000 &  # an epoch is an update
+pid=$!
+for _ in $(seq 100); do [ "$(cat turns/log.jsonl 2>/dev/null | wc -l)" -lt 5 ] || break; sleep 0.1; done
+kill -TERM "$pid"
+wait "$pid" || true
+turned() { grep -c '"head-rotation"' turns/log.jsonl; }
+before=$(turned)
+last=$(tail -1 turns/log.jsonl | sed 's/.*"update":\([0-9]*\).*/\1/')
+expect 0 mh-train --resume --out turns --threads 1 --set train.length="${last}u"
+[ "$(turned)" -eq "$before" ] || fail "$before exchanges before, $(turned) after"
