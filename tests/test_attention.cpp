@@ -128,9 +128,9 @@ TEST_CASE("an observer sees probabilities that sum to 1 and may replace head out
   CHECK(at::allclose(watch.p.sum(-1), at::ones({2, 2, 5})));
   CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
   // The same by a head scale of 0, on either path.
-  l.layer->set_head_scale(at::tensor({1.0F, 0.0F}));
+  l.layer->set_head_scales({{}, at::tensor({1.0F, 0.0F}), {}});
   CHECK(close(l(x, x, mask), ablated));
-  l.layer->set_head_scale(at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}));
+  l.layer->set_head_scales({{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});
   CHECK(close(l(x, x, mask), ablated));
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("diagonal alphas are weights of the heads", "[combiners]") {
   Watch watch;
   CHECK(close(l(x, x, {}), w(x, x, {}, {}, &watch)));
   CHECK(at::equal(watch.g, weights));
-  plain.layer->set_head_scale(weights);
+  plain.layer->set_head_scales({{}, weights, {}});
   CHECK(close(plain(x, x, {}), w(x, x, {})));
   CHECK(close(by_heads(w, watch.z, weights), w(x, x, {})));
 }

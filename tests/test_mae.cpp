@@ -372,7 +372,7 @@ TEST_CASE("a gate that chooses one expert scales the heads it keeps", "[mae]") {
       l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0
       at::Tensor scale = at::full({4}, 4 / static_cast<double>(4 - drop));
       for (int64_t head : all[e]) scale[head] = 0;
-      plain.layer->set_head_scale(scale);
+      plain.layer->set_head_scales({{}, scale, {}});
       CHECK(at::allclose(l.forward(x, causal_mask()), plain.forward(x, causal_mask()), 1e-5, 1e-6));
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
 #include "io/shard.h"
@@ -33,23 +34,6 @@ int64_t training_block(const model::LoadedModel& m) {
   train::TrainOptions options;
   config.read("train", options);
   return options.block;
-}
-
-// One line at once, so that no later error loses it.
-void print(const ordered_json& j, const std::string& format, bool header) {
-  auto sink = open_sink("-");
-  if (format == "json") {
-    sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
-    return sink->close();
-  }
-  std::vector<std::string> keys, values;
-  for (auto& [key, value] : j.items()) {
-    keys.push_back(key);
-    values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
-  }
-  if (header) sink->write(join(keys, "\t") + "\n");
-  sink->write(join(values, "\t") + "\n");
-  sink->close();
 }
 
 // Where the log-probabilities of model `index` go; with several models each has a file of its own.
@@ -83,6 +67,7 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
   const std::string& data = a.files.back();
   io::TokenText text = io::read_tokens(data);
   io::require_kind(text.header, data, "language-model");
+  Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
     io::require_vocabulary(text.header, data, *m.tokenizer, m.name);
@@ -126,7 +111,7 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
         {"precision", a.precision},
         {"set", join(a.sets, " ")},
         {"protocol", task::protocol_of(options)}};
-    print(j, a.format, i == 0);
+    table.row(j);
   }
 }
 

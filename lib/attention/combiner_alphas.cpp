@@ -19,6 +19,7 @@ class Alphas : public Combiner {
     alpha_ = &parameters.add(shape.name + ".combiner.alpha", {shape.heads, shape.heads},
                              mixing_matrix(shape, model::Init::identity()));
   }
+  bool mixes() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     Mixing mixing;
     mixing.by_position = true;

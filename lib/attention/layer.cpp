@@ -216,21 +216,71 @@ at::Tensor AttentionLayer::fused(const Context& c) {
   return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
 }
 
+bool AttentionLayer::has_side(HeadSide side) const {
+  return side == HeadSide::value || (side == HeadSide::score ? mixer_->mixes() != Mixes::nothing : combiner_->mixes());
+}
+
+void AttentionLayer::set_head_scales(const HeadScales& scales) {
+  if (scales.score.defined() && !has_side(HeadSide::score))
+    throw Error(Exit::usage, Problem{shape_.name, "a mixer, for score heads that are not value heads",
+                                     str("mixer '", options_.mixer, "'"), "take both sides of a head together"});
+  scales_ = scales;
+}
+
+namespace {
+
+// x (B, h, …) by a scale of HeadScales.
+at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, int64_t copies) {
+  at::Tensor s = scale.to(x.scalar_type());
+  if (copies > 0) s = s.repeat_interleave(x.size(0) / copies, 0);
+  if (s.dim() == 1) s = s.unsqueeze(0);
+  while (s.dim() < x.dim()) s = s.unsqueeze(-1);
+  return x * s;
+}
+
+// Every row of x `copies` times, one whole x after the other.
+at::Tensor copied(const at::Tensor& x, int64_t copies) {
+  if (!x.defined()) return x;
+  std::vector<int64_t> times(static_cast<size_t>(x.dim()), 1);
+  times[0] = copies;
+  return x.repeat(times);
+}
+
+// The same of what a combiner reads beside head outputs.
+void copy_inputs(Context& c, int64_t copies) {
+  for (at::Tensor* t : {&c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths})
+    *t = copied(*t, copies);
+}
+
+}  // namespace
+
+at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
+  at::Tensor y = c.observer != nullptr ? c.observer->mixer_inputs(shape_, x) : x;
+  if (!scales_.score.defined()) return y;
+  if (scales_.copies > 0) {
+    if (at::Tensor& a = c.mask.additive; a.defined() && a.dim() == 4 && a.size(0) == y.size(0))
+      a = copied(a, scales_.copies);
+    for (at::Tensor* t : {&y, &c.q, &c.k, &c.v}) *t = copied(*t, scales_.copies);
+    copy_inputs(c, scales_.copies);
+  }
+  return scaled(y, scales_.score, scales_.copies);
+}
+
 at::Tensor AttentionLayer::composed(Context& c) {
   score_->score(c);
-  const at::Tensor seen = allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device());
-  const int64_t rows = c.v.size(0);
   auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
+    const int64_t rows = c.v.size(0);
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
   };
   // What all rows share is made once, unless something tells them apart.
-  if (mixer_->acts() || (seen.defined() && seen.size(0) > 1)) c.logits = for_all_rows(c.logits);
+  if (mixer_->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
+  if (mixer_->mixes() == Mixes::logits) c.logits = to_mixer(c, c.logits);
   c.logits = mixer_->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
   at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (c.mask.additive.defined()) logits = logits + c.mask.additive;
-  at::Tensor p = normaliser_->normalise(logits, seen);
+  at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
     return model::dropout(x, options_.dropout, c.step, std::string(name_of(shape_.kind)) + ".probabilities",
@@ -238,6 +288,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   };
   const bool drops = c.step.training && options_.dropout > 0;
   if (drops || c.observer != nullptr) p = for_all_rows(p);
+  if (mixer_->mixes() == Mixes::probabilities) p = to_mixer(c, p);
   if (mixer_->dropout_before()) p = drop(p);
   if ((mixer_->dropout_before() || !drops) && c.observer == nullptr)
     if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
@@ -272,12 +323,24 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   }
   c.head_outputs = fuse ? fused(c) : composed(c);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
-  if (head_scale_.defined()) {
-    at::Tensor s = head_scale_.to(c.head_outputs.scalar_type());
-    s = s.dim() == 1 ? s.view({1, -1, 1, 1}) : s.dim() == 2 ? s.view({s.size(0), s.size(1), 1, 1}) : s.unsqueeze(-1);
-    c.head_outputs = c.head_outputs * s;
+  const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
+  if (scales_.value.defined()) {
+    if (scales_.copies > 0 && c.head_outputs.size(0) == rows) {
+      c.head_outputs = copied(c.head_outputs, scales_.copies);
+      copy_inputs(c, scales_.copies);
+    }
+    c.head_outputs = scaled(c.head_outputs, scales_.value, scales_.copies);
   }
   at::Tensor joined = combiner_->combine(c, c.head_outputs);
+  if (observer != nullptr || scales_.output.defined()) {
+    at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, shape_.value_size});
+    if (observer != nullptr) blocks = observer->combined(shape_, blocks);
+    if (scales_.output.defined()) {
+      if (scales_.copies > 0 && blocks.size(0) == rows) blocks = copied(blocks, scales_.copies);
+      blocks = scaled(blocks.transpose(1, 2), scales_.output, scales_.copies).transpose(1, 2);
+    }
+    joined = blocks.flatten(2);
+  }
   return model::linear(joined, output_->value(), output_bias_ != nullptr ? output_bias_->value() : at::Tensor());
 }
 

@@ -41,6 +41,16 @@ class Cache {
   StageState state_;
 };
 
+// Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined.
+struct HeadScales {
+  at::Tensor score;   // what score heads give to a mixer: probabilities, or logits where it mixes those
+  at::Tensor value;   // head outputs, before the combiner
+  at::Tensor output;  // what the combiner gives to the output projection
+  // F > 0: scales are (F, h), and forward gives F results for each row, (F·B, Tq, d): row f·B + b is row b under scale
+  // f. What does not depend on the scales is computed once. Outside of training.
+  int64_t copies = 0;
+};
+
 class AttentionLayer {
  public:
   // `output_init` etc. come from the model's initialisation scheme.
@@ -63,8 +73,11 @@ class AttentionLayer {
   // Where the layer can act, all its stages considered.
   Places places() const;
 
-  // Scales head outputs without being a parameter: (h), (B, h) or (B, h, Tq); undefined for none. For ablation.
-  void set_head_scale(const at::Tensor& scale) { head_scale_ = scale; }
+  // Whether a side's heads are something of their own: values always, the others where something mixes.
+  bool has_side(HeadSide side) const;
+
+  // Until it is set anew. Error(usage) for a score scale in a layer that mixes no heads.
+  void set_head_scales(const HeadScales& scales);
 
   void set_path(Path path) { path_ = path; }
   // The path that forward() takes, with the reason where it is the composed one.
@@ -82,6 +95,7 @@ class AttentionLayer {
   at::Tensor split_heads(const at::Tensor& x, int64_t size) const;  // (B, T, h*size) -> (B, h, T, size)
   bool can_fuse(bool training) const;
   at::Tensor composed(Context& context);
+  at::Tensor to_mixer(Context& context, const at::Tensor& x);
   at::Tensor fused(const Context& context);
   template <class Visit>
   void each_stage(const Visit& visit) const;  // visit(stage, "mixer", "mixhead-a")
@@ -90,7 +104,7 @@ class AttentionLayer {
   AttentionOptions options_;
   std::vector<std::string> unfused_reasons_;  // those that hold whether or not it trains
   Path path_ = Path::automatic;
-  at::Tensor head_scale_;
+  HeadScales scales_;
   std::unique_ptr<Pairing> pairing_;
   std::unique_ptr<Score> score_;
   std::unique_ptr<Normaliser> normaliser_;

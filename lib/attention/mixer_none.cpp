@@ -6,7 +6,7 @@ namespace {
 
 class NoMixing : public Mixer {
  public:
-  bool acts() const override { return false; }
+  Mixes mixes() const override { return Mixes::nothing; }
   at::Tensor mix(const Context&, const at::Tensor& probabilities) override { return probabilities; }
   std::string unfused_because() const override { return ""; }
 };

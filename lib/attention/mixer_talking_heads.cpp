@@ -42,6 +42,8 @@ class TalkingHeads : public Mixer {
     if (options_.post) post_ = &parameters.add(shape.name + ".mixer.matrix", {inside_, h}, traits);
   }
 
+  Mixes mixes() const override { return options_.pre ? Mixes::logits : Mixes::probabilities; }
+
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
     if (const at::Tensor& a = c.mask.additive; inside_ != c.shape.heads && a.defined() && a.dim() > 2 && a.size(-3) > 1)
       throw Error(Exit::usage,

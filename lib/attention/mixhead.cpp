@@ -12,6 +12,10 @@ void MixheadOptions::describe(Fields& f) {
 Mixhead::Mixhead(const MixheadOptions& options, const Shape& shape)
     : options_(options), in_layer_(options.scope == "all" || shape.kind != Kind::decoder_cross) {}
 
+Mixes Mixhead::mixes() const {
+  return !in_layer_ ? Mixes::nothing : options_.on == "logits" ? Mixes::logits : Mixes::probabilities;
+}
+
 bool Mixhead::acts_in(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
 
 at::Tensor Mixhead::shown_matrix(const Context& c) const {

@@ -19,6 +19,7 @@ struct MixheadOptions : OptionsOf<MixheadOptions> {
 class Mixhead : public Mixer {
  public:
   Mixhead(const MixheadOptions& options, const Shape& shape);
+  Mixes mixes() const override;
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;

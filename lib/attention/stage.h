@@ -21,6 +21,11 @@
 
 namespace mh::attention {
 
+// What a head is made of. A score head has queries and keys; a value head values; an output head a block of the output
+// projection. They are one thing, unless a mixer stands between the first two or a combiner that mixes between the
+// last.
+enum class HeadSide { score, value, output };
+
 enum class Kind { encoder_self, decoder_self, decoder_cross };
 const char* name_of(Kind kind);  // "decoder.self"
 
@@ -53,10 +58,15 @@ class Observer {
   // From whoever runs a model, before a pass: how many positions of each row are real, (B) int64. Where nobody says
   // it, all are.
   virtual void begin(const at::Tensor& /*lengths*/) {}
+  // What a mixer is about to mix, (B, h, Tq, Tk): probabilities, or logits where it mixes those (once, the first of the
+  // two); not called without a mixer. What is returned takes its place, as in the other two.
+  virtual at::Tensor mixer_inputs(const Shape&, const at::Tensor& x) { return x; }
   // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
   virtual void probabilities(const Shape&, const at::Tensor&) {}
-  // Head outputs (B, h, Tq, dv) before the combiner; what is returned takes their place (ablation, gradients).
+  // Head outputs (B, h, Tq, dv) before the combiner.
   virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
+  // What the combiner gives to the output projection, (B, Tq, h, dv).
+  virtual at::Tensor combined(const Shape&, const at::Tensor& z) { return z; }
   // A learned matrix that mixes probabilities or logits across heads, (h, h) or (B, Tq, h, h): row of the source head.
   virtual void mixing(const Shape&, const at::Tensor&) {}
   // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
@@ -73,7 +83,7 @@ using StageState = std::map<std::string, at::Tensor>;
 struct Context {
   const Shape& shape;
   const Step& step;
-  const Mask& mask;
+  Mask mask;
   at::Tensor query_input;        // (B, Tq, d)
   at::Tensor key_input;          // (B, Tk, d): the same as query_input in self-attention
   at::Tensor q, k, v;            // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
@@ -118,11 +128,13 @@ class Normaliser : public Stage {
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
 };
 
+// What a mixer mixes first.
+enum class Mixes { nothing, logits, probabilities };
+
 // Acts across heads on logits (before the mask) and on probabilities (before the values).
 class Mixer : public Stage {
  public:
-  // False: it does nothing.
-  virtual bool acts() const { return true; }
+  virtual Mixes mixes() const { return Mixes::probabilities; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
   // mix() times context.v, (B, h, Tq, dv), asked where nothing else looks at mixed probabilities, so that they need not
@@ -134,6 +146,8 @@ class Mixer : public Stage {
 // Head outputs (B, h, Tq, dv) to (B, Tq, h * dv), what the output projection takes.
 class Combiner : public Stage {
  public:
+  // Whether what it gives to a block of the output projection is made of several heads.
+  virtual bool mixes() const { return false; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };
 

@@ -3,8 +3,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "base/signals.h"
 #include "model/memories.h"
 
@@ -15,13 +17,45 @@ namespace {
 constexpr int64_t kStreams = 10;  // the published evaluation's batch
 
 // Rows that go through the model one after another, in `count` lanes side by side; a lane's memory is its own. The rows
-// of a few neighbouring lanes, taken together, are a contiguous part of the text.
+// of a few neighbouring lanes, taken together, are a contiguous part of the text, unless they are a sample.
 struct Lanes {
   int64_t count, steps;
   std::function<Row(int64_t lane, int64_t step)> row;
+  int64_t unseen = 0;  // the first so many steps fill the memory
 };
 
+// Of 0 … all - 1, `count` different ones in ascending order (Floyd's draw).
+std::vector<int64_t> drawn(int64_t count, int64_t all, int64_t seed) {
+  RandomSequence random(RandomStream(static_cast<uint64_t>(seed), "sample"), 0, 0);
+  std::set<int64_t> chosen;
+  for (int64_t i = all - count; i < all; ++i) {
+    const auto pick = static_cast<int64_t>(random.below(static_cast<uint64_t>(i) + 1));
+    chosen.insert(chosen.count(pick) > 0 ? i : pick);
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+// Blocks of the sample, each behind the blocks that fill its memory.
+Lanes sampled_lanes(const ScoringOptions& o, int64_t tokens) {
+  const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
+  // Blocks scored from a multiple of `wide` on, with all of their context and memory in front.
+  const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
+  if (o.sample.blocks > all)
+    throw Error(Exit::usage, Problem{"--blocks",
+                                     str("at most ", std::max<int64_t>(0, all), ", the text's whole blocks of ",
+                                         o.block, " tokens", before > 0 ? " behind a full memory" : ""),
+                                     str(o.sample.blocks), "lower it, or --block"});
+  const auto chosen = drawn(o.sample.blocks, all, o.sample.seed);
+  return {o.sample.blocks, before + 1,
+          [=](int64_t lane, int64_t step) -> Row {
+            const int64_t scored = (first + chosen[static_cast<size_t>(lane)] - before + step) * wide;
+            return {scored - o.context, o.block, o.context};
+          },
+          before};
+}
+
 Lanes lanes_of(const ScoringOptions& o, int64_t tokens) {
+  if (o.sample.blocks > 0) return sampled_lanes(o, tokens);
   if (o.memory > 0) {
     const Streams streams(tokens, o.streams, o.block);
     return {o.streams, streams.segments(), [streams](int64_t lane, int64_t step) { return streams.row(lane, step); }};
@@ -66,56 +100,76 @@ const char* protocol_of(const ScoringOptions& resolved) {
   return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";
 }
 
-Score score_text(model::LanguageModel& model, const Text& text, const ScoringOptions& options,
-                 const Listener& listener) {
-  c10::NoGradGuard no_gradient;
+void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptions& options, const Walk& walk) {
   const ScoringOptions o = resolve(options, model, text.tokens);
   const Lanes lanes = lanes_of(o, text.tokens);
   const at::Device device = model.parameters().device();
-  Score score;
   int64_t done = 0;
   for (int64_t begin = 0; begin < lanes.count && stop_signal() == 0; begin += o.batch) {
     const int64_t end = std::min(lanes.count, begin + o.batch);
     auto memory = o.memory > 0 ? model.new_memory(o.memory) : nullptr;
-    // Lanes are walked side by side but told of one after the other.
-    struct Told {
-      int32_t token;
-      double log_probability;
-    };
-    std::vector<std::vector<Told>> told(static_cast<size_t>(end - begin));
     for (int64_t step = 0; step < lanes.steps && stop_signal() == 0; ++step) {
       std::vector<Row> rows;
-      int64_t width = 0;
+      int64_t width = 0, next = 0;  // of the rows that follow these
       for (int64_t lane = begin; lane < end; ++lane) {
         rows.push_back(lanes.row(lane, step));
         width = std::max(width, rows.back().length);
+        if (step + 1 < lanes.steps) next = std::max(next, lanes.row(lane, step + 1).length);
       }
       if (width == 0) break;  // the group's streams are the shorter ones
       const Batch batch = load_rows(text, rows, width);
-      if (listener.observer != nullptr) {
+      const bool visited = step >= lanes.unseen;
+      attention::Observer* observer = visited ? walk.observer : nullptr;
+      if (observer != nullptr) {
         at::Tensor lengths = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
         for (size_t r = 0; r < rows.size(); ++r) lengths.mutable_data_ptr<int64_t>()[r] = rows[r].length;
-        listener.observer->begin(lengths);
+        observer->begin(lengths);
       }
-      const at::Tensor hidden = model.hidden(batch.inputs.to(device), {}, memory.get(), listener.observer);
-      const at::Tensor log_p = model.target_log_probabilities(hidden, batch.targets).to(at::kCPU).contiguous();
-      const auto* p = log_p.const_data_ptr<float>();
-      const auto* target = batch.targets.const_data_ptr<int64_t>();
-      for (size_t r = 0; r < rows.size(); ++r, p += width, target += width)
-        for (int64_t t = rows[r].scored; t < rows[r].length; ++t) {
-          score.nll -= static_cast<double>(p[t]);
-          ++score.tokens;
-          if (listener.each) told[r].push_back({static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
-        }
-      if (listener.progress) listener.progress(done += end - begin, lanes.count * lanes.steps);
-    }
-    for (size_t r = 0; r < told.size(); ++r) {
-      const Row first = lanes.row(begin + static_cast<int64_t>(r), 0);
-      for (size_t t = 0; t < told[r].size(); ++t)
-        listener.each(first.first + first.scored + static_cast<int64_t>(t), told[r][t].token,
-                      told[r][t].log_probability);
+      const at::Tensor hidden = model.hidden(batch.inputs.to(device), {}, memory.get(), observer);
+      if (visited) walk.visit({rows, batch, hidden, begin, next == 0});
+      if (walk.progress) walk.progress(done += end - begin, lanes.count * lanes.steps);
     }
   }
+}
+
+Score score_text(model::LanguageModel& model, const Text& text, const ScoringOptions& options,
+                 const Listener& listener) {
+  c10::NoGradGuard no_gradient;
+  Score score;
+  // Lanes are walked side by side but told of one after the other.
+  struct Told {
+    int64_t index;
+    int32_t token;
+    double log_probability;
+  };
+  std::vector<std::vector<Told>> told;
+  const auto tell = [&] {
+    for (const auto& lane : told)
+      for (const Told& t : lane) listener.each(t.index, t.token, t.log_probability);
+    told.clear();
+  };
+  Walk walk;
+  walk.observer = listener.observer;
+  walk.progress = listener.progress;
+  walk.visit = [&](const Pass& pass) {
+    told.resize(pass.rows.size());
+    const at::Tensor log_p = model.target_log_probabilities(pass.hidden, pass.batch.targets).to(at::kCPU).contiguous();
+    const auto* p = log_p.const_data_ptr<float>();
+    const auto* target = pass.batch.targets.const_data_ptr<int64_t>();
+    const int64_t width = log_p.size(1);
+    for (size_t r = 0; r < pass.rows.size(); ++r, p += width, target += width) {
+      const Row& row = pass.rows[r];
+      for (int64_t t = row.scored; t < row.length; ++t) {
+        score.nll -= static_cast<double>(p[t]);
+        ++score.tokens;
+        if (listener.each)
+          told[r].push_back({row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
+      }
+    }
+    if (pass.last) tell();
+  };
+  walk_text(model, text, options, walk);
+  tell();  // of what a signal has cut off
   return score;
 }
 

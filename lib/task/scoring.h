@@ -21,12 +21,24 @@
 
 namespace mh::task {
 
+// Some of a text's blocks, drawn evenly without repeats, in place of all.
+struct Sample {
+  int64_t blocks = 0;
+  int64_t seed = 1;
+  void describe(Fields& f) {
+    f.field("blocks", blocks, "look at so many of the text's whole blocks, drawn evenly; 0: at all of the text",
+            at_least(0));
+    f.field("seed", seed, "of the draw", at_least(0));
+  }
+};
+
 struct ScoringOptions {
   int64_t block = 0;
   int64_t context = 0;
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
+  Sample sample;  // listed by itself, where a tool takes one
   void describe(Fields& f) {
     f.field("block", block, "tokens in one forward pass; 0: the model's block in training", at_least(0));
     f.field("context", context, "of them, tokens that are only context; 0: none", at_least(0));
@@ -47,6 +59,26 @@ const char* protocol_of(const ScoringOptions& resolved);
 // Cuts `tokens` so that every one is scored exactly once: chunks of block - context scored tokens, each with the
 // `context` tokens before it (fewer at the start). Error(usage) unless context < block.
 std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context);
+
+// A forward pass over rows of the text.
+struct Pass {
+  const std::vector<Row>& rows;
+  const Batch& batch;
+  const at::Tensor& hidden;  // (B, n, d), last hidden states
+  int64_t lane;              // of the first row: rows of one lane follow each other from pass to pass
+  bool last;                 // of these lanes
+};
+
+struct Walk {
+  attention::Observer* observer = nullptr;  // of the passes that are visited; told of their lengths
+  std::function<void(const Pass&)> visit;
+  std::function<void(int64_t done, int64_t all)> progress;  // in rows; may be left out
+};
+
+// Runs a model over a text as `options` say, rows that only fill a memory unvisited. With gradients where the caller
+// has them on; memories never carry them. Ends early where a signal asks the process to stop (base/signals.h).
+// Error(usage) for a sample of more blocks than there are.
+void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptions& options, const Walk& walk);
 
 struct Score {
   double nll = 0;      // nats, summed

@@ -1,0 +1,22 @@
+// A model, and the text it is asked about: what every analysis that runs a model is given.
+#pragma once
+
+#include <functional>
+
+#include "model/language_model.h"
+#include "task/scoring.h"
+
+namespace mh::analysis {
+
+// What of a head is meant where its sides are things of their own (attention::HeadSide): all of it, or one.
+enum class Side { whole, score, value, output };
+
+struct Subject {
+  model::LanguageModel& model;
+  const task::Text& text;
+  task::ScoringOptions how;  // resolved; its sample says which blocks
+  Side side = Side::whole;
+  std::function<void(int64_t done, int64_t all)> progress = {};  // in rows
+};
+
+}  // namespace mh::analysis

@@ -1,0 +1,150 @@
+#include "base/plot.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace mh {
+
+namespace {
+
+std::string ending_of(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(dot + 1);
+}
+
+bool installed() {
+  const char* folders = std::getenv("PATH");
+  if (folders == nullptr) return false;
+  for (const std::string& folder : split(folders, ':'))
+    if (access((folder + "/gnuplot").c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+// A gnuplot string: single quotes, in which only a quote is special.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (char c : text) result += c == '\'' ? "''" : std::string(1, c == '\n' ? ' ' : c);
+  return result + "'";
+}
+
+std::string number(double x) { return std::isfinite(x) ? shortest(x) : "NaN"; }
+
+std::string labels(const std::string& title, const std::string& x, const std::string& y) {
+  return str("set title ", quoted(title), " noenhanced\nset xlabel ", quoted(x), " noenhanced\nset ylabel ", quoted(y),
+             " noenhanced\n");
+}
+
+std::string terminal(const std::string& path, size_t panels) {
+  const int columns = panels > 1 ? 2 : 1, rows = (static_cast<int>(panels) + columns - 1) / columns;
+  if (path == "-") return str("set terminal dumb size 100,", 28 * static_cast<int>(panels), "\n");
+  const std::string ending = ending_of(path);
+  if (ending == "svg") return str("set terminal svg size ", 640 * columns, ",", 440 * rows, " background 'white'\n");
+  if (ending == "png") return str("set terminal pngcairo size ", 960 * columns, ",", 660 * rows, "\n");
+  return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
+}
+
+// Runs gnuplot on a script, given as its input.
+void run_gnuplot(const std::string& script) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot make a pipe to gnuplot");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[0], 0);
+  const char* arguments[] = {"gnuplot", "-", nullptr};
+  pid_t child = 0;
+  const int failed = posix_spawnp(&child, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[0]);
+  if (failed == 0) {
+    auto sink = sink_of_descriptor(ends[1], "gnuplot");
+    try {
+      sink->write(script);
+      sink->close();
+    } catch (const Error&) {
+      // Its exit status says more.
+    }
+  }
+  close(ends[1]);
+  int status = 0;
+  if (failed != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw Error(Exit::failed, "gnuplot has failed; what it said stands above");
+}
+
+}  // namespace
+
+Plot::Plot(std::string path) : path_(std::move(path)) {
+  const std::string ending = ending_of(path_);
+  if (path_ != "-" && ending != "svg" && ending != "png" && ending != "pdf")
+    throw Error(Exit::usage,
+                Problem{"--plot", "a file that ends in .svg, .png or .pdf, or - for the terminal", path_, ""});
+  if (!installed())
+    throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the pictures", "none on PATH",
+                                      "install the package gnuplot-nox, or leave --plot out"});
+}
+
+void Plot::add(const Chart& chart) {
+  const std::string data = str("$data", panels_.size());
+  std::string text = data + " << EOD\n", command = "plot ";
+  for (size_t i = 0; i < chart.curves.size(); ++i) {
+    const Curve& curve = chart.curves[i];
+    for (size_t k = 0; k < curve.x.size(); ++k) text += number(curve.x[k]) + " " + number(curve.y[k]) + "\n";
+    text += "\n\n";  // the next index
+    command += str(i > 0 ? ", " : "", data, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
+                   " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
+                   curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
+  }
+  panels_.push_back(str("reset\nset key outside right\nset grid\n", labels(chart.title, chart.x_label, chart.y_label),
+                        text, "EOD\n", chart.curves.empty() ? "plot NaN notitle" : command, "\n"));
+}
+
+void Plot::add(const HeatMap& map) {
+  const std::string data = str("$data", panels_.size());
+  size_t columns = 1;
+  for (const auto& row : map.rows) columns = std::max(columns, row.size());
+  std::string text = data + " << EOD\n";
+  for (const auto& row : map.rows) {
+    for (size_t i = 0; i < columns; ++i) text += (i < row.size() ? number(row[i]) : "NaN") + " ";
+    text += "\n";
+  }
+  const auto last = [](size_t n) { return shortest(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
+  panels_.push_back(
+      str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset datafile missing 'NaN'\nset xrange [-0.5:",
+          last(columns), "]\nset yrange [", last(map.rows.size()), ":-0.5]\nset xtics 1\nset ytics 1\n",
+          labels(map.title, map.x_label, map.y_label), text, "EOD\nplot ", data, " matrix with image notitle\n"));
+}
+
+void Plot::draw() const {
+  std::string script = terminal(path_, panels_.size());
+  const bool characters = path_ == "-";
+  const std::string drawn = characters ? "" : str(path_, ".", getpid(), ".tmp");
+  if (!characters) script += "set output " + quoted(drawn) + "\n";
+  // With characters a picture stands below the other; else two in a row.
+  if (panels_.size() > 1)
+    script += characters ? str("set multiplot layout ", panels_.size(), ",1\n")
+                         : str("set multiplot layout ", (panels_.size() + 1) / 2, ",2\n");
+  for (const std::string& panel : panels_) script += panel;
+  if (panels_.size() > 1) script += "unset multiplot\n";
+  script += "unset output\n";
+  try {
+    run_gnuplot(script);
+    if (!characters && rename(drawn.c_str(), path_.c_str()) != 0)
+      throw Error(Exit::failed, path_ + ": cannot be written");
+  } catch (...) {
+    if (!characters) unlink(drawn.c_str());
+    throw;
+  }
+}
+
+}  // namespace mh

@@ -1,0 +1,27 @@
+// Results as rows for people and programs: tab-separated behind a header line, which gnuplot, pandas and `column -t`
+// read as they are, or one JSON object a line.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+class Table {
+ public:
+  enum class Format { text, json };
+  static Format format_named(const std::string& name);  // "table", "json"
+
+  // Writes to standard output.
+  explicit Table(Format format) : format_(format) {}
+  // A row at once, so that no later error loses it. All rows have the same keys, in the same order; a number that does
+  // not exist is NaN ("nan", in JSON null).
+  void row(const nlohmann::ordered_json& row);
+
+ private:
+  Format format_;
+  std::vector<std::string> keys_;  // of the header; none before the first row
+};
+
+}  // namespace mh

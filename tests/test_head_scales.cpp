@@ -1,0 +1,119 @@
+// Scales of heads, for ablation: where they act, and several of them in one pass.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+
+#include "layers.h"
+#include "model/memories.h"
+#include "model/model_config.h"
+
+using namespace mh;
+using namespace mh::attention;
+using layers::normal;
+using layers::Shaken;
+
+namespace {
+
+bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-4, 1e-5); }
+
+// A scale for one side of a layer.
+HeadScales of_side(int side, const at::Tensor& scale, int64_t copies = 0) {
+  HeadScales s;
+  (side == 0 ? s.score : side == 1 ? s.value : s.output) = scale;
+  s.copies = copies;
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("copies of a layer's rows under several scales are the layer under each", "[head-scales]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({2, 5, 8}, 1), scales = normal({3, 4}, 2);
+  for (const auto& mixer : mixers().names())
+    for (const auto& combiner : combiners().names()) {
+      INFO(mixer << " " << combiner);
+      Shaken l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
+      Mask mask;
+      mask.causal = true;
+      for (int side = 0; side < 3; ++side) {
+        if (side == 0 && mixer == "none") {
+          CHECK_THROWS_AS(l.layer->set_head_scales(of_side(0, scales, 3)), Error);
+          continue;
+        }
+        l.layer->set_head_scales(of_side(side, scales, 3));
+        const at::Tensor all = l(x, x, mask);
+        REQUIRE(all.sizes() == at::IntArrayRef({6, 5, 8}));
+        for (int64_t f = 0; f < 3; ++f) {
+          l.layer->set_head_scales(of_side(side, scales[f]));
+          CHECK(close(l(x, x, mask), all.narrow(0, 2 * f, 2)));
+        }
+        l.layer->set_head_scales({});
+      }
+    }
+}
+
+TEST_CASE("a score head that gives nothing is a row of zeros in the mixing matrix", "[head-scales]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
+  for (const std::string& on : {"probabilities", "logits"}) {
+    Shaken l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
+    l.layer->set_head_scales({scale, {}, {}});
+    const at::Tensor scaled = l(x, x, {});
+    l.layer->set_head_scales({});
+    CHECK(!close(scaled, l(x, x, {})));
+    l["mixer.matrix"].select(0, 1).zero_();
+    CHECK(close(scaled, l(x, x, {})));
+  }
+}
+
+TEST_CASE("an output block that gives nothing is a row of zeros in the alphas", "[head-scales]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 1.0F, 0.0F, 1.0F});
+  Shaken l("heads = 4\ncombiner = 'alphas'\n", 8, 3);
+  l.layer->set_head_scales({{}, {}, scale});
+  const at::Tensor outputs = l(x, x, {});
+  l.layer->set_head_scales({{}, scale, {}});
+  const at::Tensor values = l(x, x, {});
+  l.layer->set_head_scales({});
+  const at::Tensor alpha = l["combiner.alpha"].clone();
+  l["combiner.alpha"].select(0, 2).zero_();
+  CHECK(close(outputs, l(x, x, {})));
+  l.set("combiner.alpha", alpha);
+  l["combiner.alpha"].select(1, 2).zero_();
+  CHECK(close(values, l(x, x, {})));
+  CHECK(!close(values, outputs));
+}
+
+TEST_CASE("a model above a layer with copies goes on with all of them, memories too", "[head-scales]") {
+  c10::NoGradGuard no_gradient;
+  for (const std::string& backbone : {"decoder", "transformer-xl"}) {
+    Config config;
+    config.load_text("[model]\nbackbone = '" + backbone + "'\nlayers = 3\nwidth = 8\nffn = 16\n" +
+                         (backbone == "decoder" ? "" : "positions = 'none'\nmemory = 6\n") +
+                         "[attention]\nheads = 2\n" + (backbone == "decoder" ? "" : "score = 'relative'\n"),
+                     "test");
+    const auto model = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
+    model->parameters().initialise(1);
+    for (auto& p : model->parameters().all()) p.master().add_(normal(p.master().sizes().vec(), 5), 0.3);
+    const at::Tensor scales = at::tensor({1.0F, 0.0F, 0.0F, 1.0F, 0.5F, 2.0F}).view({3, 2});
+    std::vector<at::Tensor> segments;
+    for (uint64_t i = 0; i < 3; ++i)
+      segments.push_back(normal({2, 4}, 20 + i).abs().mul(4).to(at::kLong).clamp_max(10));
+    auto run = [&] {
+      auto memory = model->memory() > 0 ? model->new_memory(model->memory()) : nullptr;
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& tokens : segments) all.push_back(model->hidden(tokens, {}, memory.get()));
+      return at::stack(all);
+    };
+    for (AttentionLayer* layer : model->attention_layers()) {
+      layer->set_head_scales({{}, scales, {}, 3});
+      const at::Tensor all = run();
+      REQUIRE(all.size(1) == 6);
+      for (int64_t f = 0; f < 3; ++f) {
+        layer->set_head_scales({{}, scales[f], {}});
+        CHECK(close(run(), all.narrow(1, 2 * f, 2)));
+      }
+      layer->set_head_scales({});
+    }
+  }
+}
