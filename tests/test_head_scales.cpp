@@ -55,7 +55,7 @@ TEST_CASE("copies of a layer's rows under several scales are the layer under eac
 TEST_CASE("a score head that gives nothing is a row of zeros in the mixing matrix", "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
-  for (const std::string& on : {"probabilities", "logits"}) {
+  for (const std::string on : {"probabilities", "logits"}) {
     Shaken l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
     l.layer->set_head_scales({scale, {}, {}});
     const at::Tensor scaled = l(x, x, {});
@@ -86,7 +86,7 @@ TEST_CASE("an output block that gives nothing is a row of zeros in the alphas", 
 
 TEST_CASE("a model above a layer with copies goes on with all of them, memories too", "[head-scales]") {
   c10::NoGradGuard no_gradient;
-  for (const std::string& backbone : {"decoder", "transformer-xl"}) {
+  for (const std::string backbone : {"decoder", "transformer-xl"}) {
     Config config;
     config.load_text("[model]\nbackbone = '" + backbone + "'\nlayers = 3\nwidth = 8\nffn = 16\n" +
                          (backbone == "decoder" ? "" : "positions = 'none'\nmemory = 6\n") +

@@ -55,13 +55,14 @@ std::string terminal(const std::string& path, size_t panels) {
   return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
 }
 
-// Runs gnuplot on a script, given as its input.
-void run_gnuplot(const std::string& script) {
+// Runs gnuplot on a script, given as its input. `silent`: what it prints is thrown away.
+void run_gnuplot(const std::string& script, bool silent) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot make a pipe to gnuplot");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[0], 0);
+  if (silent) posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   const char* arguments[] = {"gnuplot", "-", nullptr};
   pid_t child = 0;
   const int failed = posix_spawnp(&child, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
@@ -112,17 +113,19 @@ void Plot::add(const Chart& chart) {
 void Plot::add(const HeatMap& map) {
   const std::string data = str("$data", panels_.size());
   size_t columns = 1;
-  for (const auto& row : map.rows) columns = std::max(columns, row.size());
   std::string text = data + " << EOD\n";
-  for (const auto& row : map.rows) {
-    for (size_t i = 0; i < columns; ++i) text += (i < row.size() ? number(row[i]) : "NaN") + " ";
-    text += "\n";
+  for (size_t y = 0; y < map.rows.size(); ++y) {
+    columns = std::max(columns, map.rows[y].size());
+    for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number(map.rows[y][x]), "\n");
   }
   const auto last = [](size_t n) { return shortest(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
-  panels_.push_back(
-      str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset datafile missing 'NaN'\nset xrange [-0.5:",
-          last(columns), "]\nset yrange [", last(map.rows.size()), ":-0.5]\nset xtics 1\nset ytics 1\n",
-          labels(map.title, map.x_label, map.y_label), text, "EOD\nplot ", data, " matrix with image notitle\n"));
+  // Characters have no shades: numbers stand in their place.
+  const char* cells = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
+                                   : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
+  panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:", last(columns),
+                        "]\nset yrange [", last(map.rows.size()), ":-0.5]\nset xtics 1\nset ytics 1\n",
+                        labels(map.title, map.x_label, map.y_label), text, "EOD\n",
+                        map.rows.empty() ? "plot NaN" : "plot " + data + cells, " notitle\n"));
 }
 
 void Plot::draw() const {
@@ -137,8 +140,9 @@ void Plot::draw() const {
   for (const std::string& panel : panels_) script += panel;
   if (panels_.size() > 1) script += "unset multiplot\n";
   script += "unset output\n";
+  if (!characters) write_file_atomically(drawn, "");  // says what is wrong with the place, if anything
   try {
-    run_gnuplot(script);
+    run_gnuplot(script, !characters);
     if (!characters && rename(drawn.c_str(), path_.c_str()) != 0)
       throw Error(Exit::failed, path_ + ": cannot be written");
   } catch (...) {
