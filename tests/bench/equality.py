@@ -10,6 +10,7 @@ losses differ by more than --tolerance, 77 when PyTorch is not installed.
 import argparse
 import itertools
 import json
+import math
 import pathlib
 import random
 import subprocess
@@ -156,7 +157,9 @@ def main():
             difference = abs(loss.item() - ours[update + 1])
             if a.verbose and (update + 1) % 10 == 0:
                 print(f"update {update + 1}: loss {loss.item():.6f}, difference {difference:.2e}", file=sys.stderr)
-            if not difference <= worst:
+            if math.isnan(difference):  # of no size, and never less than another
+                difference = math.inf
+            if difference > worst:
                 worst, at = difference, update + 1
     verdict = worst <= a.tolerance
     print(f"{a.updates} updates, loss {ours[1]:.4f} to {ours[a.updates]:.4f}: largest difference {worst:.2e} nats at update {at}, "

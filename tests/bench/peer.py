@@ -25,6 +25,8 @@ def sinusoidal(length, width, first=2):
 
 
 class Layer(nn.Module):
+    number = 0  # of the model's layers, from 0
+
     def __init__(self, d, h, f):
         super().__init__()
         self.h = h
@@ -69,6 +71,8 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
         self.layers = nn.ModuleList(layer(d, h, f) for _ in range(layers))
+        for number, built in enumerate(self.layers):
+            built.number = number
         self.norm = nn.LayerNorm(d)
         self.register_buffer("positions", sinusoidal(n, d))
 

@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -291,10 +292,77 @@ class Experts(Weighed):
         return (self.h / (self.h - 1) * (1 - left_out)).view(*x.shape[:2], self.h)
 
 
+class Differential(peer.Layer):
+    """Heads in pairs, which share their values: (P_2i - λ P_2i+1) [V_2i, V_2i+1] by linearity from the library's attention, once for
+    each half of the values, since it takes no wider ones on every device."""
+
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        for part in ("query1", "key1", "query2", "key2"):
+            self.register_parameter(f"mixer__lambda_{part}", nn.Parameter(torch.empty(d // h).normal_(std=0.1)))
+
+    @property
+    def start(self):
+        return 0.8 - 0.6 * math.exp(-0.3 * self.number)
+
+    def norm(self, z):
+        return z
+
+    def attend(self, x):
+        q, k, v = self.project(x)
+        weight = (self.mixer__lambda_query1 @ self.mixer__lambda_key1).exp() - (self.mixer__lambda_query2 @ self.mixer__lambda_key2).exp()
+        halves = [F.scaled_dot_product_attention(q, k, v[:, i::2].repeat_interleave(2, 1), is_causal=True) for i in (0, 1)]
+        return join(self.norm(torch.cat([z[:, ::2] - (weight + self.start) * z[:, 1::2] for z in halves], -1)))  # (B, h / 2, T, 2 dv)
+
+
+class PairNorm(Differential):
+    """The same, each pair's output divided by its root mean square."""
+
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.combiner__norm__weight = nn.Parameter(torch.ones(2 * d // h))
+
+    def norm(self, z):
+        return F.rms_norm(z, z.shape[-1:], self.combiner__norm__weight * (1 - self.start), 1e-5)
+
+
+class DropHead(Weighed):
+    """Leaves out heads of whole rows in training, and is plain attention outside of it."""
+
+    def weights(self, x):
+        stays = torch.empty(x.shape[0], 1, self.h, device=x.device).bernoulli_(0.9)
+        stays = torch.where(stays.any(-1, keepdim=True), stays, 1.0)
+        return stays * (self.h / stays.sum(-1, keepdim=True))
+
+    def attend(self, x):
+        return super().attend(x) if self.training else peer.Layer.attend(self, x)
+
+
+class MixtureOfHeads(Weighed):
+    """Each position weighs the first heads, `shared`, and takes the `chosen` likeliest of the others."""
+
+    def __init__(self, d, h, f, shared, chosen):
+        super().__init__(d, h, f)
+        self.shared, self.chosen = shared, chosen
+        self.combiner__router__weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(h, d)))
+        self.combiner__balance__weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, d))) if shared else None
+
+    def weights(self, x):
+        scores = F.linear(x, self.combiner__router__weight)
+        p = scores[..., self.shared:].softmax(-1)
+        likeliest, which = p.topk(self.chosen, -1)
+        routed = torch.zeros_like(p).scatter(-1, which, self.chosen * likeliest / likeliest.sum(-1, keepdim=True))
+        if not self.shared:
+            return routed
+        balance = 2 * F.linear(x, self.combiner__balance__weight).softmax(-1)
+        always = self.shared * scores[..., :self.shared].softmax(-1)
+        return torch.cat([always * balance[..., :1], routed * balance[..., 1:]], -1)
+
+
 @dataclasses.dataclass
 class Stage:
     """A stage's peer, and how mh-train is told of it: lines of [attention], and lines behind it."""
-    layer: type
+    layer: Callable  # (d, h, f), and n where it is Composed
     attention: str = ""
     more: str = ""
 
@@ -306,7 +374,7 @@ class Stage:
     @property
     def composed(self):
         """Whether its peer makes the probabilities; the project then does too."""
-        return issubclass(self.layer, Composed)
+        return isinstance(self.layer, type) and issubclass(self.layer, Composed)
 
     def model(self, vocabulary, size):
         layer = functools.partial(self.layer, n=size.n) if self.composed else self.layer
@@ -318,6 +386,11 @@ def talking(pre, post):
         def __init__(self, d, h, f, n):
             super().__init__(d, h, f, n, pre, post)
     return Stage(Some, f"mixer = 'talking-heads'\ntalking-heads.pre = {str(pre).lower()}\ntalking-heads.post = {str(post).lower()}")
+
+
+def mixture(shared, chosen):
+    return Stage(functools.partial(MixtureOfHeads, shared=shared, chosen=chosen),
+                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = {shared}\nmixture-of-heads.chosen = {chosen}")
 
 
 class Sampling(Experts):
@@ -348,6 +421,11 @@ STAGES = {
     "gates": Stage(Gates, "combiner = 'gates'"),
     "gates-input": Stage(InputGates, "combiner = 'gates'\ngates.input = true"),
     "hard-concrete": Stage(HardConcrete, "combiner = 'hard-concrete'"),
+    "differential": Stage(Differential, "mixer = 'differential'"),
+    "differential-pair-norm": Stage(PairNorm, "mixer = 'differential'\ncombiner = 'pair-norm'"),
+    "drop-head": Stage(DropHead, "combiner = 'drop-head'"),
+    "mixture-of-heads": mixture(2, 1),
+    "mixture-of-heads-routed": mixture(0, 2),
 }
 
 
