@@ -1,0 +1,34 @@
+# data_scripts: a corpus comes whole and with its sum, from the mirror or a URL, or not at all.
+scripts=$ROOT/data_scripts
+[ -d "$scripts" ] || skip "no data_scripts here"
+mkdir copy mirror
+printf 'a line\nanother\n' > copy/input.txt
+sum=$(sha256sum copy/input.txt | cut -d' ' -f1)
+fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' tiny "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
+url=file://$PWD/copy/input.txt
+fetch 0 got "$sum" none.zst "$url" MH_DATA=
+cmp got copy/input.txt
+fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; said "tiny: other: expected sha256"; said "found $sum in $url"
+fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; said "expected a mirror in MH_DATA, or $url.gone"
+zstd -q copy/input.txt -o mirror/input.zst
+fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
+cmp mirrored copy/input.txt
+printf 'no zstd\n' > mirror/broken.zst
+fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; said "expected a file of zstd"
+rm -f got; echo before > got
+fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
+[ "$(cat got)" = before ] || fail "a file with the wrong sum took the place of one"
+only got mirrored copy/input.txt mirror/input.zst mirror/broken.zst
+# The scripts refuse a copy that is another text, and leave nothing.
+cp copy/input.txt copy/train.txt
+expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; said "tinyshakespeare: input.txt: expected sha256 86c4"; said "found $sum"
+expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; said "wikitext-2: train.txt: expected sha256 9e9f"
+expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; said "found neither in reach"
+[ -z "$(find tiny wiki -type f)" ] || fail "files are left: $(find tiny wiki -type f)"
+# Where a mirror is at hand: all of Tiny Shakespeare, each line in one of the three.
+data=${MH_DATA:-$ROOT/../shared/data}
+if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
+  expect 0 env MH_DATA="$data" "$scripts/tinyshakespeare" tiny
+  cat tiny/train.txt tiny/valid.txt tiny/test.txt | cmp - <(zstd -dcq "$data/tinyshakespeare/input.txt.zst")
+  [ "$(wc -l < tiny/valid.txt) $(wc -l < tiny/test.txt)" = "2000 2000" ] || fail "lines: $(wc -l tiny/*)"
+fi
