@@ -16,6 +16,12 @@ compare 0 plain mixhead-a+sigsoftmax
 said "run 4 of 4, 0 to go after it"
 [ "$(cut -f 1,4 out | tail -n +2 | tr '\t\n' '  ')" = "plain 2 mixhead-a+sigsoftmax 2 " ] || fail "$(cat out)"
 cut -f 1-9 out > first
+# It ran copies of the tools, which the table names.
+version=$(mh-train --version)
+kept=$(ls runs/tools)
+[ "$(cut -f 11 out | sort -u)" = "$(printf '%s\ntools' "$version $kept")" ] || fail "$(cut -f 11 out)"
+cmp "runs/tools/$kept/bin/mh-train" "$(command -v mh-train)"
+[ ! -e "$(dirname "$(command -v mh-train)")/../lib/libmultihead.so" ] || [ -s "runs/tools/$kept/lib/libmultihead.so" ] || fail "no copy of the library"
 compare 0 plain mixhead-a+sigsoftmax
 ! grep -q "run . of" err || fail "a finished run was repeated"
 cut -f 1-9 out | cmp - first
@@ -24,6 +30,15 @@ rm -f runs/wikitext2/mixhead-a+sigsoftmax/seed1/{result.json,last.safetensors}
 compare 0 plain mixhead-a+sigsoftmax
 said "run 3 of 4, 0 to go after it"
 cut -f 1-9 out | cmp - first
+# Another build's runs are told apart.
+mkdir -p other/bin; cp "$(command -v mh-prep)" "$(command -v mh-train)" other/bin
+printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v mh-eval)" > other/bin/mh-eval; chmod +x other/bin/mh-eval
+cp -r "$(dirname "$(command -v mh-train)")/../lib" other/lib 2>/dev/null || true
+rm runs/wikitext2/plain/seed2/result.json
+PATH=$PWD/other/bin:$PATH compare 0 plain
+[ "$(ls runs/tools | wc -l)" -eq 2 ] || fail "tools: $(ls runs/tools)"
+cut -f 11 out | grep -qF "$version $kept" || fail "$(cut -f 11 out)"
+cut -f 11 out | grep -q "^$version [0-9a-f]*, $version [0-9a-f]*$" || fail "$(cut -f 11 out)"
 echo "# changed" >> configs/methods/mixhead-a.toml
 compare 0 plain
 compare 1 mixhead-a+sigsoftmax; said "found one of another"
