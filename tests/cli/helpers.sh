@@ -25,3 +25,24 @@ make_text() {  # LINES
   awk -v lines="$1" 'BEGIN { srand(7); for (i = 0; i < lines; i++) { n = 1 + int(rand() * 12); s = "";
     for (k = 0; k < n; k++) s = s " w" int(rand() * rand() * 60); print s " " } }'
 }
+
+# killed_run PAUSE FIELD START…: runs START (mh-train … --out) to its end in the folder whole; then in the folder killed
+# under kill -9 at many moments, the second after PAUSE seconds, going on from what each leaves. Both must be the same, bit
+# for bit, and so must their logs, FIELD included.
+killed_run() {
+  local pause pid kills=0 start=("${@:3}")
+  "${start[@]}" whole
+  "${start[@]}" killed 2>/dev/null &
+  pid=$!
+  for pause in 0.2 "$1" 0.7 0.45 0.8 0.65 0.5 0.9; do
+    sleep "$pause"
+    kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
+    wait "$pid" 2>/dev/null || true
+    if [ -f killed/config.toml ]; then mh-train --threads 1 --resume --out killed -q 2>/dev/null & pid=$!
+    else rm -rf killed; "${start[@]}" killed 2>/dev/null & pid=$!; fi
+  done
+  wait "$pid" 2>/dev/null || true
+  expect 0 mh-train --threads 1 --resume --out killed
+  [ "$kills" -gt 1 ] || fail "only $kills kills"
+  expect 0 python3 "$ROOT/tests/cli/same_run.py" whole killed "$2"
+}

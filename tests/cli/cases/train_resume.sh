@@ -33,39 +33,7 @@ frequency = 2
 rest = 1
 swap_optimizer_state = true
 T
-mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out whole -q
-mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null &
-pid=$!
-kills=0
-for pause in 0.2 0.6 0.7 0.45 0.8 0.65 0.5 0.9; do
-  sleep "$pause"
-  kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
-  wait "$pid" 2>/dev/null || true
-  if [ -f killed/config.toml ]; then mh-train --threads 1 --resume --out killed -q 2>/dev/null & pid=$!
-  else rm -rf killed; mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs --out killed -q 2>/dev/null & pid=$!; fi
-done
-wait "$pid" 2>/dev/null || true
-expect 0 mh-train --threads 1 --resume --out killed
-[ "$kills" -gt 1 ] || fail "only $kills kills"
-python3 - <<'P'
-import json, struct
-def tensors(path):
-    b = open(path, "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    header = json.loads(b[8:8 + n])
-    header.pop("__metadata__")
-    return {k: b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in header.items()}
-for name in ("last.safetensors", "best.safetensors"):
-    a, b = tensors("whole/" + name), tensors("killed/" + name)
-    assert a.keys() == b.keys()
-    assert all(a[k] == b[k] for k in a), name + " differs"
-def log(path):
-    keep = ("update", "loss", "nll", "lr", "gradient_norm", "valid_nll", "head-rotation")
-    lines = [json.loads(l) for l in open(path)]
-    return [{k: v for k, v in l.items() if k in keep} for l in lines if "started" not in l]
-assert any("head-rotation" in line for line in log("whole/log.jsonl")), "no heads changed places"
-assert log("whole/log.jsonl") == log("killed/log.jsonl"), "the logs differ"
-P
+killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs -q --out
 [ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "keep = 2"
 expect 0 mh-train --threads 1 --resume --out whole
 said "the run is finished"

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Whether two folders of runs hold the same, bit for bit: the tensors of last and best, and what both logs say of every update.
+
+usage: same_run.py FOLDER FOLDER [FIELD...]     more fields of the log to compare, each of which must be there
+"""
+import json
+import pathlib
+import struct
+import sys
+
+FIELDS = {"update", "loss", "nll", "lr", "gradient_norm", "valid_nll"}
+
+
+def tensors(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__")
+    return {name: data[8 + size + v["data_offsets"][0]:8 + size + v["data_offsets"][1]] for name, v in header.items()}
+
+
+def log(path, fields):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key in fields} for line in lines if "started" not in line]
+
+
+def main():
+    one, other = map(pathlib.Path, sys.argv[1:3])
+    for name in ("last.safetensors", "best.safetensors"):
+        a, b = tensors(one / name), tensors(other / name)
+        assert a.keys() == b.keys(), f"{name}: other tensors: {sorted(a.keys() ^ b.keys())}"
+        differ = [key for key in a if a[key] != b[key]]
+        assert not differ, f"{name}: {len(differ)} tensors differ, {differ[0]} the first"
+    fields = FIELDS | set(sys.argv[3:])
+    lines = log(one / "log.jsonl", fields)
+    for field in sys.argv[3:]:
+        assert any(field in line for line in lines), f"no line has {field}"
+    assert lines == log(other / "log.jsonl", fields), "the logs differ"
+
+
+main()
