@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "folder.h"
 #include "io/shard.h"
@@ -16,7 +17,8 @@ namespace runs {
 using namespace mh;
 using namespace mh::train;
 
-inline void write_text(const std::string& path, int64_t tokens) {
+// A shard of these tokens, each 0 (the line's end), 1 (unknown) or one of four words.
+inline void write_text(const std::string& path, const std::vector<int32_t>& tokens) {
   auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
   io::ShardHeader h;
   h.vocabulary = tokenizer->size();
@@ -24,11 +26,16 @@ inline void write_text(const std::string& path, int64_t tokens) {
   h.tokenizer = tokenizer->serialize();
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);
-  std::vector<int32_t> line;
-  for (int64_t i = 0; i < tokens; ++i) line.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i * i % 4));
-  writer.add_run(line);
+  writer.add_run(tokens);
   writer.finish();
   sink->close();
+}
+
+// Lines of four words, which repeat.
+inline std::vector<int32_t> lines(int64_t count) {
+  std::vector<int32_t> text;
+  for (int64_t i = 0; i < count; ++i) text.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i * i % 4));
+  return text;
 }
 
 inline RunConfig config_of(const Folder& folder, const std::string& extra) {
@@ -42,18 +49,22 @@ inline RunConfig config_of(const Folder& folder, const std::string& extra) {
   return RunConfig::read(config);
 }
 
-inline model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
-                                 bool resume = false) {
+// Trains to the end; the model that the run leaves.
+inline model::LoadedModel run(const RunConfig& config, const std::string& out, bool resume = false) {
   // One thread: the models are tiny, and threads that wait for each other take most of the time on a busy machine.
   struct OneThread {
     int before = at::get_num_threads();
     OneThread() { at::set_num_threads(1); }
     ~OneThread() { at::set_num_threads(before); }
   } one_thread;
-  Trainer trainer(config_of(folder, extra), folder.file(name), resume);
+  Trainer trainer(config, out, resume);
   const int status = trainer.run();
   CHECK(status == 0);
-  return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
+  return model::load_model(out + "/last.safetensors", at::kCPU);
+}
+inline model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
+                                 bool resume = false) {
+  return run(config_of(folder, extra), folder.file(name), resume);
 }
 
 inline at::Tensor& find(model::LoadedModel& m, const std::string& name) {

@@ -13,11 +13,15 @@
 #include "model/bands.h"
 #include "model/output.h"
 #include "model/token_embedding.h"
+#include "models.h"
 #include "peak.h"
 #include "train/optimizer.h"
 
 using namespace mh;
 using namespace mh::model;
+using models::configured;
+using models::count;
+using models::some_tokens;
 
 namespace {
 
@@ -167,23 +171,6 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
   o.input_cutoffs = o.output_cutoffs = std::move(cutoffs);
   o.cutoff_factor = factor;
   return o;
-}
-
-at::Tensor some_tokens(int64_t rows, int64_t length, int64_t vocabulary, uint64_t seed) {
-  at::manual_seed(seed);
-  return at::randint(vocabulary, {rows, length}, at::kLong);
-}
-
-ModelConfig configured(const std::string& toml) {
-  Config config;
-  config.load_text(toml, "test");
-  ModelConfig c = ModelConfig::read(config);
-  config.check_all_known();
-  return c;
-}
-
-int64_t count(const std::string& toml, int64_t vocabulary) {
-  return build_language_model(configured(toml), vocabulary, at::kMeta)->parameters().count();
 }
 
 }  // namespace

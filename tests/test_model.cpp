@@ -5,29 +5,15 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/model_config.h"
+#include "models.h"
 
 using namespace mh;
 using namespace mh::model;
+using models::configured;
+using models::count;
+using models::some_tokens;
 
 namespace {
-
-ModelConfig configured(const std::string& toml) {
-  Config config;
-  config.load_text(toml, "test");
-  ModelConfig c = ModelConfig::read(config);
-  config.check_all_known();
-  return c;
-}
-
-int64_t count(const std::string& toml, int64_t vocabulary) {
-  return build_language_model(configured(toml), vocabulary, at::kMeta)->parameters().count();
-}
-
-at::Tensor tokens(int64_t rows, int64_t length, int64_t vocabulary, uint64_t seed) {
-  at::manual_seed(seed);
-  return at::randint(vocabulary, {rows, length}, at::kLong);
-}
 
 const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 
@@ -55,8 +41,8 @@ TEST_CASE("later tokens change nothing before them") {
     auto model = build_language_model(config, 30, at::kCPU);
     model->parameters().initialise(1);
     c10::NoGradGuard no_gradient;
-    at::Tensor a = tokens(2, 9, 30, 1), b = a.clone();
-    b.narrow(1, 6, 3).copy_(tokens(2, 3, 30, 2));
+    at::Tensor a = some_tokens(2, 9, 30, 1), b = a.clone();
+    b.narrow(1, 6, 3).copy_(some_tokens(2, 3, 30, 2));
     for (auto path : {attention::Path::composed, attention::Path::automatic}) {
       model->set_path(path);
       at::Tensor x = model->logits(model->hidden(a, {})), y = model->logits(model->hidden(b, {}));
@@ -78,7 +64,7 @@ TEST_CASE("decoding step by step equals the full pass, in every stage combinatio
                                normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n"));
             auto model = build_language_model(config, 30, at::kCPU);
             model->parameters().initialise(1);
-            at::Tensor x = tokens(3, 11, 30, 1);
+            at::Tensor x = some_tokens(3, 11, 30, 1);
             at::Tensor full = model->logits(model->hidden(x, {}));
             auto state = model->new_state(3);
             int64_t at = 0;
@@ -90,7 +76,7 @@ TEST_CASE("decoding step by step equals the full pass, in every stage combinatio
             CHECK(state->length() == 11);
             // Reordered rows continue as the rows they came from.
             state->reorder(at::tensor({2, 0}, at::kLong));
-            at::Tensor next = tokens(2, 1, 30, 5);
+            at::Tensor next = some_tokens(2, 1, 30, 5);
             at::Tensor longer = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next}, 1);
             CHECK(at::allclose(model->logits(model->hidden(next, {}, state.get())),
                                model->logits(model->hidden(longer, {})).narrow(1, 11, 1), 1e-4, 1e-5));
@@ -99,7 +85,7 @@ TEST_CASE("decoding step by step equals the full pass, in every stage combinatio
 
 TEST_CASE("padded rows take no part in the softmax unless a key says so") {
   c10::NoGradGuard no_gradient;
-  at::Tensor x = tokens(1, 5, 30, 1), targets = tokens(1, 5, 30, 2);
+  at::Tensor x = some_tokens(1, 5, 30, 1), targets = some_tokens(1, 5, 30, 2);
   auto loss = [&](const char* extra) {
     auto model = build_language_model(
         configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
@@ -115,7 +101,7 @@ TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits
   c10::NoGradGuard no_gradient;
   auto model = build_language_model(configured(kTiny), 30, at::kCPU);
   model->parameters().initialise(3);
-  at::Tensor x = tokens(2, 7, 30, 1), targets = tokens(2, 7, 30, 2);
+  at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2);
   targets[1][6] = -1;
   at::Tensor hidden = model->hidden(x, {});
   at::Tensor p = model->target_log_probabilities(hidden, targets);
@@ -167,7 +153,7 @@ TEST_CASE("the decoder's output layer may have a bias, and its last state dropou
           "[model]\nlayers = 1\nwidth = 16\nffn = 8\noutput_bias = true\ndropout_output = 0.5\n[attention]\nheads = 2"),
       30, at::kCPU);
   model->parameters().initialise(1);
-  at::Tensor x = tokens(2, 7, 30, 1), targets = tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
+  at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
   const double before = model->loss(hidden, targets, 0).nll;
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));

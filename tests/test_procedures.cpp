@@ -44,7 +44,7 @@ std::string with_length(const std::string& extra, int updates) {
 
 TEST_CASE("a run with each method, stopped and resumed, is the run that never stopped", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   for (const auto& [name, extra] : methods()) {
     INFO(name);
     auto whole = run_of(folder, name, with_length(extra, 16));
@@ -59,7 +59,7 @@ TEST_CASE("a run with each method, stopped and resumed, is the run that never st
 
 TEST_CASE("groups: frozen parameters rest, thawed ones start as at the start", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   auto start = run_of(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
   auto frozen = run_of(folder, "frozen",
                        "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
@@ -86,7 +86,7 @@ TEST_CASE("groups: frozen parameters rest, thawed ones start as at the start", "
 
 TEST_CASE("block coordinate descent trains gates with their own steps, and the rest with the others", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);  // 7 updates an epoch
+  write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
   const std::string& extra = methods().at("experts");
   auto start = run_of(folder, "start", extra + "[train]\nlength = '1u'\nlr = 0.0\n");
   auto first = run_of(folder, "first", with_length(extra, 7)),
@@ -105,7 +105,7 @@ TEST_CASE("block coordinate descent trains gates with their own steps, and the r
 
 TEST_CASE("the second pass of an update takes up the momentum of the update before", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   // Gates that do not move: an update of both passes is one of the F pass alone.
   const std::string method =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
@@ -121,7 +121,7 @@ TEST_CASE("the second pass of an update takes up the momentum of the update befo
 
 TEST_CASE("joint training: gates take their own SGD in the same update as all else", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   const std::string method = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = ";
   auto start = run_of(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");

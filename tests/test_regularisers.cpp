@@ -207,7 +207,7 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
 TEST_CASE("identity 37: alphas are the identity, bit for bit, and Adam knows nothing of them until they thaw",
           "[regularisers]") {
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), 400);
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
   auto method = [](const std::string& start) {
     return "[attention]\ncombiner = 'alphas'\n[train]\nlength = '8u'\n[train.regularisers.nuclear-growth]\n"
            "weight = 0.05\nstart = " +

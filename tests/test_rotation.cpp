@@ -417,7 +417,7 @@ std::vector<std::string> without_pairs(std::vector<std::string> lines) {
 
 TEST_CASE("head rotation, manual: before the given epochs, there and back", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   const std::string method =
       rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
   auto start = run_of(folder, "start", length(1));
@@ -442,7 +442,7 @@ TEST_CASE("head rotation, manual: before the given epochs, there and back", "[ro
 
 TEST_CASE("head rotation: the optimizer's moments stay, or go with the heads", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   const std::string method = rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3']\nepochs = [2]\n");
   auto moments = [&](const std::string& name, const std::string& extra) {
     run_of(folder, name, extra);
@@ -469,7 +469,7 @@ TEST_CASE("head rotation: the optimizer's moments stay, or go with the heads", "
 
 TEST_CASE("head rotation: swaps, undoes and rests as scheduled, each time anew", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 2\nrest = 1\nend = 5\nk = 2\n";
   const std::vector<std::string> expected{"swapped 2", "undone 4", "swapped 5", "undone 6"};
   for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
@@ -486,7 +486,7 @@ TEST_CASE("head rotation: swaps, undoes and rests as scheduled, each time anew",
 
 TEST_CASE("head rotation, hard: the ranking is that of the validation before", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 403);  // the last block is padded
+  write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + length(kEpoch, "0.01"));
   auto measure = measures().make("avg-l2", "");
   {
@@ -509,7 +509,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
 
 TEST_CASE("head rotation: stopped at any update and resumed, a run is the one that never stopped", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 1\nrest = 1\nend = 9\nk = 2\nswap_optimizer_state = true\n";
   const int end = 4 * kEpoch + 2;
   // In the first epoch; with a plan; with heads in other places; before they are put back; at rest; with a new plan.
@@ -534,7 +534,7 @@ TEST_CASE("head rotation: stopped at any update and resumed, a run is the one th
 
 TEST_CASE("head rotation: what cannot be done is refused before training begins", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   auto refused = [&](const std::string& options, const std::string& extra = "", const std::string& every = "1e") {
     INFO(options << extra << every);
     CHECK_THROWS_AS(run_of(folder, "refused", rotation(options) + length(3, "0.0", every) + extra), Error);

@@ -10,15 +10,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "folder.h"
-#include "io/shard.h"
-#include "model/load.h"
 #include "model/memories.h"
+#include "runs.h"
 #include "task/scoring.h"
-#include "train/trainer.h"
 
 using namespace mh;
 using namespace mh::train;
+using runs::write_text;
 
 namespace {
 
@@ -44,19 +42,6 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std:
   return model;
 }
 
-void write_text(const std::string& path, int64_t tokens) {
-  auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
-  io::ShardHeader h;
-  h.vocabulary = tokenizer->size();
-  h.fingerprint = tokenizer->fingerprint();
-  h.tokenizer = tokenizer->serialize();
-  auto sink = open_sink(path);
-  io::ShardWriter writer(*sink, h);
-  writer.add_run(numbers(tokens));
-  writer.finish();
-  sink->close();
-}
-
 // 400 tokens in 8 streams of 50: seven updates an epoch, the last of 2 tokens a stream.
 RunConfig config_of(const Folder& folder, const std::string& extra) {
   Config config;
@@ -77,10 +62,7 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
 
 model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
                           bool resume = false) {
-  Trainer trainer(config_of(folder, extra), folder.file(name), resume);
-  const int status = trainer.run();
-  CHECK(status == 0);
-  return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
+  return runs::run(config_of(folder, extra), folder.file(name), resume);
 }
 
 bool same(const model::LoadedModel& a, const model::LoadedModel& b) {
@@ -317,7 +299,7 @@ TEST_CASE("memories go into a checkpoint and back, in other parts, and only wher
 
 TEST_CASE("training carries the memory along the streams and drops it at the end of the epoch", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), numbers(400));
   const std::string sgd = "[model]\ndropout_ffn = 0.0\n[train]\noptimizer = 'sgd'\nmomentum = 0.0\nlr = 0.5\n";
   auto found = run_of(folder, "run", sgd + "length = '9u'\n");
   // By hand, from the same first values.
@@ -356,7 +338,7 @@ TEST_CASE("training carries the memory along the streams and drops it at the end
 
 TEST_CASE("a run with a memory, stopped and resumed, is the run that never stopped", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), numbers(400));
   for (const std::string extra :
        {"", "[train]\nmicro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
         "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n", "[model]\ninitial_memory = 'zeros'\n"}) {
@@ -373,7 +355,7 @@ TEST_CASE("a run with a memory, stopped and resumed, is the run that never stopp
 
 TEST_CASE("micro-batches keep memories of their own and give the update of the whole", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 397);
+  write_text(folder.file("t.mhs"), numbers(397));
   const std::string common =
       "[train]\nlength = '9u'\noptimizer = 'sgd'\nlr = 0.1\n[train.procedures.skip-retain]\nrate = 0.3\n";
   auto whole = run_of(folder, "whole", common),
@@ -391,8 +373,8 @@ TEST_CASE("micro-batches keep memories of their own and give the update of the w
 
 TEST_CASE("validation in training is what evaluation says behind the same memory", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
-  write_text(folder.file("v.mhs"), 133);
+  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("v.mhs"), numbers(133));
   const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
   io::TokenText text = io::read_tokens(folder.file("v.mhs"));
   for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
@@ -414,8 +396,8 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
 
 TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is exact on both sides", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
-  write_text(folder.file("v.mhs"), 60);
+  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("v.mhs"), numbers(60));
   const std::string base = "[data]\nvalid = '" + folder.file("v.mhs") +
                            "'\n[train]\nvalidate_every = '2u'\nlr = 0.05\n" +
                            "horizon = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
@@ -447,7 +429,7 @@ TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is e
 
 TEST_CASE("what streams, memories and Skip-Retain refuse", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), numbers(400));
   int number = 0;
   auto refused = [&](const std::string& extra) {
     const std::string out = folder.file(std::to_string(number++));
@@ -472,7 +454,7 @@ TEST_CASE("what streams, memories and Skip-Retain refuse", "[streams]") {
 
 TEST_CASE("options of a checkpoint that change no parameter may be overridden", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), numbers(400));
   run_of(folder, "run", "[train]\nlength = '3u'\n");
   const std::string path = folder.file("run") + "/last.safetensors";
   auto load = [&](const std::vector<std::string>& overrides) { return model::load_model(path, at::kCPU, overrides); };

@@ -5,14 +5,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "folder.h"
-#include "io/shard.h"
-#include "model/load.h"
+#include "runs.h"
 #include "task/scoring.h"
-#include "train/trainer.h"
 
 using namespace mh;
 using namespace mh::train;
+using runs::write_text;
 
 TEST_CASE("learning rates have their published values") {
   TrainOptions o;
@@ -105,19 +103,10 @@ TEST_CASE("optimisers equal plain loops in double precision") {
 namespace {
 
 // A text whose every token follows from the one before, so that a model can learn it.
-void write_text(const std::string& path, int64_t tokens) {
-  auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
-  io::ShardHeader h;
-  h.vocabulary = tokenizer->size();
-  h.fingerprint = tokenizer->fingerprint();
-  h.tokenizer = tokenizer->serialize();
-  auto sink = open_sink(path);
-  io::ShardWriter writer(*sink, h);
-  std::vector<int32_t> line;
-  for (int64_t i = 0; i < tokens; ++i) line.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i % 5));
-  writer.add_run(line);
-  writer.finish();
-  sink->close();
+std::vector<int32_t> learnable(int64_t count) {
+  std::vector<int32_t> text;
+  for (int64_t i = 0; i < count; ++i) text.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i % 5));
+  return text;
 }
 
 RunConfig tiny(const Folder& folder, const std::string& extra) {
@@ -135,7 +124,7 @@ RunConfig tiny(const Folder& folder, const std::string& extra) {
 
 TEST_CASE("batches cover every token exactly once an epoch, in an order of their own") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 1003);
+  write_text(folder.file("t.mhs"), learnable(1003));
   io::ShardFile shard(folder.file("t.mhs"));
   std::vector<int32_t> text(1003);
   shard.read(0, text);
@@ -186,7 +175,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
 
 TEST_CASE("a run learns, in fp32 and bf16") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 2000);
+  write_text(folder.file("t.mhs"), learnable(2000));
   for (const char* precision : {"fp32", "bf16"}) {
     const std::string out = folder.file(precision);
     Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false);
@@ -203,11 +192,9 @@ TEST_CASE("a run learns, in fp32 and bf16") {
 
 TEST_CASE("micro-batches give the update of the whole batch") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 2000);
+  write_text(folder.file("t.mhs"), learnable(2000));
   auto weights = [&](const std::string& name, const std::string& extra) {
-    Trainer trainer(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name), false);
-    trainer.run();
-    return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
+    return runs::run(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name));
   };
   // Plain steps: Adam would blow rounding up to whole steps where a gradient is all but zero, as of key biases.
   auto whole = weights("whole", ""), parts = weights("parts", "micro_tokens = 16");

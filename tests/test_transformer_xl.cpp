@@ -10,7 +10,7 @@
 #include "device.h"
 #include "model/device.h"
 #include "model/memories.h"
-#include "model/model_config.h"
+#include "models.h"
 #include "train/procedure.h"
 #include "train/procedures/skip_retain.h"
 
@@ -24,11 +24,7 @@ const char* kPublished =
 
 // `model` and `attention` are lines of these sections.
 ModelConfig configured(const std::string& model, const std::string& attention) {
-  Config config;
-  config.load_text(str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention), "test");
-  ModelConfig c = ModelConfig::read(config);
-  config.check_all_known();
-  return c;
+  return models::configured(str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention));
 }
 
 // Larger parameters than a new model's, so that attention is far from uniform.
@@ -47,10 +43,7 @@ std::unique_ptr<LanguageModel> tiny(const std::string& extra, const std::string&
   return model;
 }
 
-at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) {
-  at::manual_seed(seed);
-  return at::randint(30, {rows, length}, at::kLong);
-}
+at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::some_tokens(rows, length, 30, seed); }
 
 attention::Step update(uint32_t number) { return {true, 3, number, 0, false}; }
 
