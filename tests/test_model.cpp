@@ -173,3 +173,24 @@ TEST_CASE("the same seed gives the same first values, another seed others") {
   CHECK(at::equal(first(1), first(1)));
   CHECK(!at::equal(first(1), first(2)));
 }
+
+TEST_CASE("the longest input is the least that positions and any layer's stages take") {
+  auto built = [](const std::string& extra) {
+    return build_language_model(configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30, at::kMeta);
+  };
+  const std::string four = "[attention]\nheads = 4\n",
+                    dense = four + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
+                    random =
+                        "[attention.decoder.self.1]\nscore = 'synthesizer-random'\nsynthesizer-random.length = 9\n";
+  CHECK(built(four)->max_length() == 0);
+  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + four)->max_length() == 10);
+  CHECK(built(dense)->max_length() == 12);
+  CHECK(built(four + random)->max_length() == 9);
+  CHECK(built(dense + random)->max_length() == 9);
+  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + dense)->max_length() == 10);
+  CHECK(built("positions = 'learned'\nmax_positions = 20\n" + dense)->max_length() == 12);
+  auto model = built("backbone = 'transformer-xl'\npositions = 'none'\n" + dense);
+  CHECK(model->max_length() == 12);
+  CHECK_NOTHROW(model->require_length("x", 12));
+  CHECK_THROWS_AS(model->require_length("x", 13), Error);
+}

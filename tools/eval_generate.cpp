@@ -49,6 +49,8 @@ std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, const std::st
 void write_text(const Arguments& a, const task::GenerationOptions& options) {
   model::LoadedModel m = load(a, a.model);
   const std::vector<int32_t> prompt = encode_prompt(*m.tokenizer, read_prompt(a));
+  // The last token is not read again.
+  m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");
   for (int64_t sample = 0; sample < options.samples; ++sample) {
     std::vector<int32_t> tokens(prompt.begin() + 1, prompt.end());

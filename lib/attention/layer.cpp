@@ -129,6 +129,15 @@ Places AttentionLayer::places() const {
   return all;
 }
 
+std::pair<int64_t, std::string> AttentionLayer::longest() const {
+  std::pair<int64_t, std::string> least;
+  each_stage([&](const Stage& stage, const char*, const std::string& name) {
+    if (const int64_t length = stage.longest(); length > 0 && (least.first == 0 || length < least.first))
+      least = {length, str("attention.", name, ".length")};
+  });
+  return least;
+}
+
 at::Tensor AttentionLayer::split_heads(const at::Tensor& x, int64_t size) const {
   return x.view({x.size(0), x.size(1), shape_.heads, size}).transpose(1, 2);
 }

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/options.h"
@@ -72,6 +73,8 @@ class AttentionLayer {
 
   // Where the layer can act, all its stages considered.
   Places places() const;
+  // The most positions that all its stages can act on, and the key that says so; 0 where there is no bound.
+  std::pair<int64_t, std::string> longest() const;
 
   // Whether a side's heads are something of their own: values always, the others where something mixes.
   bool has_side(HeadSide side) const;

@@ -46,6 +46,7 @@ class Dense : public Score {
     p.memory = false;
     return p;
   }
+  int64_t longest() const override { return options_.length; }
   std::string unfused_because() const override { return "its logits are no products with keys"; }
 
   void score(Context& c) override {
@@ -87,6 +88,7 @@ class Random : public Score {
     p.cross = p.memory = false;
     return p;
   }
+  int64_t longest() const override { return options_.length; }
   std::string unfused_because() const override { return "its logits are no products with keys"; }
 
   void score(Context& c) override {

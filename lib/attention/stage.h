@@ -103,6 +103,8 @@ class Stage {
   // Adds the stage's parameters under shape.name; Traits::head_axis says which belong to a head.
   virtual void add_parameters(model::ParameterList&, const Shape&) {}
   virtual Places places() const { return {}; }
+  // The most positions it can act on, those of a cache included, which its option `length` says; 0: any number.
+  virtual int64_t longest() const { return 0; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }
 };

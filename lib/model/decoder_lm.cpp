@@ -1,8 +1,6 @@
 // The decoder language model: embedding, positions, a stack of blocks, an output layer. With pre-norm, sinusoidal
 // positions and tied embeddings it is fairseq's `transformer_lm`; with bands of the vocabulary in front and behind,
 // that of Baevski & Auli 2019.
-#include <c10/core/GradMode.h>
-
 #include <deque>
 
 #include "base/error.h"
@@ -55,7 +53,9 @@ class DecoderLm : public LanguageModel {
 
   ParameterList& parameters() override { return parameters_; }
   int64_t vocabulary() const override { return vocabulary_; }
-  int64_t max_length() const override { return options_.positions == Positions::learned ? options_.max_positions : 0; }
+  int64_t max_positions() const override {
+    return options_.positions == Positions::learned ? options_.max_positions : 0;
+  }
 
   at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state,
                     attention::Observer* observer) override {

@@ -1,11 +1,34 @@
 #include "model/language_model.h"
 
 #include <map>
+#include <utility>
 
 #include "attention/layer.h"
+#include "base/error.h"
 #include "base/text.h"
 
 namespace mh::model {
+
+namespace {
+
+// The least of all bounds on an input, and the key that sets it.
+std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
+  std::pair<int64_t, std::string> least{model.max_positions(), "model.max_positions"};
+  for (const attention::AttentionLayer* layer : model.attention_layers())
+    if (auto bound = layer->longest(); bound.first > 0 && (least.first == 0 || bound.first < least.first))
+      least = std::move(bound);
+  return least;
+}
+
+}  // namespace
+
+int64_t LanguageModel::max_length() { return least_bound(*this).first; }
+
+void LanguageModel::require_length(const std::string& what, int64_t length) {
+  if (const auto [longest, key] = least_bound(*this); longest > 0 && length > longest)
+    throw Error(Exit::usage, Problem{what, str("at most ", key, ", ", longest, " tokens"), str(length),
+                                     "lower it, or build a model with a higher " + key});
+}
 
 void LanguageModel::set_path(attention::Path path) {
   for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path);

@@ -36,8 +36,8 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   virtual ParameterList& parameters() = 0;
-  virtual int64_t vocabulary() const = 0;  // entries of the vocabulary (targets are below it)
-  virtual int64_t max_length() const = 0;  // longest input, or 0 where there is no bound (sinusoidal positions)
+  virtual int64_t vocabulary() const = 0;              // entries of the vocabulary (targets are below it)
+  virtual int64_t max_positions() const { return 0; }  // rows of a table of positions; 0: it has none
 
   // tokens (B, T) int64 -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it
   // has seen, and it is brought up to date. `observer` may be null; with it the composed path is taken.
@@ -68,6 +68,11 @@ class LanguageModel {
 
   // All attention layers, from the input to the output; the model's own.
   virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;
+
+  // The longest input that its positions and every layer can take; 0 where there is no bound.
+  int64_t max_length();
+  // Error(usage) about `what` (a key or an option) where `length` tokens are more than that.
+  void require_length(const std::string& what, int64_t length);
 
   // `--attention auto|composed|fused`, for all layers.
   void set_path(attention::Path path);

@@ -38,7 +38,6 @@ class TransformerXl : public LanguageModel {
 
   ParameterList& parameters() override { return parameters_; }
   int64_t vocabulary() const override { return vocabulary_; }
-  int64_t max_length() const override { return 0; }
   int64_t memory() const override { return options_.memory; }
   int64_t skippable_layers() const override { return options_.layers; }
 

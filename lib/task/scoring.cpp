@@ -92,6 +92,7 @@ ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model,
   // More streams than tokens would have nothing in them.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
+  model.require_length("--block", o.block);
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }

@@ -48,9 +48,7 @@ void RunConfig::check_together() const {
 
 void RunConfig::check_model(model::LanguageModel& built) const {
   for (auto [key, block] : {std::pair{"train.block", train.block}, {"train.valid_block", validation_block()}})
-    if (int64_t longest = built.max_length(); longest > 0 && block > longest)
-      throw Error(Exit::usage, Problem{key, str("at most model.max_positions, ", longest), std::to_string(block),
-                                       "lower it, or raise model.max_positions"});
+    built.require_length(key, block);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)

@@ -33,6 +33,13 @@ try "gates would see later tokens" --set attention.combiner=mae --set attention.
 try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
 try "shared + chosen of at most 2 heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 try "an even number of heads" --set attention.mixer=differential --set attention.heads=1
+# Blocks longer than a stage has places for.
+for s in synthesizer-dense synthesizer-random; do
+  long="--set attention.score=$s --set attention.$s.length=12"
+  try "at most attention.$s.length, 12 tokens" $long; said "train.block"
+  try "train.valid_block" --valid t.mhs $long --set train.block=12 --set train.valid_block=13
+  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.block=12
+done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 try "0u beside a procedure that moves weights about" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validate_every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # A dry run refuses them too.
@@ -45,6 +52,7 @@ dry "a pattern that some parameter matches" --set "train.groups.x.match=['*.none
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 dry "no validation comes before epoch 1" --set train.validate_every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
+dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.normaliser=sigsoftmax
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
