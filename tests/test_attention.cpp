@@ -47,6 +47,8 @@ TEST_CASE("attention equals plain loops over random shapes and masks") {
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
     if (additive) mask.additive = normal({z.batch, z.heads, z.queries, z.keys}, seed + 2);
+    if (additive && *rc::gen::arbitrary<bool>())  // what minus infinity hides may be all that a query has
+      mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
              (!padded || s < lengths[static_cast<size_t>(b)]);

@@ -338,6 +338,31 @@ TEST_CASE("rows of a normaliser sum to 1, hidden entries are exactly 0, empty ro
   }));
 }
 
+TEST_CASE("rows that an additive mask empties are zeros, and have no gradient", "[mixing]") {
+  Mask mask;
+  mask.additive = at::zeros({2, 1, 4, 6});
+  mask.additive.select(0, 1).select(1, 2).fill_(-INFINITY);  // query 2 of row 1 sees nothing
+  mask.additive.narrow(3, 4, 2).fill_(-INFINITY);            // the last two keys are hidden from all
+  const at::Tensor seen = allowed(mask, 4, 6, at::kCPU), r = normal({2, 3, 4, 6}, 2);
+  for (auto type : {at::kFloat, at::kDouble})  // by the kernel, and by the tensor library
+    for (auto of : {masked_softmax, masked_sigsoftmax}) {
+      at::Tensor a = normal({2, 3, 4, 6}, 1).to(type).requires_grad_();
+      const at::Tensor p = of(a + mask.additive, seen);
+      CHECK(at::allclose(p, of(a, mask.additive.expand(a.sizes()) > -1)));
+      CHECK((p[1].select(1, 2) == 0).all().item<bool>());
+      CHECK((p.narrow(3, 4, 2) == 0).all().item<bool>());
+      CHECK(p.sum().item<double>() == Approx(2 * 3 * 4 - 3));
+      p.backward(r.to(type));
+      CHECK(at::isfinite(a.grad()).all().item<bool>());
+      CHECK((a.grad()[1].select(1, 2) == 0).all().item<bool>());
+      CHECK((a.grad()[0].narrow(2, 0, 4) != 0).all().item<bool>());
+    }
+  // A number that is none in a row that is seen is passed on, not hidden.
+  at::Tensor broken = at::zeros({2, 1, 4, 6}, at::kDouble);
+  broken[0][0][0][0] = NAN;
+  CHECK(masked_softmax(broken, seen).isnan().any().item<bool>());
+}
+
 TEST_CASE("Sigsoftmax is softmax(2a - softplus(a)), and feels a constant that is added", "[mixing]") {
   const at::Tensor a = normal({2, 3, 4, 20}, 1) * 3;
   const at::Tensor p = masked_sigsoftmax(a, {});

@@ -1,5 +1,7 @@
 #include "attention/mask.h"
 
+#include <limits>
+
 namespace mh::attention {
 
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {
@@ -14,6 +16,11 @@ at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device d
   }
   if (mask.key_lengths.defined())
     both(at::arange(keys, options).view({1, 1, 1, keys}) < mask.key_lengths.to(device).view({-1, 1, 1, 1}));
+  if (mask.additive.defined()) {
+    at::Tensor shown = mask.additive > -std::numeric_limits<double>::infinity();
+    while (shown.dim() < 4) shown = shown.unsqueeze(0);
+    both(shown.expand({shown.size(0), shown.size(1), queries, keys}));
+  }
   return result;
 }
 

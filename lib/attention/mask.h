@@ -23,10 +23,10 @@ struct Mask {
 
   // Of a causal mask: the offset; of another: undefined, every key counts.
   std::optional<int64_t> causal_offset() const { return causal ? std::optional(offset) : std::nullopt; }
-  bool empty() const { return !causal && window == 0 && !key_lengths.defined() && !additive.defined(); }
 };
 
-// (1 or B, 1, Tq, Tk) bool of causal, window and key_lengths; undefined when none of them restricts anything.
+// (1 or B, 1 or h, Tq, Tk) bool of causal, window, key_lengths, and of additive, which hides what it adds minus
+// infinity to; undefined when none of them restricts anything.
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device);
 
 }  // namespace mh::attention
