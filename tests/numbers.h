@@ -22,12 +22,14 @@ inline at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
   return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kFloat));
 }
 
-// Largest difference, relative to the largest number wanted, or to 1 where that is smaller.
+// Largest difference, relative to the largest number wanted, or to 1 where that is smaller; infinite where a number
+// that is none is among them.
 inline double worst(const Vector& found, const Vector& wanted) {
   REQUIRE(found.size() == wanted.size());
   double difference = 0, size = 1;
   for (size_t i = 0; i < found.size(); ++i) {
-    difference = std::max(difference, std::abs(found[i] - wanted[i]));
+    const double here = std::abs(found[i] - wanted[i]);
+    difference = std::isnan(here) ? HUGE_VAL : std::max(difference, here);
     size = std::max(size, std::abs(wanted[i]));
   }
   return difference / size;
