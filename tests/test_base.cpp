@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <stdexcept>
 
 #include "base/command_line.h"
 #include "base/config.h"
@@ -167,6 +168,9 @@ TEST_CASE("configuration files include others relative to themselves, and no cyc
   write_file_atomically(folder.file("base/b.toml"), "heads = 3\ntied = false\n");
   write_file_atomically(folder.file("a.toml"), "include = 'base/b.toml'\nheads = 5\n");
   write_file_atomically(folder.file("c.toml"), "include = 'c.toml'\n");
+  write_file_atomically(folder.file("d.toml"), "include = 'base/../e.toml'\n");
+  write_file_atomically(folder.file("e.toml"), "include = ['base/link.toml']\n");
+  std::filesystem::create_symlink("../d.toml", folder.path / "base" / "link.toml");
   Config config;
   config.load_file(folder.file("a.toml"));
   Outer o;
@@ -174,6 +178,10 @@ TEST_CASE("configuration files include others relative to themselves, and no cyc
   CHECK(o.heads == 5);
   CHECK(o.tied == false);
   CHECK(contains(message([&] { Config().load_file(folder.file("c.toml")); }), "includes itself"));
+  // Under other names, too, and said with them.
+  const std::string said = message([&] { Config().load_file(folder.file("d.toml")); });
+  CHECK(contains(said, "includes itself"));
+  CHECK(contains(said, "base/../e.toml -> " + folder.file("base/../base/link.toml")));
   CHECK(message([&] { Config().load_file(folder.file("none.toml")); }).substr(0, 2) == "3:");
 }
 
@@ -198,6 +206,9 @@ TEST_CASE("an unknown name of a registry brings the nearest one") {
   registry.add("mixhead-a", "", [] { return std::make_unique<int>(2); });
   CHECK(*registry.make("mixhead-a", "attention.mixer") == 2);
   CHECK(contains(message([&] { registry.make("mixhead", "attention.mixer"); }), "did you mean 'mixhead-a'?"));
+  // Not one in place of the other.
+  CHECK_THROWS_AS(registry.add("mixhead-a", "", [] { return std::make_unique<int>(3); }), std::logic_error);
+  CHECK(*registry.make("mixhead-a", "attention.mixer") == 2);
 }
 
 TEST_CASE("a file appears whole or not at all") {

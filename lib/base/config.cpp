@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "base/error.h"
@@ -58,7 +59,12 @@ void Config::insert(const std::string& key, Value value) { values_[key] = std::m
 void Config::load_file(const std::string& path) { load_file(path, {}); }
 
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
-  if (std::find(open_files.begin(), open_files.end(), path) != open_files.end())
+  // Not by name: a file has many.
+  auto same = [&](const std::string& other) {
+    std::error_code missing;  // what is not there is refused when it is read
+    return std::filesystem::equivalent(other, path, missing);
+  };
+  if (std::any_of(open_files.begin(), open_files.end(), same))
     throw Error(Exit::usage, Problem{path, "includes that end",
                                      "a file that includes itself: " + join(open_files, " -> ") + " -> " + path, ""});
   open_files.push_back(path);

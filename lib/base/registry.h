@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,8 +27,11 @@ class Registry {
 
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
+  // Throws std::logic_error for a name that is there already: which of the two would be made follows from the order in
+  // which files were linked.
   void add(const std::string& name, std::string help, Factory make) {
-    entries_[name] = Entry{std::move(help), std::move(make)};
+    if (!entries_.emplace(name, Entry{std::move(help), std::move(make)}).second)
+      throw std::logic_error(str("two entries of the kind ", what_, " are called '", name, "'"));
   }
 
   // Throws Error(usage) with the nearest name for an unknown one; `key` is the option that named it.
