@@ -1,5 +1,6 @@
 // Parameter groups, and runs with every regulariser and procedure, resumed bit for bit.
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "attention/layer.h"
 #include "base/error.h"
@@ -117,6 +118,122 @@ TEST_CASE("the second pass of an update takes up the momentum of the update befo
     INFO(p.name());
     if (!matches("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(alone, p.name())));
   }
+}
+
+TEST_CASE("what is frozen must leave each pass something to train, whenever it comes", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
+  int number = 0;
+  auto start = [&](const std::string& group, const std::string& procedure) {
+    const std::string out = folder.file(std::to_string(number++));
+    std::string said;
+    try {
+      Trainer(config_of(folder,
+                        "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train]\nlength = '30u'\n"
+                        "[train.groups.x]\n" +
+                            group + "\n[train.procedures.block-coordinate]\n" + procedure),
+              out, false);
+    } catch (const Error& error) {
+      said = error.what();
+      CHECK(error.exit() == Exit::usage);
+    }
+    CHECK(std::filesystem::exists(out) == said.empty());
+    return said;
+  };
+  const std::string gates = "match = ['*.gate.*']\n", frozen = "all of its parameters frozen";
+  auto has = [](const std::string& said, const std::string& part) { return said.find(part) != std::string::npos; };
+  CHECK(has(start(gates + "frozen = true", "every = 1\nfirst = 0\n"), "pass 1 of an update"));
+  CHECK(has(start(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (from 0)"));
+  CHECK(has(start(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen));
+  CHECK(has(start("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0 (from 0)"));
+  CHECK(start(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
+  // The run ends before.
+  CHECK(start(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
+}
+
+TEST_CASE("groups: what has no effect is refused, by the group's name", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  auto said = [&](const std::string& extra, const std::string& train = "") {
+    try {
+      Trainer(config_of(folder, "[train]\nlength = '1u'\n" + train + extra), folder.file("run"), false);
+    } catch (const Error& error) {
+      CHECK_FALSE(std::filesystem::exists(folder.file("run")));
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  auto has = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  const std::string a = "[train.groups.a]\nmatch = ['*.self.*']\n",
+                    b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
+  has(said(a + "momentum = 0.5\n"), "train.groups.a.momentum: expected an optimizer sgd or nag; found adam");
+  has(said(a + "momentum = 0.0\n"), "train.groups.a.momentum");
+  has(said(a + "momentum = 0.5\noptimizer = 'adamw'\n", "optimizer = 'sgd'\n"), "found adamw");
+  has(said(a + b),
+      "train.groups.b: expected a parameter that trains and is in no group before it; found all of them in a");
+  has(said(a + "frozen = true\nlr = 0.1\n"), "frozen, or what says how it trains");
+  has(said(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
+  has(said(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "nothing");
+}
+
+TEST_CASE("groups: momentum is that of the optimizer that trains them", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer = '", all = "[train.groups.x]\nmatch = ['*']\n";
+  auto weights = [&, number = 0](const std::string& extra) mutable {
+    auto model = run_of(folder, std::to_string(number++), extra);
+    return find(model, "decoder.layers.0.self.query.weight").clone();
+  };
+  for (const char* rule : {"sgd", "nag"}) {
+    INFO(rule);
+    const std::string by = base + rule + "'\n";
+    const at::Tensor half = weights(by + "momentum = 0.5\n"), none = weights(by + "momentum = 0.0\n");
+    CHECK_FALSE(at::equal(half, none));
+    CHECK(at::equal(half, weights(by + "momentum = 0.5\n" + all)));
+    CHECK(at::equal(half, weights(by + all + "momentum = 0.5\n")));
+    CHECK(at::equal(none, weights(by + all + "momentum = 0.0\n")));
+    CHECK(at::equal(none, weights(by + "momentum = 0.5\n" + all + "optimizer = '" + rule + "'\n")));
+  }
+}
+
+namespace {
+
+// Two passes over everything.
+class Twice : public Procedure {
+ public:
+  void describe(Fields& f) override { f.field("passes", passes_, "how many", at_least(1)); }
+  void start(model::LanguageModel&) override {}
+  std::vector<Pass> passes(const Standing&) const override { return std::vector<Pass>(static_cast<size_t>(passes_)); }
+
+ private:
+  int64_t passes_ = 2;
+};
+const Registered<Procedure, Twice> twice(procedures(), "test-twice", "");
+
+}  // namespace
+
+TEST_CASE("a run that diverges says what it has saved: the state before the update, or after its first pass",
+          "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  auto said = [&](const std::string& name, const std::string& procedures) {
+    try {
+      run_of(folder, name, "[train]\nlength = '4u'\noptimizer = 'sgd'\nlr = 3e38\nclip = 0.0\n" + procedures);
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::failed);
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  const std::string once = said("once", ""), two = said("two", "[train.procedures.test-twice]\n");
+  INFO(once << '\n' << two);
+  CHECK(once.rfind("update 2,", 0) == 0);
+  CHECK(once.find("the state before this update is in diverged.safetensors") != std::string::npos);
+  CHECK(two.rfind("update 1,", 0) == 0);
+  CHECK(two.find("the state after pass 1 of this update is in diverged.safetensors") != std::string::npos);
 }
 
 TEST_CASE("joint training: gates take their own SGD in the same update as all else", "[procedures]") {

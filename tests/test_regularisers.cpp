@@ -1,8 +1,10 @@
 // Terms of the loss: each against plain loops, and its gradient.
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 
 #include "attention/hard_concrete.h"
 #include "layers.h"
@@ -259,6 +261,115 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
   CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-5));
   model::ParameterList empty(at::kCPU);
   CHECK_THROWS_AS(regularisers().make("hard-concrete-penalty", "")->start(empty, attention), Error);
+}
+
+TEST_CASE("terms of the loss leave out what rows are filled up with", "[regularisers]") {
+  const int64_t heads = 3, n = 4, memory = 2;
+  const attention::Shape shape;
+  auto make = [](const std::string& name, const std::string& options) {
+    auto term = regularisers().make(name, "");
+    Config config;
+    config.load_text("[r]\nweight = 0.5\n" + options, "test");
+    config.read("r", *term);
+    return term;
+  };
+  // x (B, n, …): as a head's probabilities, outputs, matrices or routing are shown.
+  struct Case {
+    std::string name, options;
+    std::vector<int64_t> sizes;  // behind (B, n)
+    bool heads_first, per_row;   // (B, h, n, …) is shown; a mean over rows, not over positions
+    std::function<void(attention::Observer&, const at::Tensor&)> show;
+  };
+  const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(shape, x); };
+  const std::vector<Case> cases{
+      {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
+      {"disagreement",
+       "of = 'outputs'",
+       {heads, 5},
+       true,
+       true,
+       [&](attention::Observer& o, const at::Tensor& x) { o.head_outputs(shape, x); }},
+      {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
+      {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
+      {"orthogonal-mixing",
+       "of = 'positions'",
+       {heads, heads},
+       false,
+       false,
+       [&](attention::Observer& o, const at::Tensor& x) { o.mixing(shape, x); }},
+      {"head-balance", "", {heads}, false, false, [&](attention::Observer& o, const at::Tensor& x) {
+         o.routing(shape, x, (x > 0.5).to(at::kFloat));
+       }}};
+  for (const Case& c : cases) {
+    INFO(c.name << ' ' << c.options);
+    auto term = make(c.name, c.options);
+    auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
+      attention::Observer& o = *term->observer();
+      o.begin(lengths);
+      c.show(o, c.heads_first ? x.transpose(1, 2) : x);
+      return term->loss({});
+    };
+    const std::vector<int64_t> lengths{4, 2, 1, 0};
+    std::vector<int64_t> sizes{4, n};
+    sizes.insert(sizes.end(), c.sizes.begin(), c.sizes.end());
+    at::Tensor x = at::rand(sizes);
+    // A key that is filling, behind a row's end, is seen by no real position.
+    if (c.sizes.back() == n + memory)
+      for (int64_t b = 0; b < 4; ++b)
+        for (int64_t s = lengths[static_cast<size_t>(b)]; s < n; ++s)
+          x[b].narrow(0, 0, s).select(-1, memory + s).zero_();
+    x.requires_grad_();
+    const at::Tensor padded = value_of(x, at::tensor(lengths));
+    padded.backward();
+    // The same without the filling: row by row, or all positions in one.
+    double wanted = 0;
+    if (c.per_row) {
+      for (int64_t b = 0; b < 3; ++b) {
+        const int64_t real = lengths[static_cast<size_t>(b)];
+        at::Tensor row = x.detach().narrow(0, b, 1).narrow(1, 0, real);
+        if (c.sizes.back() == n + memory) row = row.narrow(-1, 0, memory + real);
+        wanted += value_of(row.clone().requires_grad_(), at::tensor({real})).item<double>() / 3;
+      }
+    } else {
+      std::vector<at::Tensor> rows;
+      for (int64_t b = 0; b < 3; ++b) rows.push_back(x.detach()[b].narrow(0, 0, lengths[static_cast<size_t>(b)]));
+      wanted = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
+    }
+    CHECK(padded.item<double>() == Approx(wanted).epsilon(1e-5));
+    for (int64_t b = 0; b < 4; ++b) {
+      const int64_t real = lengths[static_cast<size_t>(b)];
+      const at::Tensor gradient = x.grad()[b].narrow(0, real, n - real);
+      if (real < n) CHECK(gradient.abs().max().item<double>() == 0);
+    }
+    CHECK(x.grad().isfinite().all().item<bool>());
+    // Rows that all have ended: nothing, and no NaN.
+    CHECK(value_of(x, at::tensor(std::vector<int64_t>{0, 0, 0, 0})).item<double>() == 0);
+  }
+}
+
+namespace {
+
+std::vector<int64_t> shown_lengths;
+
+// A term that notes which lengths training tells it of.
+class Witness : public ShownTerm {
+ public:
+  Witness() : ShownTerm(1) {}
+  void begin(const at::Tensor& lengths) override {
+    for (int64_t b = 0; b < lengths.size(0); ++b) shown_lengths.push_back(lengths[b].item<int64_t>());
+  }
+};
+const Registered<Regulariser, Witness> witness(regularisers(), "test-witness", "");
+
+}  // namespace
+
+TEST_CASE("training tells the terms of the loss how long the rows are", "[regularisers]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(21));
+  shown_lengths.clear();
+  runs::run_of(folder, "run", "[train]\nlength = '1e'\nmicro_tokens = 16\n[train.regularisers.test-witness]\n");
+  std::sort(shown_lengths.begin(), shown_lengths.end());
+  CHECK(shown_lengths == std::vector<int64_t>{5, 8, 8});
 }
 
 TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all are chosen alike", "[regularisers]") {

@@ -427,6 +427,92 @@ TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is e
              run_of(folder, "zero", plain + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
 }
 
+TEST_CASE("Skip-Retain: a patience that is spent in phase 1 begins phase 2, and a resume is exact", "[streams]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("v.mhs"), numbers(60));
+  // A rate so high that most validations are worse than the best.
+  auto config = [&](int updates, int patience) {
+    return str("[data]\nvalid = '", folder.file("v.mhs"),
+               "'\n[train]\nvalidate_every = '1u'\nlr = 0.2\nhorizon = '40u'\n", "length = '", updates,
+               "u'\npatience = ", patience,
+               "\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\nuntil = '36u'\n");
+  };
+  // What the log says of validations and of the return, in order.
+  struct Told {
+    int64_t update;
+    double nll;  // NaN: training has returned
+  };
+  auto log_of = [&](const std::string& name) {
+    std::vector<Told> told;
+    std::ifstream log(folder.file(name) + "/log.jsonl");
+    for (std::string line; std::getline(log, line);) {
+      const auto j = nlohmann::json::parse(line);
+      if (j.contains("valid_nll")) told.push_back({j["update"], j["valid_nll"]});
+      if (j.contains("returned_to")) told.push_back({j["update"], NAN});
+    }
+    return told;
+  };
+  auto whole = run_of(folder, "whole", config(40, 3));
+  double best = INFINITY;
+  int64_t worse = 0, turned = 0, last = 0, returns = 0;
+  for (const Told& t : log_of("whole")) {
+    last = t.update;
+    if (std::isnan(t.nll)) {
+      CHECK(worse == 3);
+      CHECK(turned == 0);
+      turned = t.update, worse = 0;
+      ++returns;
+      continue;
+    }
+    CHECK(worse < 3);  // else the phase, or the run, has ended
+    worse = t.nll < best ? 0 : worse + 1;
+    best = std::min(best, t.nll);
+  }
+  REQUIRE(returns == 1);
+  REQUIRE(turned < 36);
+  CHECK((last == 40 || worse == 3));
+  CHECK(last > turned);
+  for (int64_t stop : {turned - 1, turned, turned + 1}) {
+    run_of(folder, str(stop), config(static_cast<int>(stop), 3));
+    CHECK(same(run_of(folder, str(stop), config(40, 3), true), whole));
+  }
+  // A patience that a resume brings, and that is spent already.
+  run_of(folder, "given", config(static_cast<int>(turned), 0));
+  CHECK(same(run_of(folder, "given", config(40, 3), true), whole));
+}
+
+TEST_CASE("Skip-Retain: phase 2 needs no validation of its own", "[streams]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), numbers(400));
+  const std::string base = "[data]\nvalid = '" + folder.file("t.mhs") +
+                           "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nhorizon = '8u'\n";
+  auto config = [&](int updates, const char* every) {
+    return str(base, "length = '", updates, "u'\nvalidate_every = '", every, "'\n");
+  };
+  for (int stop : {3, 4, 6}) {  // in phase 1, with best weights; at the boundary; in phase 2
+    run_of(folder, str(stop), config(stop, "1u"));
+    CHECK_NOTHROW(run_of(folder, str(stop), config(8, "0u"), true));
+  }
+}
+
+TEST_CASE("procedures are told of the next validation of a resume", "[streams]") {
+  Folder folder;
+  const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidate_every = '4u'\n");
+  const auto batches = make_batches({400, 0, {}}, run.train);
+  auto next = [&](int64_t update, bool settled) {
+    Position at;
+    at.update = update, at.settled = settled;
+    return plan_of(run, *batches, true, at).next_validation;
+  };
+  CHECK(next(0, true) == 4);
+  CHECK(next(3, true) == 4);
+  CHECK(next(4, true) == 8);
+  CHECK(next(4, false) == 4);  // a signal has broken it off
+  CHECK(next(8, true) == 10);
+  CHECK_FALSE(plan_of(run, *batches, true).has_best);
+}
+
 TEST_CASE("what streams, memories and Skip-Retain refuse", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), numbers(400));

@@ -2,9 +2,14 @@
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "runs.h"
 #include "task/scoring.h"
 
@@ -188,6 +193,76 @@ TEST_CASE("a run learns, in fp32 and bf16") {
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
   }
+}
+
+TEST_CASE("a text shorter than a batch or a block is trained on whole, and one of no tokens is refused") {
+  using namespace runs;
+  Folder folder;
+  for (const char* batching : {"blocks", "streams"})
+    for (int64_t tokens : {0, 1, 5, 9, 63}) {
+      INFO(batching << ' ' << tokens);
+      runs::write_text(folder.file("t.mhs"), runs::lines(tokens));
+      const std::string name = str(batching, tokens),
+                        extra = str("[train]\nlength = '3e'\nbatching = '", batching, "'\n");
+      const bool too_few = std::string(batching) == "streams" && tokens < 8;  // streams, a token in each
+      if (tokens == 0 || too_few) {
+        std::string said;
+        try {
+          run_of(folder, name, extra);
+        } catch (const Error& error) {
+          said = error.what();
+        }
+        CHECK(said.find(tokens == 0 ? "found 0 tokens" : "streams, a token in each") != std::string::npos);
+        CHECK_FALSE(std::filesystem::exists(folder.file(name)));
+        continue;
+      }
+      run_of(folder, name, extra);
+      io::Checkpoint state(folder.file(name) + "/last.safetensors");
+      CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * tokens);
+    }
+}
+
+TEST_CASE("patience: perplexity that falls by less than min_improvement since the last that counted is no better") {
+  using namespace runs;
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  const std::string base = "[train]\nlr = 0.002\nvalidate_every = '1u'\n", whole = base + "length = '40u'\n";
+  auto perplexities = [&](const std::string& name) {
+    std::vector<double> all;
+    std::ifstream log(folder.file(name) + "/log.jsonl");
+    for (std::string line; std::getline(log, line);)
+      if (const auto j = nlohmann::json::parse(line); j.contains("valid_nll")) all.push_back(j["valid_perplexity"]);
+    return all;
+  };
+  run_of(folder, "all", whole);
+  const auto all = perplexities("all");
+  REQUIRE(all.size() == 40);
+  std::set<size_t> lasts;
+  for (double least : {0.0, 0.05, 0.15, 0.4}) {
+    INFO(least);
+    // Where it should stop.
+    double from = INFINITY, best = INFINITY;
+    size_t last = 0;
+    for (int worse = 0; last < all.size() && worse < 3; ++last) {
+      const bool counts = all[last] < best && (least == 0 || from - all[last] >= least);
+      best = std::min(best, all[last]);
+      if (counts) from = all[last];
+      worse = counts ? 0 : worse + 1;
+    }
+    const std::string name = std::to_string(least), rule = str("patience = 3\nmin_improvement = ", least, "\n");
+    run_of(folder, name, whole + rule);
+    CHECK(perplexities(name).size() == last);
+    lasts.insert(last);
+    // Stopped before and resumed, it stops there, too.
+    run_of(folder, name + "-halves", base + "length = '5u'\n" + rule);
+    run_of(folder, name + "-halves", whole + rule, true);
+    CHECK(perplexities(name + "-halves").size() == last);
+    // What is kept is the best all the same.
+    const auto position =
+        nlohmann::json::parse(io::Checkpoint(folder.file(name) + "/last.safetensors").entry(io::kTrainingKey));
+    CHECK(std::exp(position["best"].get<double>()) == Approx(best));
+  }
+  CHECK(lasts.size() >= 3);
 }
 
 TEST_CASE("micro-batches give the update of the whole batch") {

@@ -68,6 +68,7 @@ void dry_run(const Arguments& a) {
     io::ShardFile shard(run.data.train);
     vocabulary = shard.header().vocabulary;
     tokens = static_cast<int64_t>(shard.counts().tokens);
+    train::require_tokens(tokens, run.data.train);
   }
   if (vocabulary == 0)
     throw Error(Exit::usage,
@@ -75,7 +76,7 @@ void dry_run(const Arguments& a) {
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::path_named(t.attention_path));
   // What a training would refuse, but for what it lacks.
-  run.groups.check(model->parameters());
+  run.groups.check(model->parameters(), t.optimizer);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
   if (tokens > 0) {
@@ -85,6 +86,7 @@ void dry_run(const Arguments& a) {
       for (const auto& entry : run.procedures.entries()) entry.plugin->plan(train::plan_of(run, *batches, true));
   }
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
+  train::Turns(run, model->parameters(), tokens).check();
   nlohmann::ordered_json j{{"parameters", model->parameters().count()},
                            {"vocabulary", vocabulary},
                            {"tokens_per_update", t.batch_tokens / t.block * t.block},

@@ -20,11 +20,13 @@ Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   const auto count = static_cast<int64_t>(rows.size());
   Batch batch{at::full({count, width}, static_cast<int64_t>(text.end_of_line), at::kLong),
-              at::full({count, width}, -1, at::kLong)};
+              at::full({count, width}, -1, at::kLong), at::empty({count}, at::kLong)};
   auto* in = batch.inputs.mutable_data_ptr<int64_t>();
   auto* out = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length = batch.lengths.mutable_data_ptr<int64_t>();
   std::vector<int32_t> tokens(static_cast<size_t>(width) + 1);
   for (const Row& row : rows) {
+    *length++ = row.length;
     if (row.length > 0) {
       // The token before the row comes along: the row's first input.
       const int64_t before = row.first > 0 ? 1 : 0;

@@ -34,6 +34,7 @@ struct Row {
 struct Batch {
   at::Tensor inputs;   // (B, n) int64
   at::Tensor targets;  // (B, n) int64, -1 where a row is short and where it does not count
+  at::Tensor lengths;  // (B) int64, positions of each row that are no filling; on the CPU, as the others
 };
 
 // Rows of at most `width` tokens, filled up behind their end, where a causal model does not look.

@@ -121,11 +121,7 @@ void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptio
       const Batch batch = load_rows(text, rows, width);
       const bool visited = step >= lanes.unseen;
       attention::Observer* observer = visited ? walk.observer : nullptr;
-      if (observer != nullptr) {
-        at::Tensor lengths = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
-        for (size_t r = 0; r < rows.size(); ++r) lengths.mutable_data_ptr<int64_t>()[r] = rows[r].length;
-        observer->begin(lengths);
-      }
+      if (observer != nullptr) observer->begin(batch.lengths);
       const at::Tensor hidden = model.hidden(batch.inputs.to(device), {}, memory.get(), observer);
       if (visited) walk.visit({rows, batch, hidden, begin, next == 0});
       if (walk.progress) walk.progress(done += end - begin, lanes.count * lanes.steps);

@@ -2,6 +2,9 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/text.h"
 
 namespace mh::train {
@@ -19,6 +22,15 @@ std::vector<model::Parameter*> find_matching(model::ParameterList& parameters, c
   return found;
 }
 
+namespace {
+
+bool in(const GroupOptions& group, const std::string& parameter) {
+  return std::any_of(group.match.begin(), group.match.end(),
+                     [&](const std::string& pattern) { return matches(pattern, parameter); });
+}
+
+}  // namespace
+
 void Groups::read(Config& config) {
   for (const std::string& key : config.keys_below("train.groups")) groups_[key.substr(0, key.find('.'))] = {};
   for (auto& [name, group] : groups_) {
@@ -28,6 +40,11 @@ void Groups::read(Config& config) {
                                        "such as [\"*.gate.*\"]"});
     if (group.lr > 0 && group.lr_factor != 1)
       throw Error(Exit::usage, Problem{"train.groups." + name, "lr or lr_factor", "both", ""});
+    const bool trains = group.freeze_until.count > 0 || !group.optimizer.empty() || group.lr > 0 ||
+                        group.lr_factor != 1 || group.momentum >= 0 || group.weight_decay >= 0;
+    if (group.frozen && trains)
+      throw Error(Exit::usage, Problem{"train.groups." + name, "frozen, or what says how it trains", "both",
+                                       "freeze_until freezes it for some time only"});
   }
 }
 
@@ -42,12 +59,22 @@ std::string Groups::toml() const {
 
 const GroupOptions* Groups::of(const std::string& parameter) const {
   for (const auto& [name, group] : groups_)
-    for (const std::string& pattern : group.match)
-      if (matches(pattern, parameter)) return &group;
+    if (in(group, parameter)) return &group;
   return nullptr;
 }
 
-void Groups::check(const model::ParameterList& parameters) const {
+std::string Groups::taken(const model::ParameterList& parameters, const GroupOptions& group) const {
+  std::set<std::string> earlier;
+  for (const model::Parameter& p : parameters.all()) {
+    if (!p.traits().trainable) continue;
+    for (const auto& [name, other] : groups_)
+      if (&other == of(p.name()) && in(group, p.name())) earlier.insert(name);
+  }
+  if (earlier.empty()) return "only such that never train";
+  return "all of them in " + join({earlier.begin(), earlier.end()}, ", ");
+}
+
+void Groups::check(const model::ParameterList& parameters, const std::string& optimizer) const {
   std::vector<std::string> names;
   for (const model::Parameter& p : parameters.all()) names.push_back(p.name());
   for (const auto& [name, group] : groups_)
@@ -58,6 +85,18 @@ void Groups::check(const model::ParameterList& parameters) const {
         throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "a pattern that some parameter matches",
                                          "'" + pattern + "'", did_you_mean(pattern, names)});
     }
+  std::map<const GroupOptions*, int64_t> counts;  // of parameters that train, by their group
+  for (const model::Parameter& p : parameters.all())
+    if (p.traits().trainable) ++counts[of(p.name())];
+  for (const auto& [name, group] : groups_) {
+    const std::string& rule = group.optimizer.empty() ? optimizer : group.optimizer;
+    if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
+      throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "an optimizer sgd or nag", rule,
+                                       "set the group's optimizer, or leave momentum out"});
+    if (counts.count(&group) == 0)
+      throw Error(Exit::usage, Problem{"train.groups." + name, "a parameter that trains and is in no group before it",
+                                       taken(parameters, group), "the first group by name takes a parameter"});
+  }
 }
 
 }  // namespace mh::train

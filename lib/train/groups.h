@@ -25,7 +25,7 @@ struct GroupOptions {
   std::string optimizer;
   double lr = 0;
   double lr_factor = 1;
-  double momentum = 0;
+  double momentum = -1;
   double weight_decay = -1;
   void describe(Fields& f) {
     f.field("match", match, "parameters by name; * stands for any characters, ? for one");
@@ -34,24 +34,28 @@ struct GroupOptions {
     f.field("optimizer", optimizer, "empty: as train.optimizer", {"", "adam", "adamw", "sgd", "nag"});
     f.field("lr", lr, "a constant learning rate of its own; 0: the schedule's", at_least(0));
     f.field("lr_factor", lr_factor, "times the schedule's learning rate", at_least(0));
-    f.field("momentum", momentum, "of its own optimizer sgd or nag", between(0, 1));
+    f.field("momentum", momentum, "sgd, nag; -1: 0 for an optimizer of its own, else as train.momentum",
+            between(-1, 1));
     f.field("weight_decay", weight_decay, "-1: as train.weight_decay", at_least(-1));
   }
 };
 
 class Groups {
  public:
-  // Reads every [train.groups.NAME]. Error(usage) for one without a pattern.
+  // Reads every [train.groups.NAME]. Error(usage) for one without a pattern, or with two keys of which one is in vain.
   void read(Config& config);
   std::string toml() const;
   bool empty() const { return groups_.empty(); }
 
   // The group of a parameter: the first, by name, with a pattern that matches; null where none does.
   const GroupOptions* of(const std::string& parameter) const;
-  // Error(usage), with the nearest name, where a pattern matches no parameter of the model.
-  void check(const model::ParameterList& parameters) const;
+  // Error(usage) where a pattern matches no parameter of the model, where a group is left no parameter that trains, and
+  // where something it sets has no effect. `optimizer`: train.optimizer.
+  void check(const model::ParameterList& parameters, const std::string& optimizer) const;
 
  private:
+  // In which groups the parameters are that a group matches and is left none of.
+  std::string taken(const model::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };
 

@@ -40,7 +40,8 @@ Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& optio
     if (!p.traits().trainable) continue;
     Slot slot{&p, options.optimizer, options.momentum, options.weight_decay, 0, 1, at::zeros_like(p.master()), {}};
     if (const GroupOptions* group = groups.of(p.name())) {
-      if (!group->optimizer.empty()) slot.rule = group->optimizer, slot.momentum = group->momentum;
+      if (!group->optimizer.empty()) slot.rule = group->optimizer, slot.momentum = 0;
+      if (group->momentum >= 0) slot.momentum = group->momentum;
       if (group->weight_decay >= 0) slot.weight_decay = group->weight_decay;
       slot.lr = group->lr, slot.lr_factor = group->lr_factor;
     }

@@ -43,13 +43,15 @@ struct TrainOptions {
   Length log_every{10, Length::Unit::updates};
   int64_t keep = 0;
   int64_t patience = 0;
+  double min_improvement = 0;
 
   // Refuses values that make no sense together. Error(usage).
   void check() const;
 
   void describe(Fields& f) {
     f.field("length", length, "when to stop: updates, epochs or tokens since the start");
-    f.field("horizon", horizon, "where the schedule ends, and what shares of training are shares of; 0u: at the length");
+    f.field("horizon", horizon,
+            "where the schedule ends, and what shares of training are shares of; 0u: at the length");
     f.field("seed", seed, "of first values, dropout and the order of the data", at_least(0));
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
@@ -86,6 +88,8 @@ struct TrainOptions {
     f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end");
     f.field("keep", keep, "saved models kept in checkpoints/, the newest", at_least(0));
     f.field("patience", patience, "stop after so many validations without a better one; 0: never", at_least(0));
+    f.field("min_improvement", min_improvement,
+            "patience: perplexity that a better one is below the last that counted; 0: any", at_least(0));
   }
 };
 

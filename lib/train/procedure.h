@@ -30,7 +30,8 @@ struct Plan {
   std::function<int64_t(const Length&)> updates;  // in a length
   bool validates = false;                         // there is a validation set
   bool validates_epochs = false;                  // and each epoch ends with a validation
-  int64_t first_validation = 0;                   // update after which it comes; 0: none
+  int64_t next_validation = 0;                    // update after which it comes; 0: none
+  bool has_best = false;                          // a validation, before a resume, has left best weights
   bool weights_move = false;                      // some procedure moves_weights()
   std::function<std::string(const std::string& parameter)> optimizer;  // its rule, such as adam
 };
@@ -51,12 +52,16 @@ class Procedure {
   virtual void start(model::LanguageModel& model) = 0;
   // The passes of an update, or none where it leaves that to others. Two procedures must not both say.
   virtual std::vector<Pass> passes(const Standing&) const { return {}; }
+  // Epochs, from 0, in which passes() gives a kind of pass for the first time. What is frozen then must leave it
+  // something to train; freezing only ends, so no later epoch need be looked at.
+  virtual std::vector<int64_t> first_epochs() const { return {0}; }
   // Whether it moves weights about between epochs and must know where they are.
   virtual bool moves_weights() const { return false; }
   // Adds to each pass of an update, whoever has said it.
   virtual void change(Pass&, const Standing&) const {}
   // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.
-  virtual bool returns_to_best(const Standing&) const { return false; }
+  // `stalled`: train.patience is spent, so that the run stops where nobody returns.
+  virtual bool returns_to_best(const Standing&, bool /*stalled*/) { return false; }
   // To be shown the validation that now ends an epoch, or null. It may be asked again, where that was broken off.
   virtual attention::Observer* observer(const Standing&) { return nullptr; }
   // After the last update of an epoch, its validation included; may change parameters.

@@ -21,6 +21,28 @@ at::Tensor ShownTerm::loss(const Standing&) {
   return sum.defined() ? sum * weight_ : sum;
 }
 
+at::Tensor ShownTerm::lengths(const at::Tensor& like, int64_t positions) const {
+  const auto options = like.options().dtype(at::kFloat);
+  return lengths_.defined() ? lengths_.to(options) : at::full({like.size(0)}, static_cast<double>(positions), options);
+}
+
+at::Tensor ShownTerm::real(const at::Tensor& like, int64_t positions) const {
+  const at::Tensor known = lengths(like, positions);
+  return (at::arange(positions, known.options()) < known.unsqueeze(1)).to(at::kFloat);
+}
+
+at::Tensor ShownTerm::mean_of_positions(const at::Tensor& x) const {
+  at::Tensor counts = real(x, x.size(1));
+  const at::Tensor count = counts.sum().clamp_min(1);
+  while (counts.dim() < x.dim()) counts = counts.unsqueeze(-1);
+  return (x * counts).flatten(0, 1).sum(0) / count;
+}
+
+at::Tensor ShownTerm::mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const {
+  const at::Tensor counts = (lengths > 0).to(at::kFloat);
+  return (x * counts).sum() / counts.sum().clamp_min(1);
+}
+
 void Regularisers::start(model::ParameterList& parameters, const attention::AttentionConfig& attention) {
   std::vector<attention::Observer*> parts;
   for (const Entry& entry : entries()) {

@@ -35,12 +35,14 @@ class Regulariser {
   virtual bool follows_share() const { return false; }
 };
 
-// A term of what the layers show: the sum of what is given to add() during a forward pass, times the weight.
+// A term of what the layers show: the sum of what is given to add() during a forward pass, times the weight. Rows that
+// are filled up behind their end, as the last of an epoch are, count with their real positions only.
 class ShownTerm : public Regulariser, public attention::Observer {
  public:
   void describe(Fields& f) override;  // `weight`
   void start(model::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
+  void begin(const at::Tensor& lengths) override { lengths_ = lengths; }
   at::Tensor loss(const Standing&) override;
 
  protected:
@@ -49,10 +51,18 @@ class ShownTerm : public Regulariser, public attention::Observer {
   static bool looks();
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
+  // Real positions of each row of like's batch: (B) fp32, on its device; `positions` where begin() has not been told.
+  at::Tensor lengths(const at::Tensor& like, int64_t positions) const;
+  // 1 for a real position and 0 for another: (B, positions) fp32.
+  at::Tensor real(const at::Tensor& like, int64_t positions) const;
+  // x (B, n, …) -> (…): a mean over the real ones of all positions, 0 where there are none.
+  at::Tensor mean_of_positions(const at::Tensor& x) const;
+  // x (B), of which rows without a real position are left out: the mean of the others, 0 where there are none.
+  at::Tensor mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 
  private:
   double weight_;
-  at::Tensor sum_;
+  at::Tensor sum_, lengths_;
 };
 
 Registry<Regulariser>& regularisers();
@@ -62,7 +72,7 @@ class Regularisers : public Plugins<Regulariser> {
  public:
   void start(model::ParameterList& parameters, const attention::AttentionConfig& attention);
   attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
-  at::Tensor loss(const Standing& here) const;                                      // undefined where none acts
+  at::Tensor loss(const Standing& here) const;                                            // undefined where none acts
   bool freezes(const model::Parameter& parameter, const Standing& here) const;
   bool follow_share() const;  // some does
 

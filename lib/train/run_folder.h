@@ -4,7 +4,7 @@
 //   log.jsonl              one JSON object a line
 //   last.safetensors       weights and training state: what --resume continues from
 //   best.safetensors       weights with the lowest validation loss
-//   diverged.safetensors   the state before an update whose loss was not finite
+//   diverged.safetensors   the state before a step whose loss or gradient was not finite
 //   checkpoints/           weights of saved updates, the newest `keep`
 //   lock                   held by the training that runs here
 #pragma once

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -37,6 +36,7 @@ std::string position_json(const Position& p) {
                  {"smoothed", p.smoothed},     {"counted", p.counted}, {"steps", p.steps},
                  {"procedures", p.procedures}, {"memory", p.memory}};
   if (std::isfinite(p.best)) j["best"] = p.best;
+  if (std::isfinite(p.counted_best)) j["counted_best"] = p.counted_best;
   return j.dump();
 }
 
@@ -48,7 +48,7 @@ Position parse_position(const std::string& text, const std::string& name) {
     p.last_lr = j.at("last_lr"), p.norm = j.at("norm"), p.settled = j.at("settled"), p.threads = j.at("threads");
     p.steps = j.at("steps"), p.procedures = j.at("procedures"), p.memory = j.at("memory");
     p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
-    p.best = j.contains("best") ? j.at("best").get<double>() : INFINITY;
+    p.best = j.value("best", INFINITY), p.counted_best = j.value("counted_best", p.best);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
   }
@@ -77,18 +77,20 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
               batches_->updates(config_.train.period)};
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
-  config_.groups.check(model_->parameters());
+  config_.groups.check(model_->parameters(), config_.train.optimizer);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
-  freeze_until_ = freezes();
+  const std::string last = folder + "/last.safetensors";
+  Position at;
+  if (resume && MappedFile::possible(last)) at = parse_position(io::Checkpoint(last).entry(io::kTrainingKey), last);
   for (const auto& entry : config_.procedures.entries()) {
-    entry.plugin->plan(plan_of(config_, *batches_, valid_ != nullptr));
+    entry.plugin->plan(plan_of(config_, *batches_, valid_ != nullptr, at));
     entry.plugin->start(*model_);
   }
-  for (const Pass& pass : passes()) choose_parameters(pass);  // refuses now what would leave nothing to train
+  turns_ = std::make_unique<Turns>(config_, model_->parameters(), config_.data.train_tokens);
+  turns_->check();
 
   folder_ = std::make_unique<RunFolder>(folder, resume);
-  const std::string last = folder_->file("last.safetensors");
   if (resume && folder_->has("last.safetensors")) {
     load_state(io::Checkpoint(last));
   } else {
@@ -133,6 +135,12 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
 
 Trainer::~Trainer() = default;
 
+void require_tokens(int64_t tokens, const std::string& shard) {
+  if (tokens == 0)
+    throw Error(Exit::input, Problem{shard, "a token to train on, or more", "0 tokens",
+                                     "make the shard of a text that is not empty"});
+}
+
 void Trainer::open_data() {
   DataOptions& d = config_.data;
   if (d.train.empty())
@@ -141,6 +149,7 @@ void Trainer::open_data() {
   io::require_kind(train_->header(), d.train, "language-model");
   tokenizer_ = io::parse_tokenizer(train_->header().tokenizer, d.train);
   io::require_vocabulary(train_->header(), d.train, *tokenizer_, "its own tokenizer");
+  require_tokens(static_cast<int64_t>(train_->counts().tokens), d.train);
   if (!d.valid.empty()) {
     valid_ = std::make_unique<io::ShardFile>(d.valid);
     io::require_kind(valid_->header(), d.valid, "language-model");
@@ -169,18 +178,22 @@ bool Trainer::due(const Length& every) const {
   return every.count > 0 && at_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
 }
 
-Standing Trainer::standing() const { return {at_.update, at_.update / batches_->updates_per_epoch(), lengths_.horizon}; }
+Standing Trainer::standing() const {
+  return {at_.update, at_.update / batches_->updates_per_epoch(), lengths_.horizon};
+}
 
-Plan plan_of(const RunConfig& run, const Batches& batches, bool validates) {
+Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const Position& at) {
   Plan plan;
   plan.seed = static_cast<uint64_t>(run.train.seed);
   plan.end = batches.updates(run.train.length);
   plan.updates = [&batches](const Length& length) { return batches.updates(length); };
   plan.validates = validates;
+  plan.has_best = std::isfinite(at.best);
   if (validates) {
     const Length& every = run.train.validate_every;
     const int64_t gap = std::max<int64_t>(1, batches.updates(every));
-    plan.first_validation = every.count > 0 ? std::min(plan.end, gap) : plan.end;
+    const int64_t settled = at.settled ? at.update : at.update - 1;
+    plan.next_validation = every.count > 0 ? std::min(plan.end, (settled / gap + 1) * gap) : plan.end;
     plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % gap == 0;
   }
   for (const auto& entry : run.procedures.entries())
@@ -190,49 +203,6 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates) {
     return group != nullptr && !group->optimizer.empty() ? group->optimizer : run.train.optimizer;
   };
   return plan;
-}
-
-std::vector<Pass> Trainer::passes() const {
-  std::vector<Pass> passes;
-  std::string said;  // by which procedure
-  for (const auto& entry : config_.procedures.entries()) {
-    std::vector<Pass> its = entry.plugin->passes(standing());
-    if (its.empty()) continue;
-    if (!said.empty())
-      throw Error(Exit::usage, Problem{"train.procedures", "one that says which passes an update takes",
-                                       str(said, " and ", entry.name), "leave one out"});
-    passes = std::move(its), said = entry.name;
-  }
-  if (passes.empty()) passes.emplace_back();
-  for (Pass& pass : passes)
-    for (const auto& entry : config_.procedures.entries()) entry.plugin->change(pass, standing());
-  return passes;
-}
-
-std::vector<int64_t> Trainer::freezes() const {
-  std::vector<int64_t> until;
-  for (const model::Parameter& p : model_->parameters().all()) {
-    const GroupOptions* group = config_.groups.of(p.name());
-    until.push_back(group == nullptr ? 0
-                    : group->frozen  ? std::numeric_limits<int64_t>::max()
-                                     : batches_->updates(group->freeze_until));
-  }
-  return until;
-}
-
-void Trainer::choose_parameters(const Pass& pass) {
-  const Standing here = standing();
-  bool any = false;
-  auto until = freeze_until_.begin();
-  for (model::Parameter& p : model_->parameters().all()) {
-    const bool frozen = at_.update < *until++ || config_.regularisers.freezes(p, here);
-    const bool trains = p.traits().trainable && !frozen && (!pass.acts || pass.acts(p));
-    p.set_trained(trains);
-    any = any || trains;
-  }
-  if (!any)
-    throw Error(Exit::usage, Problem{str("update ", at_.update + 1), "a parameter that trains", "all of them frozen",
-                                     "see train.groups and train.procedures"});
 }
 
 Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Memories>& memories) {
@@ -246,8 +216,10 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
     if (!pass.skipped.empty()) step.skipped = &pass.skipped;
     if (model_->memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_->new_memory(model_->memory())));
-    at::Tensor hidden = model_->hidden(batch.inputs.to(device_), step, memories.empty() ? nullptr : &memories[part],
-                                       config_.regularisers.observer());
+    attention::Observer* observer = config_.regularisers.observer();
+    if (observer != nullptr) observer->begin(batch.lengths);
+    at::Tensor hidden =
+        model_->hidden(batch.inputs.to(device_), step, memories.empty() ? nullptr : &memories[part], observer);
     model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing, step);
     // Terms are per token, as the loss will be once it is divided by the tokens of the update.
     at::Tensor term = config_.regularisers.loss(standing());
@@ -357,14 +329,29 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
 
 bool Trainer::judge(double nll) {
   const bool better = nll < at_.best;
-  if (better) at_.best = nll, at_.best_update = at_.update, at_.worse = 0;
-  else ++at_.worse;
+  if (better) at_.best = nll, at_.best_update = at_.update;
+  // Small steps add up: each is measured from the last that counted.
+  const double least = config_.train.min_improvement;
+  if (better && (least == 0 || !(std::exp(at_.counted_best) - std::exp(nll) < least))) {
+    at_.counted_best = nll;
+    at_.worse = 0;
+  } else {
+    ++at_.worse;
+  }
   folder_->log({{"update", at_.update}, {"valid_nll", nll}, {"valid_perplexity", std::exp(nll)}, {"best", better}});
   last_validation_ = "valid " + rounded(std::exp(nll), 2);
   log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4),
                " nats per token, perplexity ", rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
   if (better) save_weights(folder_->file("best.safetensors"));
   return better;
+}
+
+bool Trainer::begin_phase() {
+  bool returns = false;
+  for (const auto& entry : config_.procedures.entries())
+    returns = entry.plugin->returns_to_best(standing(), stopped_early()) || returns;
+  if (returns) return_to_best();
+  return returns;
 }
 
 void Trainer::return_to_best() {
@@ -374,6 +361,7 @@ void Trainer::return_to_best() {
   model::load_parameters(io::Checkpoint(best), model_->parameters());
   optimizer_->reset();
   memories_.clear();
+  at_.counted_best = at_.best;
   at_.worse = 0;
   folder_->log({{"update", at_.update}, {"returned_to", at_.best_update}});
   log_info(str("update ", with_commas(at_.update), ": goes on from the best weights, of update ",
@@ -399,9 +387,7 @@ bool Trainer::settle() {
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();
-  bool returns = false;
-  for (const auto& entry : config_.procedures.entries()) returns = returns || entry.plugin->returns_to_best(standing());
-  if (returns) return_to_best();
+  const bool returns = begin_phase();
   const bool at_save = due(config_.train.save_every);
   if (at_save && config_.train.keep > 0) {
     save_weights(folder_->checkpoint(at_.update));
@@ -410,15 +396,13 @@ bool Trainer::settle() {
   // The best weights that training has returned to may soon be overwritten by better ones; and a resume, which may go
   // another way (with another rate), must know of the weights in best.safetensors.
   if (at_save || better || stopped_early() || returns)
-    save_state(at_save     ? "it is due"
-               : returns ? "a new phase"
-               : better  ? "the best so far"
-                         : "the run stops");
+    save_state(at_save ? "it is due" : returns ? "a new phase" : better ? "the best so far" : "the run stops");
   return true;
 }
 
-Trainer::Sums Trainer::step(const Pass& pass, double lr, std::vector<model::Memories>& memories) {
-  choose_parameters(pass);
+Trainer::Sums Trainer::step(const Pass& pass, double lr, std::vector<model::Memories>& memories,
+                            const std::string& state) {
+  turns_->choose(pass, standing());
   const Sums sums = forward_backward(pass, memories);
   const double scale = 1 / static_cast<double>(std::max<int64_t>(1, sums.tokens));
   const double norm = optimizer_->gradient_norm(scale);
@@ -431,8 +415,9 @@ Trainer::Sums Trainer::step(const Pass& pass, double lr, std::vector<model::Memo
         Exit::failed,
         Problem{str("update ", at_.update + 1, ", ", rows.size(), " rows, the first from token ", rows[0].first),
                 "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
-                "the state before this update is in diverged.safetensors; --resume goes on from "
-                "last.safetensors, with a lower train.lr or with train.clip"});
+                str(state,
+                    " is in diverged.safetensors; --resume goes on from last.safetensors, with a lower "
+                    "train.lr or with train.clip")});
   }
   const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
   optimizer_->step(lr, scale * clip);
@@ -454,9 +439,11 @@ void Trainer::update() {
   Sums sums;  // of the last pass
   // Every pass starts from the same memory; it moves on with the last.
   std::vector<model::Memories> memories;
-  for (const Pass& pass : passes()) {
+  const std::vector<Pass> passes = turns_->passes(standing());
+  for (size_t i = 0; i < passes.size(); ++i) {
     optimizer_->last_lr = lr_before;  // each pass follows the update before, not the pass before
-    sums = step(pass, lr, memories = memories_);
+    sums = step(passes[i], lr, memories = memories_,
+                i == 0 ? "the state before this update" : str("the state after pass ", i, " of this update"));
   }
   ++at_.update;
   if (!batches_->goes_on(at_.update)) memories.clear();
@@ -473,6 +460,8 @@ void Trainer::update() {
 
 int Trainer::run() {
   catch_stop_signals();
+  // The run may have been given a patience that is spent.
+  if (at_.settled && at_.update < end_ && stopped_early() && begin_phase()) save_state("a new phase");
   if (finished() && at_.settled) {
     log_info(str("the run is finished: ", with_commas(at_.update), " of ", with_commas(end_), " updates",
                  at_.update < end_ ? ", stopped early; train.patience=0 goes on" : "; train.length=… makes it longer"));

@@ -16,6 +16,7 @@
 #include "train/run_config.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
+#include "train/turns.h"
 
 namespace mh::train {
 
@@ -25,7 +26,8 @@ struct Position {
   int64_t tokens = 0;      // targets trained on
   double best = INFINITY;  // lowest validation loss, nats per token
   int64_t best_update = 0;
-  int64_t worse = 0;  // validations since then
+  double counted_best = INFINITY;  // the loss that train.min_improvement is measured from
+  int64_t worse = 0;               // validations since then
   double last_lr = 0;
   double norm = 0;  // of the last update's gradient
   // The work that follows an update (validation, log, saving) is done. A run that a signal stops leaves it to the
@@ -41,8 +43,12 @@ struct Position {
   int64_t counted = 0;
 };
 
-// What procedures are told of a run; valid as long as both. `validates`: there is a validation set.
-Plan plan_of(const RunConfig& run, const Batches& batches, bool validates);
+// What procedures are told of a run; valid as long as both. `validates`: there is a validation set. `at`: where it goes
+// on.
+Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const Position& at = {});
+
+// Error(input) where a shard has nothing to train on.
+void require_tokens(int64_t tokens, const std::string& shard);
 
 class Trainer {
  public:
@@ -63,19 +69,18 @@ class Trainer {
   // `memories`: of each micro-batch; brought up to date.
   Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
   Standing standing() const;
-  std::vector<Pass> passes() const;  // of the next update
-  std::vector<int64_t> freezes() const;
-  // What trains in a pass: parameters that are frozen, or not the pass's, need no gradient.
-  void choose_parameters(const Pass& pass);
   double validate(attention::Observer* observer);  // nats per token
   void begin_epoch();                              // what procedures do before it
   // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
-  Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories);
+  // `state`: what it starts from, in words.
+  Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories, const std::string& state);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
   bool judge(double nll);  // a validation's result: whether it is the best
-  void return_to_best();   // weights of best.safetensors, a fresh optimiser, an empty memory
+  // Whether a procedure goes on from the best weights now; done then.
+  bool begin_phase();
+  void return_to_best();  // weights of best.safetensors, a fresh optimiser, an empty memory
   void write_log();
   void save_state(const std::string& reason, const char* name = "last.safetensors");
   void save_weights(const std::string& path);
@@ -98,8 +103,8 @@ class Trainer {
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Optimizer> optimizer_;
   ScheduleLengths lengths_;
-  int64_t end_ = 0;                    // updates in the run
-  std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
+  int64_t end_ = 0;  // updates in the run
+  std::unique_ptr<Turns> turns_;
   // What the rows of the next update have behind them, by micro-batch; empty at the start of an epoch, and always
   // where the model has no memory.
   std::vector<model::Memories> memories_;

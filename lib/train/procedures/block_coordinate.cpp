@@ -32,6 +32,8 @@ class BlockCoordinate : public Procedure {
     return both ? std::vector<Pass>{gates, others} : std::vector<Pass>{others};
   }
 
+  std::vector<int64_t> first_epochs() const override { return {0, first_}; }
+
  private:
   int64_t every_ = 5, first_ = 0;
 };

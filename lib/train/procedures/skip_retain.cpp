@@ -1,5 +1,7 @@
 #include "train/procedures/skip_retain.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -37,18 +39,20 @@ class SkipRetain : public Procedure {
               {SkipSchedule::not_ends, "not-ends"}},
              "which layers are skipped; linear: with 0 up to nearly .5, and the last never");
     f.field("rate", rate_, "probability that a layer is skipped; linear has its own", between(0, 0.999));
-    f.field("until", until_, "end of phase 1, where training goes on from the best weights so far; 0u: it has no end");
+    f.field("until", until_,
+            "end of phase 1, where training goes on from the best weights so far, at the latest; 0u: it has no end");
   }
 
   void plan(const Plan& plan) override {
     seed_ = plan.seed;
     end_ = plan.updates(until_);
+    run_end_ = plan.end;
     if (until_.count == 0) return;
     if (plan.weights_move)
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until", "0u beside a procedure that moves weights about",
                           to_string(until_), "the best weights do not say where it had put them"});
-    if (plan.first_validation == 0 || plan.first_validation > end_)
+    if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > end_))
       throw Error(
           Exit::usage,
           Problem{"train.procedures.skip-retain.until", "a validation before it, for the best weights of phase 1",
@@ -66,7 +70,7 @@ class SkipRetain : public Procedure {
 
   // One draw for a layer and an update serves the whole batch.
   void change(Pass& pass, const Standing& here) const override {
-    if (until_.count > 0 && here.update >= end_) return;
+    if (until_.count > 0 && (stalled_ || here.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
     pass.skipped.resize(static_cast<size_t>(layers_));
     for (int64_t layer = 0; layer < layers_; ++layer) {
@@ -76,14 +80,30 @@ class SkipRetain : public Procedure {
     }
   }
 
-  bool returns_to_best(const Standing& here) const override { return until_.count > 0 && here.update == end_; }
+  // Phase 1 ends where it no longer gets better: the patience is not for the run, but for its phase.
+  bool returns_to_best(const Standing& here, bool stalled) override {
+    if (until_.count == 0 || stalled_ || here.update > end_) return false;
+    if (here.update == end_) return true;
+    stalled_ = stalled && here.update < run_end_;
+    return stalled_;
+  }
+
+  std::string state() const override { return nlohmann::json{{"stalled", stalled_}}.dump(); }
+  void set_state(const std::string& text) override {
+    try {
+      stalled_ = nlohmann::json::parse(text).value("stalled", false);
+    } catch (const nlohmann::json::exception& error) {
+      throw Error(Exit::input, Problem{"the saved state of skip-retain", "where it stands", error.what(), ""});
+    }
+  }
 
  private:
   SkipSchedule schedule_ = SkipSchedule::linear;
   double rate_ = 0.1;
   Length until_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
-  int64_t end_ = 0, layers_ = 0;
+  int64_t end_ = 0, run_end_ = 0, layers_ = 0;
+  bool stalled_ = false;  // phase 1 has ended before end_; the state
 };
 
 const Registered<Procedure, SkipRetain> entry(procedures(), "skip-retain",

@@ -1,6 +1,6 @@
 // Heads that differ (Li et al. 2018), in where they look or in what they say:
 //
-//   positions  1/h² Σ_ij Σ_t,s P_i ⊙ P_j, a mean over rows and queries (lower: heads look at different places)
+//   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, a mean over all queries (lower: heads look at different places)
 //   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), a mean over rows; Z_i flattened over queries
 //
 // summed over layers. Both fall as heads disagree, so they are added to the loss.
@@ -21,15 +21,16 @@ class Disagreement : public ShownTerm {
     if (of_ != "positions" || !looks()) return;
     // Σ_ij P_i ⊙ P_j = (Σ_i P_i)²
     const auto h = static_cast<double>(p.size(1));
-    add(p.sum(1).square().sum(-1).mean() / (h * h));
+    add(mean_of_positions(p.sum(1).square().sum(-1)) / (h * h));
   }
   at::Tensor head_outputs(const attention::Shape&, const at::Tensor& z) override {
     if (of_ != "outputs" || !looks()) return z;
-    at::Tensor flat = z.flatten(2).to(at::kFloat);  // (B, h, Tq dv)
+    const at::Tensor known = real(z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
+    at::Tensor flat = (z * known).flatten(2).to(at::kFloat);                 // (B, h, Tq dv)
     flat = flat / flat.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));
-    add(1 + flat.sum(1).square().sum(-1).mean() / (h * h));
+    add(mean_of_rows(1 + flat.sum(1).square().sum(-1) / (h * h), lengths(z, z.size(2))));
     return z;
   }
 

@@ -18,7 +18,7 @@ class HeadBalance : public ShownTerm {
   void routing(const attention::Shape&, const at::Tensor& probabilities, const at::Tensor& chosen) override {
     if (!looks()) return;
     const auto r = static_cast<double>(probabilities.size(-1));
-    add((probabilities.flatten(0, -2).mean(0) * chosen.detach().flatten(0, -2).mean(0)).mean() * (r * r));
+    add((mean_of_positions(probabilities) * mean_of_positions(chosen.detach())).mean() * (r * r));
   }
 };
 

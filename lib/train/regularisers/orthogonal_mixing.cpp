@@ -23,7 +23,7 @@ class OrthogonalMixing : public ShownTerm {
   attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
 
   void mixing(const attention::Shape&, const at::Tensor& m) override {
-    if (looks()) add(distance(m));
+    if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(distance(m)));
   }
   at::Tensor loss(const Standing& here) override {
     if (of_ == "parameters")
@@ -32,13 +32,10 @@ class OrthogonalMixing : public ShownTerm {
   }
 
  private:
-  // (…, h, h) -> |MᵀM - I|_F², a mean over what stands in front
+  // (…, h, h) -> |MᵀM - I|_F² (…)
   static at::Tensor distance(const at::Tensor& m) {
     const at::Tensor wide = m.to(at::kFloat);
-    return (at::matmul(wide.transpose(-1, -2), wide) - at::eye(m.size(-1), wide.options()))
-        .square()
-        .sum({-1, -2})
-        .mean();
+    return (at::matmul(wide.transpose(-1, -2), wide) - at::eye(m.size(-1), wide.options())).square().sum({-1, -2});
   }
   std::string of_ = "parameters";
   std::vector<model::Parameter*> matrices_;

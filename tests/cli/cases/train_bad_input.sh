@@ -15,6 +15,7 @@ try 2 "finite" --set train.lr=inf
 try 2 "a divisor of the width 16" --set attention.heads=3
 try 2 "a length with a unit" --set train.length=300
 try 2 "at least a block" --set train.batch_tokens=8
+try 2 "train.patience, which it is for" --set train.min_improvement=0.2
 try 2 "one of: " --set attention.mixer=nnoe
 try 3 "missing.mhs" --set data.train=missing.mhs
 try 3 "a shard (.mhs)" --set data.train=text

@@ -42,6 +42,14 @@ for s in synthesizer-dense synthesizer-random; do
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 try "0u beside a procedure that moves weights about" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validate_every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
+# Gates that a pass of a later epoch would find frozen, and groups that say something in vain.
+gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
+try "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
+try "all of its parameters frozen" "${gates[@]}" --set train.groups.g.freeze_until=1000u
+try "train.groups.g: expected frozen, or what says how it trains; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
+group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
+group try "train.groups.a.momentum: expected an optimizer sgd or nag; found adam" --set train.groups.a.momentum=0.5
+group try "train.groups.b: expected a parameter that trains and is in no group before it; found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run refuses them too.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
@@ -56,3 +64,9 @@ dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.scor
 dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.normaliser=sigsoftmax
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
+dry "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
+group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
+group dry "found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+# Without data, it is known what is frozen for ever.
+expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true; said "all of its parameters frozen"
+expect 0 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.freeze_until=1000u

@@ -1,0 +1,72 @@
+#include "train/turns.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "train/batches.h"
+
+namespace mh::train {
+
+Turns::Turns(const RunConfig& run, model::ParameterList& parameters, int64_t tokens) : run_(run), tokens_(tokens) {
+  for (model::Parameter& p : parameters.all()) {
+    const GroupOptions* group = run.groups.of(p.name());
+    parameters_.push_back(&p);
+    freeze_until_.push_back(group == nullptr ? 0
+                            : group->frozen  ? std::numeric_limits<int64_t>::max()
+                            : tokens == 0    ? 0
+                                             : updates_in(group->freeze_until, run.train, tokens));
+  }
+}
+
+std::vector<Pass> Turns::passes(const Standing& here) const {
+  std::vector<Pass> passes;
+  std::string said;  // by which procedure
+  for (const auto& entry : run_.procedures.entries()) {
+    std::vector<Pass> its = entry.plugin->passes(here);
+    if (its.empty()) continue;
+    if (!said.empty())
+      throw Error(Exit::usage, Problem{"train.procedures", "one that says which passes an update takes",
+                                       str(said, " and ", entry.name), "leave one out"});
+    passes = std::move(its), said = entry.name;
+  }
+  if (passes.empty()) passes.emplace_back();
+  for (Pass& pass : passes)
+    for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, here);
+  return passes;
+}
+
+bool Turns::trains(size_t parameter, const Pass& pass, const Standing& here) const {
+  const model::Parameter& p = *parameters_[parameter];
+  return p.traits().trainable && here.update >= freeze_until_[parameter] && !run_.regularisers.freezes(p, here) &&
+         (!pass.acts || pass.acts(p));
+}
+
+void Turns::choose(const Pass& pass, const Standing& here) {
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, here));
+}
+
+void Turns::check() const {
+  std::vector<int64_t> epochs{0};
+  for (const auto& entry : run_.procedures.entries())
+    for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
+  const TrainOptions& o = run_.train;
+  const int64_t end = updates_in(o.length, o, tokens_);
+  const int64_t per_epoch = updates_in({1, Length::Unit::epochs}, o, tokens_);
+  for (int64_t epoch : epochs) {
+    int64_t update;
+    if (__builtin_mul_overflow(epoch, per_epoch, &update) || (end > 0 && update >= end)) continue;
+    const Standing here{update, epoch, o.horizon.count > 0 ? updates_in(o.horizon, o, tokens_) : end};
+    const auto all = passes(here);
+    for (size_t pass = 0; pass < all.size(); ++pass) {
+      bool any = false;
+      for (size_t i = 0; i < parameters_.size() && !any; ++i) any = trains(i, all[pass], here);
+      if (any) continue;
+      const std::string which = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
+      throw Error(Exit::usage, Problem{str("epoch ", epoch, " (from 0)"), "a parameter that trains in " + which,
+                                       "all of its parameters frozen", "see train.groups and train.procedures"});
+    }
+  }
+}
+
+}  // namespace mh::train
