@@ -76,12 +76,11 @@ struct Layer {
   void permute_heads(const std::vector<int64_t>& order) {
     c10::NoGradGuard no_gradient;
     for (auto& p : parameters.all())
-      for (const auto& axis : {p.traits().head_axis, p.traits().second_head_axis}) {
-        if (!axis) continue;
-        const auto blocks = p.master().chunk(p.traits().heads, *axis);
+      for (const mh::model::HeadAxis& axis : p.traits().head_axes) {
+        const auto blocks = p.master().chunk(axis.heads, axis.axis);
         std::vector<at::Tensor> moved;
         for (int64_t i : order) moved.push_back(blocks[static_cast<size_t>(i)]);
-        p.master().copy_(at::cat(moved, *axis));
+        p.master().copy_(at::cat(moved, axis.axis));
       }
   }
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& m, const mh::attention::Mask& mask,

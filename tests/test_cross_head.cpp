@@ -30,10 +30,11 @@ void permute(Layer& l, const std::vector<std::string>& names, const std::vector<
   for (const std::string& name : names) {
     model::Parameter* p = l.parameters.find("x." + name);
     if (p == nullptr) continue;
-    auto blocks = p->master().chunk(p->traits().heads, *p->traits().head_axis);
+    const model::HeadAxis& heads = p->traits().head_axes.at(0);
+    auto blocks = p->master().chunk(heads.heads, heads.axis);
     std::vector<at::Tensor> moved;
     for (int64_t from : order) moved.push_back(blocks[static_cast<size_t>(from)]);
-    p->master().copy_(at::cat(moved, *p->traits().head_axis));
+    p->master().copy_(at::cat(moved, heads.axis));
   }
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("optimisers on a GPU take the CPU's step", "[device]") {
     o.optimizer = name, o.weight_decay = 0.1, o.momentum = 0.9;
     model::ParameterList here(at::kCPU), there(gpu);
     for (auto* list : {&here, &there}) {
-      list->add("w", {33, 7}, {model::Init::normal(1), true, false, std::nullopt, 0});
+      list->add("w", {33, 7}, {model::Init::normal(1), true, false});
       list->initialise(1);
     }
     const train::Groups groups;

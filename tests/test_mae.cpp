@@ -472,9 +472,9 @@ TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone",
         CHECK(!p.master().grad().defined());
         continue;
       }
-      if (!p.traits().head_axis || p.name() == "x.key.bias") continue;  // the gradient of key.bias is 0 throughout
+      if (p.traits().head_axes.empty() || p.name() == "x.key.bias") continue;  // the gradient of key.bias is 0 throughout
       std::set<int64_t> zero;
-      auto blocks = p.master().grad().chunk(4, *p.traits().head_axis);
+      auto blocks = p.master().grad().chunk(4, p.traits().head_axes[0].axis);
       for (int64_t j = 0; j < 4; ++j)
         if (blocks[static_cast<size_t>(j)].abs().max().item<float>() == 0) zero.insert(j);
       CHECK(zero.size() == 2);
@@ -698,9 +698,10 @@ TEST_CASE("permuting heads, their experts with them, leaves the layer as it is",
   at::Tensor x = normal({2, 5, 12}, 1), before = l.forward(x, causal_mask());
   c10::NoGradGuard no_gradient;
   for (auto& p : l.parameters.all()) {
-    if (!p.traits().head_axis) continue;
-    auto blocks = p.master().chunk(p.traits().heads, *p.traits().head_axis);
-    p.master().copy_(at::cat({blocks[2], blocks[0], blocks[1]}, *p.traits().head_axis));
+    if (p.traits().head_axes.empty()) continue;
+    const model::HeadAxis& heads = p.traits().head_axes[0];
+    auto blocks = p.master().chunk(heads.heads, heads.axis);
+    p.master().copy_(at::cat({blocks[2], blocks[0], blocks[1]}, heads.axis));
   }
   CHECK(at::allclose(l.forward(x, causal_mask()), before, 1e-4, 1e-5));
 }

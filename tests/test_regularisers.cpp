@@ -70,7 +70,7 @@ TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularis
 TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)",
           "[regularisers]") {
   model::ParameterList list(at::kCPU);
-  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {model::Init::identity(), true, false, std::nullopt, 0});
+  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {model::Init::identity(), true, false});
   list.initialise(1);
   auto term = regularisers().make("orthogonal-mixing", "");
   Config config;
@@ -98,7 +98,7 @@ TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its grad
 
 TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alphas frozen at first", "[regularisers]") {
   model::ParameterList list(at::kCPU);
-  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {model::Init::identity(), true, false, std::nullopt, 0});
+  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {model::Init::identity(), true, false});
   list.initialise(1);
   at::Tensor& a = list.all().front().master();
   for (double margin : {1e-4, 0.5}) {
@@ -171,7 +171,7 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
   // Each module adds γ r Δ to the loss, whatever its alphas; its gradient is that of -γ r |α|_*, by differences.
   model::ParameterList list(at::kCPU);
   for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
-    list.add(str(name, ".combiner.alpha"), {h, h}, {model::Init::normal(1), false, false, std::nullopt, 0});
+    list.add(str(name, ".combiner.alpha"), {h, h}, {model::Init::normal(1), false, false});
   list.initialise(1);
   auto term = regularisers().make("nuclear-growth", "");
   Config config;
@@ -243,7 +243,7 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
   model::ParameterList list(at::kCPU);
   for (int layer : {0, 1})
     list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3},
-             {model::Init::normal(2), false, false, std::nullopt, 0});
+             {model::Init::normal(2), false, false});
   list.initialise(1);
   term->start(list, attention);
   const at::Tensor value = term->loss({});

@@ -39,12 +39,13 @@ std::optional<LayerName> layer_of(const std::string& parameter) {
 std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parameters) {
   std::map<Kind, std::vector<int64_t>> all;
   for (const model::Parameter& p : parameters.all()) {
-    if (!p.traits().head_axis || p.traits().role != model::HeadRole::projection) continue;
     const auto where = layer_of(p.name());
     if (!where) continue;
     auto& layers = all[where->kind];
     if (static_cast<int64_t>(layers.size()) <= where->layer) layers.resize(static_cast<size_t>(where->layer) + 1);
-    layers[static_cast<size_t>(where->layer)] = p.traits().heads;
+    if (p.traits().role != model::HeadRole::projection) continue;
+    for (const model::HeadAxis& axis : p.traits().head_axes)
+      if (axis.side == model::HeadSide::value) layers[static_cast<size_t>(where->layer)] = axis.heads;
   }
   return all;
 }

@@ -35,7 +35,7 @@ struct LayerName {
 };
 std::optional<LayerName> layer_of(const std::string& parameter);
 
-// Of each kind that the model has: how many heads each layer has.
+// Of each kind that the model has: how many heads each layer has, those that have values; 0 where all are lost.
 std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parameters);
 
 }  // namespace mh::analysis

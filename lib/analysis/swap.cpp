@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <map>
 #include <regex>
 #include <set>
@@ -13,7 +14,7 @@ namespace mh::analysis {
 namespace {
 
 bool moves(const model::Parameter& p, const SwapOptions& options) {
-  if (!p.traits().head_axis) return false;
+  if (p.traits().head_axes.empty()) return false;
   switch (p.traits().role) {
     case model::HeadRole::projection:
       return true;
@@ -28,13 +29,19 @@ bool moves(const model::Parameter& p, const SwapOptions& options) {
 // The sizes of what one head, or one pair of heads, has of a parameter.
 std::vector<int64_t> block_of(const model::Parameter& p) {
   auto sizes = p.master().sizes().vec();
-  for (const auto& axis : {p.traits().head_axis, p.traits().second_head_axis})
-    if (axis) sizes[static_cast<size_t>(*axis)] /= p.traits().heads;
+  for (const model::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
   return sizes;
 }
 
-void require_alike(model::ParameterList& parameters, const HeadPair& pair, const SwapOptions& options,
-                   const std::string& where) {
+bool same_axes(const model::Parameter& a, const model::Parameter& b) {
+  const auto &one = a.traits().head_axes, &other = b.traits().head_axes;
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
+}
+
+// `heads`: of each layer of this kind.
+void require_alike(model::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
+                   const SwapOptions& options, const std::string& where) {
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
@@ -50,9 +57,12 @@ void require_alike(model::ParameterList& parameters, const HeadPair& pair, const
     const std::string name = to + p.name().substr(from.size());
     const model::Parameter* other = parameters.find(name);
     if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
-    if (p.traits().head_axis != other->traits().head_axis ||
-        p.traits().second_head_axis != other->traits().second_head_axis || block_of(p) != block_of(*other))
+    if (!same_axes(p, *other) || block_of(p) != block_of(*other))
       refuse(p.name() + " and " + name + " of other sizes");
+    for (const auto& [part, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
+      for (const model::HeadAxis& axis : part->traits().head_axes)
+        if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
+          refuse(str(part->name(), " of ", axis.heads, " heads beside ", values, " with values"));
   }
   if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other lacks"));
 }
@@ -66,12 +76,12 @@ struct Held {
 
 // Of tensor x the part of head i, and of the pair i, j where both axes are heads.
 at::Tensor part_of(const model::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
-  auto block = [&](const at::Tensor& t, int64_t axis, int64_t head) {
-    const int64_t size = t.size(axis) / traits.heads;
-    return t.narrow(axis, head * size, size);
+  auto block = [](const at::Tensor& t, const model::HeadAxis& axis, int64_t head) {
+    const int64_t size = t.size(axis.axis) / axis.blocks();
+    return t.narrow(axis.axis, axis.block_of(head) * size, size);
   };
-  const at::Tensor row = block(x, *traits.head_axis, i);
-  return traits.second_head_axis ? block(row, *traits.second_head_axis, j) : row;
+  const at::Tensor row = block(x, traits.head_axes[0], i);
+  return traits.head_axes.size() > 1 ? block(row, traits.head_axes[1], j) : row;
 }
 
 }  // namespace
@@ -111,11 +121,11 @@ void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& p
       const auto count = static_cast<int64_t>(layers->second.size());
       if (head.layer >= count) refuse(str("a layer from 0 to ", count - 1), str(head.layer));
       if (const int64_t heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= heads)
-        refuse(str("a head from 0 to ", heads - 1, " in layer ", head.layer), str(head.head));
+        refuse(heads == 0 ? str("a layer that has heads, which layer ", head.layer, " has lost") : str("a head from 0 to ", heads - 1, " in layer ", head.layer), str(head.head));
       if (!used.insert({pair.kind, head}).second)
         refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
     }
-    require_alike(parameters, pair, options, where);
+    require_alike(parameters, layers->second, pair, options, where);
   }
 }
 
@@ -148,8 +158,9 @@ void swap_heads(model::ParameterList& parameters, const std::vector<HeadPair>& p
   for (auto& [name, h] : held) {
     const auto [kind, layer] = h.layer;
     const std::string part = name.substr(prefix_of(kind, layer).size());
-    const bool square = h.traits->second_head_axis.has_value();
-    const int64_t heads = h.traits->heads, columns = square ? heads : 1;
+    const auto& axes = h.traits->head_axes;
+    const bool square = axes.size() > 1;
+    const int64_t heads = axes[0].heads, columns = square ? axes[1].heads : 1;
     for (int64_t i = 0; i < heads; ++i)
       for (int64_t j = 0; j < columns; ++j) {
         const Head row = source(kind, {layer, i}), column = square ? source(kind, {layer, j}) : row;

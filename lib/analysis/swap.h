@@ -7,6 +7,8 @@
 // matrices, relative projections and the like. With all of these, exchanging two heads of one layer changes nothing but
 // their order. What layers share belongs to no layer and stays (relative biases, where they are shared).
 //
+// In a layer that has other numbers of score, value and output heads no such head is whole, and none moves.
+//
 // An entry of a matrix between heads goes with its two heads where they stay in one layer, and stays where they part.
 // All pairs change places at once, so their order says nothing, and doing it twice is doing nothing.
 #pragma once

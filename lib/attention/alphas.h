@@ -5,7 +5,7 @@
 
 namespace mh::attention {
 
-// alpha (h, h), output weight (d, h dv) -> W' (d, h dv), so that W' concat(Z) = W concat(Z') with Z'_i = Σ_j α[i, j]
+// alpha (ho, hv), output weight (d, ho dv) -> W' (d, hv dv), so that W' concat(Z) = W concat(Z') with Z'_i = Σ_j α[i, j]
 // Z_j; in the paper's orientation W'ᵀ = (αᵀ ⊗ I) Wᵀ.
 at::Tensor fold_alphas(const at::Tensor& alpha, const at::Tensor& weight);
 

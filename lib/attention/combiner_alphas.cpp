@@ -1,14 +1,14 @@
 // Multi-head mixing (Landau et al. 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
 #include "attention/alphas.h"
 #include "attention/head_scale.h"
-#include "attention/mixhead.h"
+#include "attention/head_mix.h"
+#include "attention/stage.h"
 
 namespace mh::attention {
 
 at::Tensor fold_alphas(const at::Tensor& alpha, const at::Tensor& weight) {
   // W'[:, j] = Σ_i α[i, j] W[:, i], blocks of dv columns.
-  const int64_t h = alpha.size(0);
-  return at::einsum("ij,dic->djc", {alpha, weight.view({weight.size(0), h, -1})}).reshape(weight.sizes());
+  return at::einsum("ij,dic->djc", {alpha, weight.view({weight.size(0), alpha.size(0), -1})}).flatten(1);
 }
 
 namespace {
@@ -16,8 +16,12 @@ namespace {
 class Alphas : public Combiner {
  public:
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    alpha_ = &parameters.add(shape.name + ".combiner.alpha", {shape.heads, shape.heads},
-                             mixing_matrix(shape, model::Init::identity()));
+    alpha_ = &parameters.add(
+        shape.name + ".combiner.alpha", {shape.output_heads, shape.value_heads},
+        {model::Init::identity(),
+         false,
+         false,
+         {{0, shape.output_heads, HeadSide::output}, {1, shape.value_heads, HeadSide::value}}});
   }
   bool mixes() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {

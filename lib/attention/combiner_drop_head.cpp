@@ -27,7 +27,7 @@ class DropHead : public Combiner {
   // (B, h): h / Σξ for the heads that stay. Rows draw by their place in the update's whole batch.
   at::Tensor drawn(const Context& c) const {
     const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".drop-head");
-    const int64_t rows = c.query_input.size(0), heads = c.shape.heads;
+    const int64_t rows = c.query_input.size(0), heads = c.shape.value_heads;
     at::Tensor stays = at::empty({rows, heads}, at::kFloat);
     auto* out = stays.mutable_data_ptr<float>();
     for (int64_t b = 0; b < rows; ++b)

@@ -21,13 +21,14 @@ class Gates : public Combiner {
  public:
   Gates(const GatesOptions& options, const Shape&) : options_(options) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    const int64_t h = shape.heads;
+    const int64_t h = shape.value_heads;
+    const model::HeadAxis axis{0, h, HeadSide::value};
     if (options_.input)
       weight_ = &parameters.add(shape.name + ".combiner.gate.weight", {h, shape.width},
-                                {model::Init::constant(0), true, false, 0, h});
-    bias_ =
-        &parameters.add(shape.name + ".combiner.gate.bias", {h},
-                        {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, 0, h});
+                                {model::Init::constant(0), true, false, {axis}});
+    bias_ = &parameters.add(
+        shape.name + ".combiner.gate.bias", {h},
+        {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor& b = bias_->value();

@@ -32,8 +32,11 @@ class HardConcreteGates : public Combiner {
  public:
   HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    log_a_ = &parameters.add(shape.name + ".combiner.log_a", {shape.heads},
-                             {model::Init::constant(options_.start), false, false, 0, shape.heads});
+    log_a_ = &parameters.add(shape.name + ".combiner.log_a", {shape.value_heads},
+                             {model::Init::constant(options_.start),
+                              false,
+                              false,
+                              {{0, shape.value_heads, HeadSide::value}}});
   }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
@@ -44,7 +47,7 @@ class HardConcreteGates : public Combiner {
   static at::Tensor drawn(const Context& c) {
     const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".hard-concrete");
     std::vector<float> u;
-    for (int64_t i = 0; i < c.shape.heads; ++i) {
+    for (int64_t i = 0; i < c.shape.value_heads; ++i) {
       const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
       u.push_back(std::max(x, 0x1p-25F));  // its logarithm is finite
     }

@@ -13,14 +13,20 @@ struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
 class HeadWeights : public Combiner {
  public:
   HeadWeights(const HeadWeightsOptions& options, const Shape& shape)
-      : weights_(options.weights.begin(), options.weights.end()) {
-    if (weights_.empty()) weights_.assign(static_cast<size_t>(shape.heads), 1.0F);
-    if (static_cast<int64_t>(weights_.size()) != shape.heads)
+      : options_(options), weights_(options.weights.begin(), options.weights.end()) {
+    if (weights_.empty()) weights_.assign(static_cast<size_t>(shape.value_heads), 1.0F);
+    if (static_cast<int64_t>(weights_.size()) != shape.value_heads)
       throw Error(Exit::usage,
-                  Problem{shape.name + ", head-weights.weights", str("a weight for each of ", shape.heads, " heads"),
+                  Problem{shape.name + ", head-weights.weights", str("a weight for each of ", shape.value_heads, " heads"),
                           str(weights_.size(), " weights"),
                           str("give them by kind or by layer where heads differ: attention.", name_of(shape.kind), ".",
                               shape.layer, ".head-weights.weights")});
+  }
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape&) const override {
+    if (options_.weights.empty()) return nullptr;
+    auto left = std::make_shared<HeadWeightsOptions>();
+    for (const int64_t head : kept.value) left->weights.push_back(options_.weights[static_cast<size_t>(head)]);
+    return left;
   }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, at::tensor(weights_, at::kFloat).to(z.device()));
@@ -28,6 +34,7 @@ class HeadWeights : public Combiner {
   std::string unfused_because() const override { return ""; }
 
  private:
+  HeadWeightsOptions options_;
   std::vector<float> weights_;
 };
 

@@ -25,10 +25,10 @@ constexpr int64_t kMostExperts = 10000;  // a gate with more outputs would be th
 class MixtureOfExperts : public Combiner {
  public:
   MixtureOfExperts(const MaeOptions& options, const Shape& shape)
-      : options_(options),
-        heads_(shape.heads),
-        experts_(expert_count(shape.heads, options.drop)),
-        gate_(options, experts_) {
+      : options_(with_heads(options, shape)),
+        heads_(options_.heads.of),
+        experts_(expert_count(heads_, options.drop)),
+        gate_(options_, experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(shape.name, ", attention.mae.", key), expected, found, next});
     };
@@ -43,6 +43,14 @@ class MixtureOfExperts : public Combiner {
     if (!places().causal && decodes)
       refuse("mean", "\"causal\", where queries are a decoder's", "\"full\": gates would see later tokens",
              str("set attention.", name_of(shape.kind), ".mae.mean"));
+  }
+
+  // The experts stay, without the heads that are lost.
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
+    if (static_cast<int64_t>(kept.value.size()) == shape.value_heads) return nullptr;
+    auto left = std::make_shared<MaeOptions>(options_);
+    left->heads = options_.heads.without(kept.value);
+    return left;
   }
 
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
@@ -73,7 +81,7 @@ class MixtureOfExperts : public Combiner {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
       return scale_of_drawn(draw(c, g.dim() == 3, g));
     }
-    return scale() * (1 - at::matmul(g, drops(g.device())));
+    return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
   }
 
   at::Tensor uniform(const Context& c) {
@@ -87,6 +95,10 @@ class MixtureOfExperts : public Combiner {
         draw(c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }
 
+  static MaeOptions with_heads(MaeOptions options, const Shape& shape) {
+    options.heads = options.heads.in(shape, "mae");
+    return options;
+  }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
   // (E, h): 1 where the expert leaves out the head.
@@ -105,7 +117,7 @@ class MixtureOfExperts : public Combiner {
   at::Tensor scale_of_drawn(const at::Tensor& drawn) {
     auto sizes = drawn.sizes().vec();
     sizes.push_back(heads_);
-    return (scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes);
+    return options_.heads.of_kept((scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes));
   }
 
   // (B) or (B, Tq) int64: an expert for each row or position, from gates (B, E) or (B, Tq, E), or evenly without. A
@@ -126,7 +138,8 @@ class MixtureOfExperts : public Combiner {
   }
 
   MaeOptions options_;
-  int64_t heads_, experts_;
+  int64_t heads_;  // those that experts were made for
+  int64_t experts_;
   ExpertGate gate_;
   at::Tensor drops_;
 };

@@ -7,6 +7,7 @@
 // Without shared heads there is nothing to balance: w_i = k p_i / Σ_chosen p. The loss that spreads tokens over heads
 // is a regulariser of its own (head-balance).
 #include "attention/head_scale.h"
+#include "attention/outlived.h"
 #include "base/error.h"
 #include "model/ops.h"
 
@@ -16,28 +17,37 @@ namespace {
 struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   int64_t shared = 2;
   int64_t chosen = 2;
+  Outlived heads;
   void describe(Fields& f) override {
     f.field("shared", shared, "heads that always act, the first ones", at_least(0));
     f.field("chosen", chosen, "of the other heads, how many a position takes", at_least(1));
+    heads.describe(f);
   }
 };
 
 class MixtureOfHeads : public Combiner {
  public:
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const Shape& shape)
-      : options_(options), routed_(shape.heads - options.shared) {
+      : options_(options), heads_(options.heads.in(shape, "mixture-of-heads")), routed_(heads_.of - options.shared) {
     if (options.chosen > routed_)
       throw Error(Exit::usage,
                   Problem{shape.name + ", combiner 'mixture-of-heads'",
-                          str("shared + chosen of at most ", shape.heads, " heads"),
+                          str("shared + chosen of at most ", heads_.of, " heads"),
                           str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
   }
+  // It goes on to choose among all that it was made for.
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
+    if (static_cast<int64_t>(kept.value.size()) == shape.value_heads) return nullptr;
+    auto left = std::make_shared<MixtureOfHeadsOptions>(options_);
+    left->heads = heads_.without(kept.value);
+    return left;
+  }
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    router_ = &parameters.add(shape.name + ".combiner.router.weight", {shape.heads, shape.width},
-                              {model::Init::xavier_uniform(), true, false, 0, shape.heads});
+    router_ = &parameters.add(shape.name + ".combiner.router.weight", {heads_.of, shape.width},
+                              {model::Init::xavier_uniform(), true, false, {heads_.axis(0)}});
     if (options_.shared > 0)
       balance_ = &parameters.add(shape.name + ".combiner.balance.weight", {2, shape.width},
-                                 {model::Init::xavier_uniform(), true, false, std::nullopt, 0});
+                                 {model::Init::xavier_uniform(), true, false});
   }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
@@ -54,12 +64,13 @@ class MixtureOfHeads : public Combiner {
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return combine_gated(c, z, w);
+    return combine_gated(c, z, heads_.of_kept(w));
   }
   std::string unfused_because() const override { return ""; }
 
  private:
   MixtureOfHeadsOptions options_;
+  Outlived heads_;
   int64_t routed_;
   model::Parameter *router_ = nullptr, *balance_ = nullptr;
 };

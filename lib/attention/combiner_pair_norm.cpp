@@ -12,14 +12,18 @@ constexpr double kEpsilon = 1e-5;
 class PairNorm : public Combiner {
  public:
   explicit PairNorm(const Shape& shape) {
-    if (shape.heads % 2 != 0)
+    if (shape.value_heads % 2 != 0)
       throw Error(Exit::usage, Problem{shape.name + ", combiner 'pair-norm'", "an even number of heads, for pairs",
-                                       str(shape.heads), ""});
+                                       str(shape.value_heads), ""});
+  }
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
+    require_whole_pairs(kept.value, shape, "combiner 'pair-norm'");
+    return nullptr;
   }
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
     scale_ = 1 - first_lambda(shape.layer);
     weight_ = &parameters.add(shape.name + ".combiner.norm.weight", {2 * shape.value_size},
-                              {model::Init::constant(1), false, false, std::nullopt, 0});
+                              {model::Init::constant(1), false, false});
   }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     const int64_t rows = z.size(0), heads = z.size(1), length = z.size(2), size = z.size(3);

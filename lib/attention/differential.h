@@ -8,10 +8,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/stage.h"
 
 namespace mh::attention {
 
 // λ0 of a layer, counted from 0.
 inline double first_lambda(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
+
+// Error(usage) unless of each pair both heads or neither are among these, ascending.
+void require_whole_pairs(const std::vector<int64_t>& heads, const Shape& shape, const std::string& stage);
 
 }  // namespace mh::attention

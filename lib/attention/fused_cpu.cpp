@@ -113,13 +113,13 @@ struct Fused : torch::autograd::Function<Fused> {
 
 struct Split : torch::autograd::Function<Split> {
   static variable_list forward(AutogradContext* context, const at::Tensor& joint, int64_t heads, int64_t key_size,
-                               int64_t value_size) {
+                               int64_t value_heads, int64_t value_size) {
     context->saved_data["sizes"] = joint.sizes().vec();
     const int64_t keys = heads * key_size;
-    auto part = [&](int64_t first, int64_t size) {
-      return joint.narrow(-1, first, heads * size).view({joint.size(0), joint.size(1), heads, size}).transpose(1, 2);
+    auto part = [&](int64_t first, int64_t h, int64_t size) {
+      return joint.narrow(-1, first, h * size).view({joint.size(0), joint.size(1), h, size}).transpose(1, 2);
     };
-    return {part(0, key_size), part(keys, key_size), part(2 * keys, value_size)};
+    return {part(0, heads, key_size), part(keys, heads, key_size), part(2 * keys, value_heads, value_size)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -133,10 +133,11 @@ struct Split : torch::autograd::Function<Split> {
       offset += g.size(1) * g.size(3);
     }
     if (joined)
-      return {gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}};
+      return {
+          gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}, {}};
     std::vector<at::Tensor> parts;
     for (const at::Tensor& g : gradients) parts.push_back(join_heads(g));
-    return {at::cat(parts, -1), {}, {}, {}};
+    return {at::cat(parts, -1), {}, {}, {}, {}};
   }
 };
 
@@ -153,8 +154,8 @@ at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }
 
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,
-                                           int64_t value_size) {
-  auto parts = Split::apply(joint, heads, key_size, value_size);
+                                           int64_t value_heads, int64_t value_size) {
+  auto parts = Split::apply(joint, heads, key_size, value_heads, value_size);
   return {parts[0], parts[1], parts[2]};
 }
 

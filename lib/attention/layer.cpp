@@ -47,6 +47,7 @@ void Cache::keep_last(int64_t positions) {
 void Cache::reorder(const at::Tensor& rows) {
   for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows);
   if (length_ == 0) return;
+  if (!keys_.defined()) return;
   keys_ = keys_.index_select(0, rows);
   values_ = values_.index_select(0, rows);
 }
@@ -54,6 +55,17 @@ void Cache::reorder(const at::Tensor& rows) {
 AttentionLayer::AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
                                const Inits& inits)
     : shape_(shape), options_(options) {
+  using model::HeadRole;
+  auto weight = [&](const char* part, int64_t out, int64_t in, const model::Init& init, HeadRole role, HeadSide side) {
+    model::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, shape.heads_of(side), side}}};
+    traits.role = role;
+    return &parameters.add(shape.name + part, {out, in}, traits);
+  };
+  auto output_bias = [&] {
+    if (options.bias)
+      output_bias_ = &parameters.add(shape.name + ".output.bias", {shape.width}, {model::Init::constant(0), false});
+  };
+  if (shape.heads == 0) return output_bias();
   auto chosen = [&](const std::string& name) {
     auto it = options_.stages.find(name);
     return it == options_.stages.end() ? nullptr : it->second.get();
@@ -67,26 +79,20 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   mixer_ = make(mixers(), "attention.mixer", options.mixer);
   combiner_ = make(combiners(), "attention.combiner", options.combiner);
 
-  const int64_t h = shape.heads, keys = h * shape.key_size, values = h * shape.value_size;
-  using model::HeadRole;
-  auto weight = [&](const char* part, int64_t out, int64_t in, const model::Init& init, HeadRole role) {
-    model::Traits traits{init, true, true, role == HeadRole::output ? 1 : 0, h};
-    traits.role = role;
-    return &parameters.add(shape.name + part, {out, in}, traits);
+  check_heads();
+  auto projection = [&](const std::string& part, int64_t size, HeadSide side, model::Parameter*& of_bias) {
+    size *= shape.heads_of(side);
+    model::Parameter* made = weight((part + ".weight").c_str(), size, shape.width, inits.query_key_value,
+                                    HeadRole::projection, side);
+    if (!options.bias) return made;
+    model::Traits traits{inits.query_key_value_bias, false, false, {{0, shape.heads_of(side), side}}};
+    traits.role = HeadRole::projection;
+    of_bias = &parameters.add(shape.name + part + ".bias", {size}, traits);
+    return made;
   };
-  auto bias = [&](const char* part, int64_t size, const model::Init& init, bool by_head) {
-    model::Traits traits{init, false, false, std::nullopt, 0};
-    if (by_head) traits.head_axis = 0, traits.heads = h, traits.role = HeadRole::projection;
-    return &parameters.add(shape.name + part, {size}, traits);
-  };
-  query_ = weight(".query.weight", keys, shape.width, inits.query_key_value, HeadRole::projection);
-  if (options.bias) query_bias_ = bias(".query.bias", keys, inits.query_key_value_bias, true);
-  if (score_->uses_keys()) {
-    key_ = weight(".key.weight", keys, shape.width, inits.query_key_value, HeadRole::projection);
-    if (options.bias) key_bias_ = bias(".key.bias", keys, inits.query_key_value_bias, true);
-  }
-  value_ = weight(".value.weight", values, shape.width, inits.query_key_value, HeadRole::projection);
-  if (options.bias) value_bias_ = bias(".value.bias", values, inits.query_key_value_bias, true);
+  query_ = projection(".query", shape.key_size, HeadSide::score, query_bias_);
+  if (score_->uses_keys()) key_ = projection(".key", shape.key_size, HeadSide::score, key_bias_);
+  value_ = projection(".value", shape.value_size, HeadSide::value, value_bias_);
   each_stage([&](Stage& stage, const char* what, const std::string& name) {
     const Places p = stage.places();
     const bool cross = shape.kind == Kind::decoder_cross, causal = shape.kind == Kind::decoder_self;
@@ -100,8 +106,9 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
                           "one that cannot", str("choose another for attention.", name_of(shape.kind))});
     stage.add_parameters(parameters, shape_);
   });
-  output_ = weight(".output.weight", shape.width, values, inits.output, HeadRole::output);
-  if (options.bias) output_bias_ = bias(".output.bias", shape.width, model::Init::constant(0), false);
+  output_ = weight(".output.weight", shape.width, shape.output_heads * shape.value_size, inits.output, HeadRole::output,
+                   HeadSide::output);
+  output_bias();
   each_stage([&](const Stage& stage, const char* what, const std::string& name) {
     std::string reason = stage.unfused_because();
     if (!reason.empty()) unfused_reasons_.push_back(str(what, " '", name, "': ", reason));
@@ -110,8 +117,55 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
     unfused_reasons_.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
 }
 
+// Where nothing maps between two sides, their heads are one thing.
+void AttentionLayer::check_heads() const {
+  auto refuse = [&](const char* key, const std::string& between, int64_t expected, int64_t found) {
+    throw Error(Exit::usage, Problem{str(shape_.name, ", attention.", key), str(expected, ", the heads of the layer"),
+                                     str(found), "for another number take a " + between});
+  };
+  if (shape_.value_heads != shape_.heads && !mixer_->maps())
+    refuse("value_heads", "mixer that maps from heads to heads", shape_.heads, shape_.value_heads);
+  if (shape_.output_heads != shape_.value_heads && !combiner_->mixes())
+    refuse("output_heads", "combiner that mixes them", shape_.value_heads, shape_.output_heads);
+}
+
+bool AttentionLayer::can_part(HeadSide side) const {
+  if (shape_.heads == 0) return false;
+  return side == HeadSide::value || (side == HeadSide::score ? mixer_->maps() : combiner_->mixes());
+}
+
+AttentionOptions AttentionLayer::keep(const KeptHeads& kept) const {
+  auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::usage, Problem{shape_.name, expected, found, next});
+  };
+  if (kept.score != kept.value && !can_part(HeadSide::score))
+    refuse("score heads that are cut together with their value heads", str("others, with mixer '", options_.mixer, "'"),
+           "cut whole heads");
+  if (kept.output != kept.value && !can_part(HeadSide::output))
+    refuse("output heads that are cut together with their value heads",
+           str("others, with combiner '", options_.combiner, "'"), "cut whole heads");
+  AttentionOptions left = options_;
+  if (kept.value.empty() || kept.output.empty() || (kept.score.empty() && mixer_->mixes() == Mixes::probabilities)) {
+    left.heads = left.value_heads = left.output_heads = 0;
+    return left;
+  }
+  if (kept.score.empty())
+    refuse("a score head that stays, since without logits to mix attention is even", "none", "cut whole heads");
+  left.heads = static_cast<int64_t>(kept.score.size());
+  const auto values = static_cast<int64_t>(kept.value.size()), outputs = static_cast<int64_t>(kept.output.size());
+  left.value_heads = values == left.heads ? 0 : values;
+  left.output_heads = outputs == values ? 0 : outputs;
+  left.head_size = shape_.key_size;
+  left.value_size = shape_.value_size == shape_.key_size ? 0 : shape_.value_size;
+  each_stage([&](const Stage& stage, const char*, const std::string& name) {
+    if (auto changed = stage.keep(kept, shape_)) left.stages[name] = std::move(changed);
+  });
+  return left;
+}
+
 template <class Visit>
 void AttentionLayer::each_stage(const Visit& visit) const {
+  if (pairing_ == nullptr) return;  // no heads
   visit(*pairing_, "pairing", options_.pairing);
   visit(*score_, "score", options_.score);
   visit(*normaliser_, "normaliser", options_.normaliser);
@@ -138,13 +192,19 @@ std::pair<int64_t, std::string> AttentionLayer::longest() const {
   return least;
 }
 
-at::Tensor AttentionLayer::split_heads(const at::Tensor& x, int64_t size) const {
-  return x.view({x.size(0), x.size(1), shape_.heads, size}).transpose(1, 2);
+namespace {
+
+// (B, T, h*size) -> (B, h, T, size)
+at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
+
+}  // namespace
 
 AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
                                                   Cache* cache) {
-  const int64_t queries = shape_.heads * shape_.key_size, values = shape_.heads * shape_.value_size;
+  const int64_t h = shape_.heads, hv = shape_.value_heads;
+  const int64_t queries = h * shape_.key_size, values = hv * shape_.value_size;
   const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys leaves them (B, h, Tk, 0)
   auto joined = [](std::initializer_list<const model::Parameter*> parts) {
     std::vector<at::Tensor> tensors;
@@ -156,25 +216,25 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
   if (shape_.kind == Kind::decoder_cross || !query_input.is_same(key_input)) {
     at::Tensor none;
     auto bias = [&](const model::Parameter* b) { return b != nullptr ? b->value() : none; };
-    p.q = split_heads(model::linear(query_input, query_->value(), bias(query_bias_)), shape_.key_size);
+    p.q = split_heads(model::linear(query_input, query_->value(), bias(query_bias_)), h);
     const bool made = cache != nullptr && shape_.kind == Kind::decoder_cross && cache->length() > 0;
     if (made) {
       std::tie(p.k, p.v) = cache->all();
       return p;
     }
     at::Tensor kv = model::linear(key_input, joined({key_, value_}), joined({key_bias_, value_bias_}));
-    p.k = split_heads(kv.narrow(-1, 0, keys), keys / shape_.heads);
-    p.v = split_heads(kv.narrow(-1, keys, values), shape_.value_size);
+    p.k = split_heads(kv.narrow(-1, 0, keys), h);
+    p.v = split_heads(kv.narrow(-1, keys, values), hv);
   } else {
     // One product for all three: the weights are small beside the activations, so joining them costs little.
     at::Tensor qkv =
         model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
     if (key_ != nullptr) {
-      auto parts = split_projection(qkv, shape_.heads, shape_.key_size, shape_.value_size);
+      auto parts = split_projection(qkv, h, shape_.key_size, hv, shape_.value_size);
       p = {parts[0], parts[1], parts[2]};
     } else {
-      p.q = split_heads(qkv.narrow(-1, 0, queries), shape_.key_size);
-      p.v = split_heads(qkv.narrow(-1, queries, values), shape_.value_size);
+      p.q = split_heads(qkv.narrow(-1, 0, queries), h);
+      p.v = split_heads(qkv.narrow(-1, queries, values), hv);
       p.k = p.v.narrow(-1, 0, 0);
     }
   }
@@ -184,6 +244,7 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons = unfused_reasons_;
+  if (shape_.heads == 0) return reasons;
   if (training && options_.dropout > 0) reasons.emplace_back("dropout of the probabilities");
   return reasons;
 }
@@ -193,6 +254,7 @@ bool AttentionLayer::can_fuse(bool training) const {
 }
 
 std::string AttentionLayer::describe_path(bool training) const {
+  if (shape_.heads == 0) return "no heads are left";
   if (path_ == Path::composed) return "composed, as asked";
   const auto reasons = unfused_reasons(training);
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
@@ -226,11 +288,12 @@ at::Tensor AttentionLayer::fused(const Context& c) {
 }
 
 bool AttentionLayer::has_side(HeadSide side) const {
+  if (shape_.heads == 0) return false;
   return side == HeadSide::value || (side == HeadSide::score ? mixer_->mixes() != Mixes::nothing : combiner_->mixes());
 }
 
 void AttentionLayer::set_head_scales(const HeadScales& scales) {
-  if (scales.score.defined() && !has_side(HeadSide::score))
+  if (scales.score.defined() && shape_.heads > 0 && !has_side(HeadSide::score))
     throw Error(Exit::usage, Problem{shape_.name, "a mixer, for score heads that are not value heads",
                                      str("mixer '", options_.mixer, "'"), "take both sides of a head together"});
   scales_ = scales;
@@ -288,7 +351,13 @@ at::Tensor AttentionLayer::composed(Context& c) {
   // Probabilities are taken in fp32 whatever the products' type.
   at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
-  if (c.mask.additive.defined()) logits = logits + c.mask.additive;
+  if (const at::Tensor& a = c.mask.additive; a.defined()) {
+    if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
+      throw Error(Exit::usage,
+                  Problem{shape_.name, "an additive mask that is the same for all heads, which a mixer makes others of",
+                          str("one for ", a.size(-3), " heads"), ""});
+    logits = logits + a;
+  }
   at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
@@ -307,8 +376,19 @@ at::Tensor AttentionLayer::composed(Context& c) {
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 
+at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
+                                         Cache* cache) const {
+  if (cache != nullptr && shape_.kind != Kind::decoder_cross) cache->pass(query_input.size(1));
+  else if (cache != nullptr && cache->length() == 0) cache->pass(key_input.size(1));
+  auto sizes = query_input.sizes().vec();
+  sizes[0] *= std::max<int64_t>(1, scales_.copies);
+  const at::Tensor none = at::zeros(sizes, query_input.options());
+  return output_bias_ != nullptr ? none + output_bias_->value() : none;
+}
+
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                                    const Step& step, Cache* cache, Observer* observer) {
+  if (shape_.heads == 0) return without_heads(query_input, key_input, cache);
   auto [q, k, v] = project(query_input, key_input, cache);
   Context c{shape_,
             step,

@@ -4,6 +4,8 @@
 //           -> observer, head scale -> combiner -> output projection
 //
 // Source: Vaswani et al. 2017, section 3.2, with head sizes free of the width (Bhojanapalli et al. 2020).
+//
+// A layer without heads has no stage and gives the bias of its output projection.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,6 +34,7 @@ class Cache {
   // Appends k and v and returns all of both.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   std::pair<at::Tensor, at::Tensor> all() const;
+  void pass(int64_t positions) { length_ += positions; }  // of a layer without heads, which keeps nothing of them
   void reorder(const at::Tensor& rows);  // rows (B') int64
   void keep_last(int64_t positions);     // forgets the older ones; what stages keep stays
   StageState& state() { return state_; }
@@ -42,7 +45,8 @@ class Cache {
   StageState state_;
 };
 
-// Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined.
+// Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined; h of
+// its side.
 struct HeadScales {
   at::Tensor score;   // what score heads give to a mixer: probabilities, or logits where it mixes those
   at::Tensor value;   // head outputs, before the combiner
@@ -76,8 +80,15 @@ class AttentionLayer {
   // The most positions that all its stages can act on, and the key that says so; 0 where there is no bound.
   std::pair<int64_t, std::string> longest() const;
 
-  // Whether a side's heads are something of their own: values always, the others where something mixes.
+  // Whether a side's heads are something of their own: values always, the others where something mixes. None in a layer
+  // that has lost all its heads.
   bool has_side(HeadSide side) const;
+
+  // Whether heads of this side can be cut, and those of the others stay.
+  bool can_part(HeadSide side) const;
+  // The options of the layer that is left where only these heads stay; without values, or outputs, no head does.
+  // Error(usage) where they cannot part from the others.
+  AttentionOptions keep(const KeptHeads& kept) const;
 
   // Until it is set anew. Error(usage) for a score scale in a layer that mixes no heads.
   void set_head_scales(const HeadScales& scales);
@@ -95,11 +106,12 @@ class AttentionLayer {
     at::Tensor q, k, v;
   };
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
-  at::Tensor split_heads(const at::Tensor& x, int64_t size) const;  // (B, T, h*size) -> (B, h, T, size)
+  void check_heads() const;
   bool can_fuse(bool training) const;
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
   at::Tensor fused(const Context& context);
+  at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
   template <class Visit>
   void each_stage(const Visit& visit) const;  // visit(stage, "mixer", "mixhead-a")
 
@@ -113,8 +125,7 @@ class AttentionLayer {
   std::unique_ptr<Normaliser> normaliser_;
   std::unique_ptr<Mixer> mixer_;
   std::unique_ptr<Combiner> combiner_;
-  model::Parameter *query_, *value_, *output_;
-  model::Parameter* key_ = nullptr;
+  model::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
   model::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };
 

@@ -57,6 +57,7 @@ void MaeOptions::describe(Fields& f) {
            "of the gate's batch norm while experts are drawn");
   f.choice("init", init, {{GateInit::usual, "default"}, {GateInit::zero, "zero"}},
            "first values of the gate's last layer; zero: even gates");
+  heads.describe(f);
 }
 
 void ExpertGate::add_parameters(model::ParameterList& parameters, const Shape& shape) {
@@ -67,7 +68,7 @@ void ExpertGate::add_parameters(model::ParameterList& parameters, const Shape& s
   const Init down = options_.init == MaeOptions::GateInit::zero
                         ? Init::constant(0)
                         : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
-  auto plain = [](const Init& init) { return model::Traits{init, false, false, std::nullopt, 0}; };
+  auto plain = [](const Init& init) { return model::Traits{init, false, false}; };
   auto statistic = [&](double first) {
     model::Traits traits = plain(Init::constant(first));
     traits.trainable = false;
@@ -83,7 +84,7 @@ void ExpertGate::add_parameters(model::ParameterList& parameters, const Shape& s
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, plain(up));
   model::Traits last = plain(down);
   // Expert i leaves out head i, so where a head goes its expert goes.
-  if (options_.drop == 1) last.head_axis = 0, last.heads = shape.heads;
+  if (options_.drop == 1) last.head_axes = {options_.heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {experts_, hidden}, last);
   down_bias_ = &parameters.add(name + "down.bias", {experts_}, last);
 }

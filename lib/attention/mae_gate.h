@@ -7,6 +7,7 @@
 // target would tell the gate of tokens to come. Padding is left out of means and of statistics.
 #pragma once
 
+#include "attention/outlived.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -27,11 +28,13 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   Unit sample_unit = Unit::position;
   Statistics norm_statistics = Statistics::running;
   GateInit init = GateInit::usual;
+  Outlived heads;
   void describe(Fields& f) override;
 };
 
 class ExpertGate {
  public:
+  // options.heads are those of the layer (Outlived::in).
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape);
 

@@ -6,6 +6,16 @@
 #include "base/error.h"
 
 namespace mh::attention {
+
+void require_whole_pairs(const std::vector<int64_t>& heads, const Shape& shape, const std::string& stage) {
+  for (size_t i = 0; i < heads.size(); i += 2)
+    if (heads[i] % 2 != 0 || i + 1 == heads.size() || heads[i + 1] != heads[i] + 1) {
+      const int64_t first = heads[i] - heads[i] % 2;
+      throw Error(Exit::usage, Problem{str(shape.name, ", ", stage), "heads that are cut in pairs, 0 and 1, 2 and 3, …",
+                                       str("one of heads ", first, " and ", first + 1), "cut both or neither"});
+    }
+}
+
 namespace {
 
 class Differential : public Mixer {
@@ -19,11 +29,15 @@ class Differential : public Mixer {
     for (int64_t i = 0; i < shape.heads; ++i) first_[i - i % 2][i] = 1;
     second_ = first_.roll(1, 0);
   }
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
+    require_whole_pairs(kept.value, shape, "mixer 'differential'");
+    return nullptr;
+  }
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
     lambda0_ = first_lambda(shape.layer);
     auto add = [&](const char* name) {
       return &parameters.add(shape.name + ".mixer." + name, {shape.key_size},
-                             {model::Init::normal(0.1), false, false, std::nullopt, 0});
+                             {model::Init::normal(0.1), false, false});
     };
     query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");

@@ -8,10 +8,11 @@ namespace {
 
 class Fixed : public Mixer {
  public:
+  bool maps() const override { return true; }
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
     model::Traits traits = mixing_matrix(shape, first(shape));
     traits.trainable = false;
-    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads}, traits);
+    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads}, traits);
   }
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
     return mix_heads(probabilities, matrix_->value(), mixing_under_mask(c));

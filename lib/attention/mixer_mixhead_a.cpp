@@ -12,7 +12,7 @@ class MixheadA : public Mixhead {
 
  private:
   void add_matrices(model::ParameterList& parameters, const Shape& shape) override {
-    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads},
+    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
                               mixing_matrix(shape, model::Init::identity()));
   }
   at::Tensor matrix(const Context&) const override { return matrix_->value(); }

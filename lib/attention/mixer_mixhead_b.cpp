@@ -14,9 +14,9 @@ class MixheadB : public Mixhead {
 
  private:
   void add_matrices(model::ParameterList& parameters, const Shape& shape) override {
-    query_ = &parameters.add(shape.name + ".mixer.query.weight", {shape.heads, shape.key_size},
-                             {model::Init::constant(0), false, false, 0, shape.heads});
-    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.heads},
+    query_ = &parameters.add(shape.name + ".mixer.query.weight", {shape.value_heads, shape.key_size},
+                             {model::Init::constant(0), false, false, {{0, shape.value_heads, HeadSide::value}}});
+    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
                               mixing_matrix(shape, model::Init::identity()));
   }
   at::Tensor matrix(const Context& c) const override {

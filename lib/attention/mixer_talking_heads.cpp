@@ -14,7 +14,7 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   void describe(Fields& f) override {
     f.field("pre", pre, "a matrix across the logits");
     f.field("post", post, "a matrix across the probabilities");
-    f.field("inside", inside, "heads between the two matrices; 0: as many as the layer has", between(0, 1 << 16));
+    f.field("inside", inside, "heads between the two matrices; 0: as many as score heads", between(0, 1 << 16));
     f.field("init", init, "first values of the matrices", {"identity", "xavier"});
   }
 };
@@ -33,22 +33,26 @@ class TalkingHeads : public Mixer {
 
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
     const model::Init init = options_.init == "identity" ? model::Init::identity() : model::Init::xavier_uniform();
-    const int64_t h = shape.heads;
     // With both matrices the heads between them are nobody's; with one, its other side is the layer's heads too.
-    model::Traits traits = mixing_matrix(shape, init);
-    if (options_.pre && options_.post) traits.second_head_axis = std::nullopt;
-    if (options_.pre) pre_ = &parameters.add(shape.name + ".mixer.logits", {h, inside_}, traits);
-    if (options_.pre && options_.post) traits.head_axis = 1;
-    if (options_.post) post_ = &parameters.add(shape.name + ".mixer.matrix", {inside_, h}, traits);
+    model::Traits first = mixing_matrix(shape, init), last = first;
+    const bool both = options_.pre && options_.post;
+    if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
+    if (options_.pre)
+      pre_ = &parameters.add(shape.name + ".mixer.logits", {shape.heads, both ? inside_ : shape.value_heads}, first);
+    if (options_.post)
+      post_ = &parameters.add(shape.name + ".mixer.matrix", {both ? inside_ : shape.heads, shape.value_heads}, last);
+  }
+  bool maps() const override { return true; }
+  std::shared_ptr<StageOptions> keep(const KeptHeads&, const Shape&) const override {
+    if (!options_.pre || !options_.post) return nullptr;
+    auto left = std::make_shared<TalkingHeadsOptions>(options_);
+    left->inside = inside_;
+    return left;
   }
 
   Mixes mixes() const override { return options_.pre ? Mixes::logits : Mixes::probabilities; }
 
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
-    if (const at::Tensor& a = c.mask.additive; inside_ != c.shape.heads && a.defined() && a.dim() > 2 && a.size(-3) > 1)
-      throw Error(Exit::usage,
-                  Problem{c.shape.name + ", talking-heads.inside", "an additive mask that is the same for all heads",
-                          str("one for ", a.size(-3), " heads"), "leave inside at 0"});
     return pre_ != nullptr ? mix_heads(logits, pre_->value(), mixing_under_mask(c)) : logits;
   }
 

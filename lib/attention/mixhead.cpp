@@ -45,9 +45,7 @@ void Mixhead::add_parameters(model::ParameterList& parameters, const Shape& shap
 }
 
 model::Traits mixing_matrix(const Shape& shape, const model::Init& init) {
-  model::Traits traits{init, false, false, 0, shape.heads};
-  traits.second_head_axis = 1;
-  return traits;
+  return {init, false, false, {{0, shape.heads, HeadSide::score}, {1, shape.value_heads, HeadSide::value}}};
 }
 
 }  // namespace mh::attention

@@ -20,6 +20,8 @@ class Mixhead : public Mixer {
  public:
   Mixhead(const MixheadOptions& options, const Shape& shape);
   Mixes mixes() const override;
+  // As the released code, heads that are not mixed in some places are the same on both sides.
+  bool maps() const override { return in_layer_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;
@@ -42,7 +44,7 @@ class Mixhead : public Mixer {
 // How a mixer may look at logits and probabilities: what a causal mask hides counts for nothing, or is 0.
 inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
 
-// (h, h): row j of source head j, column i of output head i. No weight decay: it would pull the identity apart.
+// (h, h): row j of source head j, column i of value head i. No weight decay: it would pull the identity apart.
 model::Traits mixing_matrix(const Shape& shape, const model::Init& init);
 
 }  // namespace mh::attention

@@ -20,7 +20,8 @@ void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const 
 AttentionOptions::AttentionOptions(const AttentionOptions& other) { *this = other; }
 
 AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
-  heads = o.heads, head_size = o.head_size, value_size = o.value_size, bias = o.bias, dropout = o.dropout;
+  heads = o.heads, value_heads = o.value_heads, output_heads = o.output_heads;
+  head_size = o.head_size, value_size = o.value_size, bias = o.bias, dropout = o.dropout;
   pairing = o.pairing, score = o.score, normaliser = o.normaliser, mixer = o.mixer, combiner = o.combiner;
   std::map<std::string, std::shared_ptr<StageOptions>> copies;
   for (const auto& [name, options] : o.stages) copies[name] = options != nullptr ? options->copy() : nullptr;
@@ -29,7 +30,13 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
 }
 
 void AttentionOptions::describe(Fields& f) {
-  f.field("heads", heads, "heads", between(1, 1 << 16));
+  f.field("heads", heads, "heads; 0: none, the layer gives its output bias alone", between(0, 1 << 16));
+  f.field("value_heads", value_heads,
+          "heads with values, where a mixer maps between other numbers; 0: as many as heads, which have queries and keys",
+          between(0, 1 << 16));
+  f.field("output_heads", output_heads,
+          "blocks of the output projection, where a combiner mixes heads; 0: as many as value_heads",
+          between(0, 1 << 16));
   f.field("head_size", head_size, "size of a head's queries and keys; 0: width / heads", between(0, 1 << 16));
   f.field("value_size", value_size, "size of a head's values; 0: head_size", between(0, 1 << 16));
   f.field("bias", bias, "biases in the four projections");
@@ -62,6 +69,10 @@ void AttentionConfig::read(Config& config, const std::vector<std::pair<Kind, int
 }
 
 const AttentionOptions& AttentionConfig::layer(Kind kind, int64_t layer) const { return layers_.at({kind, layer}); }
+
+void AttentionConfig::set_layer(Kind kind, int64_t layer, const AttentionOptions& options) {
+  layers_.at({kind, layer}) = options;
+}
 
 namespace {
 
@@ -102,11 +113,20 @@ std::string AttentionConfig::toml() const {
 }
 
 Shape make_shape(const AttentionOptions& o, Kind kind, int64_t layer, int64_t width, const std::string& name) {
-  if (o.head_size == 0 && width % o.heads != 0)
-    throw Error(Exit::usage, Problem{"attention.heads", str("a divisor of the width ", width), str(o.heads),
-                                     "or give attention.head_size, which is free of the width"});
-  int64_t size = o.head_size > 0 ? o.head_size : width / o.heads;
-  return {kind, layer, width, o.heads, size, o.value_size > 0 ? o.value_size : size, name};
+  auto refuse = [](const char* where, const std::string& expected, int64_t found, const char* next) {
+    throw Error(Exit::usage, Problem{where, expected, str(found), next});
+  };
+  if (o.heads == 0) {
+    if (o.value_heads > 0) refuse("attention.value_heads", "0, where heads = 0", o.value_heads, "");
+    if (o.output_heads > 0) refuse("attention.output_heads", "0, where heads = 0", o.output_heads, "");
+  } else if (o.head_size == 0 && width % o.heads != 0) {
+    refuse("attention.heads", str("a divisor of the width ", width), o.heads,
+           "or give attention.head_size, which is free of the width");
+  }
+  const int64_t values = o.value_heads > 0 ? o.value_heads : o.heads;
+  const int64_t outputs = o.output_heads > 0 ? o.output_heads : values;
+  const int64_t size = o.head_size > 0 || o.heads == 0 ? o.head_size : width / o.heads;
+  return {kind, layer, width, o.heads, values, outputs, size, o.value_size > 0 ? o.value_size : size, name};
 }
 
 }  // namespace mh::attention

@@ -14,6 +14,8 @@ namespace mh::attention {
 
 struct AttentionOptions {
   int64_t heads = 8;
+  int64_t value_heads = 0;
+  int64_t output_heads = 0;
   int64_t head_size = 0;
   int64_t value_size = 0;
   bool bias = true;
@@ -40,6 +42,8 @@ class AttentionConfig {
   void read(Config& config, const std::vector<std::pair<Kind, int64_t>>& counts);
   // The options of one layer.
   const AttentionOptions& layer(Kind kind, int64_t layer) const;
+  // Of a layer that is there, and of no other.
+  void set_layer(Kind kind, int64_t layer, const AttentionOptions& options);
   // As TOML: [attention], then only what a kind or a layer changes. Reads back to the same options.
   std::string toml() const;
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "attention/stage.h"
+#include "base/error.h"
 #include "base/random.h"
 
 namespace mh::attention {
@@ -22,7 +23,13 @@ struct CrossHeadOptions : OptionsOf<CrossHeadOptions> {
 
 class CrossHead : public Pairing {
  public:
-  CrossHead(const CrossHeadOptions& options, const Shape&) : rate_(options.rate) {}
+  CrossHead(const CrossHeadOptions& options, const Shape& shape) : rate_(options.rate) {
+    require_same(shape.heads == shape.value_heads, shape, str(shape.heads, " and ", shape.value_heads));
+  }
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
+    require_same(kept.score == kept.value, shape, "one cut without the other");
+    return nullptr;
+  }
 
   void pair(Context& c) override {
     if (!c.step.training || rate_ == 0) return;
@@ -41,6 +48,13 @@ class CrossHead : public Pairing {
   std::string unfused_because() const override { return ""; }
 
  private:
+  // One permutation is of keys and of values.
+  static void require_same(bool same, const Shape& shape, const std::string& found) {
+    if (!same)
+      throw Error(Exit::usage, Problem{shape.name + ", pairing 'cross-head'", "the same heads for keys and for values",
+                                       found, "cut whole heads, or set attention.pairing = \"own\" first"});
+  }
+
   double rate_;
 };
 

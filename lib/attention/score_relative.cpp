@@ -52,8 +52,9 @@ class Relative : public Score {
 
   void add_parameters(model::ParameterList& parameters, const Shape& s) override {
     const auto first = model::Init::normal(0.02);
+    const model::HeadAxis axis{0, s.heads, HeadSide::score};
     weight_ =
-        &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {first, true, true, 0, s.heads});
+        &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {first, true, true, {axis}});
     const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
     auto bias = [&](const char* part) {
       const std::string name = owner + part;
@@ -63,10 +64,18 @@ class Relative : public Score {
             Exit::usage,
             Problem{s.name, "heads as those of the other layers, which share the biases of the score 'relative'",
                     str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
-      return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, 0, s.heads});
+      return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, {axis}});
     };
     content_ = bias(".relative.content_bias");
     position_ = bias(".relative.position_bias");
+  }
+
+  // A layer that has lost heads has biases of its own.
+  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& s) const override {
+    if (static_cast<int64_t>(kept.score.size()) == s.heads) return nullptr;
+    auto left = std::make_shared<RelativeOptions>(options_);
+    left->shared_biases = false;
+    return left;
   }
 
   // Distances to the end of a block change with the length of the block, and so with every step of decoding.

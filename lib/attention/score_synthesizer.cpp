@@ -33,11 +33,11 @@ class Dense : public Score {
   void add_parameters(model::ParameterList& parameters, const Shape& s) override {
     const int64_t n = options_.length;
     auto add = [&](const char* part, std::vector<int64_t> shape, model::Traits traits) {
-      if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axis = 0, traits.heads = s.heads;
+      if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axes = {{0, s.heads, HeadSide::score}};
       return &parameters.add(s.name + part, std::move(shape), traits);
     };
-    weight_ = add(".synthesizer.weight", {s.key_size, n}, {model::Init::xavier_uniform(), true, true, std::nullopt, 0});
-    bias_ = add(".synthesizer.bias", {n}, {model::Init::constant(0), false, false, std::nullopt, 0});
+    weight_ = add(".synthesizer.weight", {s.key_size, n}, {model::Init::xavier_uniform(), true, true});
+    bias_ = add(".synthesizer.bias", {n}, {model::Init::constant(0), false, false});
   }
 
   bool uses_keys() const override { return false; }
@@ -76,7 +76,7 @@ class Random : public Score {
   Random(const RandomOptions& options, const Shape&) : options_(options) {}
 
   void add_parameters(model::ParameterList& parameters, const Shape& s) override {
-    model::Traits traits{model::Init::xavier_uniform(), true, false, 0, s.heads};
+    model::Traits traits{model::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
     traits.trainable = options_.train;
     logits_ = &parameters.add(s.name + ".synthesizer.logits", {s.heads, options_.length, options_.length}, traits);
   }

@@ -1,7 +1,9 @@
 // An attention layer is a row of stages: geometry, pairing, score, normaliser, mixer, combiner. A method of a paper is
 // one implementation of one stage; each has a do-nothing default.
 //
-// Symbols: B batch, h heads, Tq and Tk lengths, d width, dk and dv sizes of a head.
+// Symbols: B batch, Tq and Tk lengths, d width, dk and dv sizes of a head; h heads. Where a layer has other numbers of
+// score, value and output heads (HeadSide), h is that of the side: queries, keys and logits before a mixer are of score
+// heads, values, mixed probabilities and head outputs of value heads, what a combiner gives of output heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,10 +23,7 @@
 
 namespace mh::attention {
 
-// What a head is made of. A score head has queries and keys; a value head values; an output head a block of the output
-// projection. They are one thing, unless a mixer stands between the first two or a combiner that mixes between the
-// last.
-enum class HeadSide { score, value, output };
+using model::HeadSide;
 
 enum class Kind { encoder_self, decoder_self, decoder_cross };
 const char* name_of(Kind kind);  // "decoder.self"
@@ -44,10 +43,24 @@ struct Shape {
   Kind kind = Kind::decoder_self;
   int64_t layer = 0;       // from 0
   int64_t width = 0;       // d
-  int64_t heads = 0;       // h
+  int64_t heads = 0;       // score heads; 0: the layer has lost all its heads
+  int64_t value_heads = 0;
+  int64_t output_heads = 0;
   int64_t key_size = 0;    // dk
   int64_t value_size = 0;  // dv
   std::string name;        // "decoder.layers.3.self": the prefix of its parameters
+
+  int64_t heads_of(HeadSide side) const {
+    return side == HeadSide::score ? heads : side == HeadSide::value ? value_heads : output_heads;
+  }
+};
+
+// Which heads of a layer stay where the others are cut, on each side; ascending.
+struct KeptHeads {
+  std::vector<int64_t> score, value, output;
+  const std::vector<int64_t>& of(HeadSide side) const {
+    return side == HeadSide::score ? score : side == HeadSide::value ? value : output;
+  }
 };
 
 // Shows an analysis what happens inside, head by head. With an observer the composed path is taken. What is given is
@@ -96,17 +109,24 @@ struct Context {
   Observer* observer = nullptr;  // may be null
 };
 
+class StageOptions;
+
 // What every stage says of itself.
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Adds the stage's parameters under shape.name; Traits::head_axis says which belong to a head.
+  // Adds the stage's parameters under shape.name; Traits::head_axes says which belong to a head.
   virtual void add_parameters(model::ParameterList&, const Shape&) {}
   virtual Places places() const { return {}; }
   // The most positions it can act on, those of a cache included, which its option `length` says; 0: any number.
   virtual int64_t longest() const { return 0; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }
+  // Its options in the layer that is left where only the heads `kept` stay of those of `shape`; null: as they are.
+  // Parameters follow from their head axes. Error(usage) where these heads cannot part from the others.
+  virtual std::shared_ptr<StageOptions> keep(const KeptHeads& /*kept*/, const Shape& /*shape*/) const {
+    return nullptr;
+  }
 };
 
 // Which key/value head a query head reads: may replace context.k and context.v, and then says so in context.pairs.
@@ -137,6 +157,8 @@ enum class Mixes { nothing, logits, probabilities };
 class Mixer : public Stage {
  public:
   virtual Mixes mixes() const { return Mixes::probabilities; }
+  // Whether there may be other numbers of score heads, which it takes, and value heads, which it gives.
+  virtual bool maps() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
   // mix() times context.v, (B, h, Tq, dv), asked where nothing else looks at mixed probabilities, so that they need not
@@ -148,7 +170,8 @@ class Mixer : public Stage {
 // Head outputs (B, h, Tq, dv) to (B, Tq, h * dv), what the output projection takes.
 class Combiner : public Stage {
  public:
-  // Whether what it gives to a block of the output projection is made of several heads.
+  // Whether what it gives to a block of the output projection is made of several heads; there may then be other numbers
+  // of value heads, which it takes, and output heads, which it gives.
   virtual bool mixes() const { return false; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };

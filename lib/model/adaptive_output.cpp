@@ -42,10 +42,10 @@ class AdaptiveOutput : public OutputLayer {
       return one_table ? str("decoder.output", part) : str("decoder.output.bands.", b, part);
     };
     const auto matrix = [&](const std::string& full, int64_t rows, int64_t columns, const Init& init) {
-      return &parameters.add(full, {rows, columns}, {init, true, true, std::nullopt, 0});
+      return &parameters.add(full, {rows, columns}, {init, true, true});
     };
     const auto bias = [&](const std::string& full, int64_t rows) {
-      return &parameters.add(full, {rows}, {Init::constant(0), false, false, std::nullopt, 0});
+      return &parameters.add(full, {rows}, {Init::constant(0), false, false});
     };
     for (size_t b = 0; b < (one_table ? 1 : bands_.count()); ++b) {
       const int64_t rows = one_table ? table_rows(o, vocabulary) : bands_.size(b);

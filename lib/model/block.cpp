@@ -23,8 +23,8 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : weight_(parameters.add(name + ".weight", {options.width},
                              {options.init == Scheme::transformer_xl ? Init::normal(1, 0.02) : Init::constant(1), false,
-                              false, std::nullopt, 0})),
-      bias_(parameters.add(name + ".bias", {options.width}, {Init::constant(0), false, false, std::nullopt, 0})),
+                              false})),
+      bias_(parameters.add(name + ".bias", {options.width}, {Init::constant(0), false, false})),
       epsilon_(options.norm_epsilon) {}
 
 FeedForward::FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options)
@@ -34,7 +34,7 @@ FeedForward::FeedForward(ParameterList& parameters, const std::string& name, con
                                                          : Init::xavier_uniform();
   auto add = [&](const char* part, std::vector<int64_t> shape, bool is_weight) {
     return &parameters.add(name + part, std::move(shape),
-                           {is_weight ? weight : Init::constant(0), is_weight, is_weight, std::nullopt, 0});
+                           {is_weight ? weight : Init::constant(0), is_weight, is_weight});
   };
   up_ = add(".up.weight", {options.ffn, options.width}, true);
   up_bias_ = add(".up.bias", {options.ffn}, false);

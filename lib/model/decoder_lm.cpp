@@ -43,7 +43,7 @@ class DecoderLm : public LanguageModel {
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     if (options_.positions == Positions::learned)
       positions_ = &parameters_.add("decoder.positions.weight", {options_.max_positions, options_.width},
-                                    {embedding_init(options_, options_.width), true, false, std::nullopt, 0});
+                                    {embedding_init(options_, options_.width), true, false});
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)

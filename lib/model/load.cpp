@@ -45,9 +45,10 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> found;
     const auto model = build_language_model(c, vocabulary, at::kMeta);
-    for (const Parameter& p : model->parameters().all())
-      found[p.name()] =
-          shape_text(p.master().sizes()) + (p.traits().heads > 0 ? str(" of ", p.traits().heads, " heads") : "");
+    for (const Parameter& p : model->parameters().all()) {
+      std::string& text = found[p.name()] = shape_text(p.master().sizes());
+      for (const HeadAxis& axis : p.traits().head_axes) text += str(" of ", axis.heads, " heads");
+    }
     return found;
   };
   const auto before = shapes(config), after = shapes(result);
@@ -112,6 +113,7 @@ LoadedModel load_model(const std::string& path, at::Device device, const std::ve
   io::Checkpoint checkpoint(path);
   LoadedModel loaded;
   loaded.name = checkpoint.name();
+  loaded.metadata = checkpoint.metadata();
   const std::string& format = checkpoint.entry(io::kFormatKey);
   if (format != "1")
     throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,

@@ -10,7 +10,7 @@
 namespace mh::model {
 
 Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
-    : name_(std::move(name)), master_(std::move(value)), traits_(traits) {
+    : name_(std::move(name)), master_(std::move(value)), traits_(std::move(traits)) {
   master_.set_requires_grad(traits_.trainable);
 }
 
@@ -45,19 +45,21 @@ void Parameter::collect_gradient() {
 
 Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
   if (find(name) != nullptr) throw Error(Exit::failed, "two parameters are named " + name);
-  for (const auto& given : {traits.head_axis, traits.second_head_axis}) {
-    if (!given) continue;
-    auto axis = static_cast<size_t>(*given);
-    if (axis >= shape.size() || traits.heads < 1 || shape[axis] % traits.heads != 0)
+  for (const HeadAxis& given : traits.head_axes) {
+    const auto axis = static_cast<size_t>(given.axis);
+    const auto placed = static_cast<int64_t>(given.places.size());
+    if (axis >= shape.size() || given.heads < 1 || given.blocks() < given.heads || shape[axis] % given.blocks() != 0 ||
+        (placed > 0 && placed != given.heads) || (given.blocks() > given.heads && placed == 0))
       throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");
   }
-  parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)), traits);
+  parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)),
+                           std::move(traits));
   return parameters_.back();
 }
 
 Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, Traits traits) {
   Parameter* there = find(name);
-  if (there == nullptr) return add(name, std::move(shape), traits);
+  if (there == nullptr) return add(name, std::move(shape), std::move(traits));
   if (there->master().sizes() != at::IntArrayRef(shape))
     throw Error(Exit::failed, name + " is shared by layers of different sizes");
   return *there;

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,14 +51,32 @@ enum class HeadRole {
   stage        // is of one of the layer's stages
 };
 
+// What a head is made of. A score head has queries and keys; a value head values; an output head a block of the output
+// projection. They are one thing, unless a mixer stands between the first two or a combiner that mixes between the
+// last; then a layer may have other numbers of each.
+enum class HeadSide { score, value, output };
+
+// An axis of a parameter that is a row of equal consecutive blocks, each of one head.
+struct HeadAxis {
+  int64_t axis = 0;
+  int64_t heads = 0;  // of the layer, on this side
+  HeadSide side = HeadSide::value;
+  // What outlives its head, such as an expert that leaves the head out: it goes with a head that moves, and stays whole
+  // where heads are cut. So there may be more blocks than heads.
+  bool stays = false;
+  int64_t all = 0;              // blocks of what stays; 0: as many as heads
+  std::vector<int64_t> places;  // of each head the block, of what stays; none: block i is of head i
+
+  int64_t blocks() const { return all > 0 ? all : heads; }
+  int64_t block_of(int64_t head) const { return places.empty() ? head : places[static_cast<size_t>(head)]; }
+};
+
 struct Traits {
   Init init;
-  bool decay = true;                 // weight decay may act on it (biases and norms: false)
-  bool product = false;              // enters a matrix product, so bf16 training keeps a bf16 copy of it
-  std::optional<int64_t> head_axis;  // the axis indexed by head: h equal consecutive blocks, block i belongs to head i
-  int64_t heads = 0;                 // how many blocks, where head_axis is set
-  bool trainable = true;             // false: drawn once, or statistics; saved, but no optimiser changes it
-  std::optional<int64_t> second_head_axis = std::nullopt;  // where both axes are heads: a matrix from heads to heads
+  bool decay = true;                     // weight decay may act on it (biases and norms: false)
+  bool product = false;                  // enters a matrix product, so bf16 training keeps a bf16 copy of it
+  std::vector<HeadAxis> head_axes = {};  // none: it is of no head; two: a matrix from heads to heads
+  bool trainable = true;                 // false: drawn once, or statistics; saved, but no optimiser changes it
   HeadRole role = HeadRole::stage;
 };
 

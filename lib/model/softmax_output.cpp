@@ -13,9 +13,9 @@ class SoftmaxOutput : public OutputLayer {
     const int64_t rows = table_rows(o, vocabulary);
     weight_ = o.tied ? embedding.bands()[0].table
                      : &parameters.add("decoder.output.weight", {rows, o.width},
-                                       {embedding_init(o, o.width), true, true, std::nullopt, 0});
+                                       {embedding_init(o, o.width), true, true});
     if (o.output_bias)
-      bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false, std::nullopt, 0});
+      bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false});
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {

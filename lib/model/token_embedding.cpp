@@ -23,7 +23,7 @@ class PlainEmbedding : public TokenEmbedding {
  public:
   PlainEmbedding(ParameterList& parameters, const ModelOptions& o, int64_t rows) : scale_(scale_of(o)) {
     bands_.push_back({&parameters.add("decoder.embedding.weight", {rows, o.width},
-                                      {embedding_init(o, o.width), true, o.tied, std::nullopt, 0})});
+                                      {embedding_init(o, o.width), true, o.tied})});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
@@ -63,9 +63,9 @@ class AdaptiveEmbedding : public TokenEmbedding {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
       Parameter& table = parameters.add(name + ".weight", {cut_.size(b), width},
-                                        {embedding_init(o, width), true, o.tied, std::nullopt, 0});
+                                        {embedding_init(o, width), true, o.tied});
       bands_.push_back({&table, &parameters.add(name + ".projection.weight", {o.width, width},
-                                                {projection_init(o), true, true, std::nullopt, 0})});
+                                                {projection_init(o), true, true})});
     }
   }
 

@@ -1,5 +1,7 @@
 #include "train/memory_estimate.h"
 
+#include <algorithm>
+
 #include "attention/layer.h"
 
 namespace mh::train {
@@ -21,12 +23,13 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::Shape& s = layer->shape();
     // Queries, keys, values and joined outputs; what norms, sums and dropout keep; the feed-forward part, twice.
-    bytes += tokens * (product * s.heads * 2 * (s.key_size + s.value_size) + 4 * 4 * m.width + product * 2 * m.ffn);
+    bytes += tokens * (product * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
+                       product * 2 * m.ffn);
     bytes += 4 * all * m.memory * m.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Probabilities, and once more what dropout makes of them.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
-    bytes += 4 * copies * tokens * s.heads * (t.block + m.memory);
+    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (t.block + m.memory);
   }
   return bytes;
 }

@@ -202,7 +202,7 @@ class HeadRotation : public Procedure {
     std::map<std::string, std::string> rules;  // by kind and part of a layer
     for (const model::Parameter& p : parameters.all()) {
       const auto layer = analysis::layer_of(p.name());
-      if (!layer || !p.traits().head_axis) continue;
+      if (!layer || p.traits().head_axes.empty()) continue;
       const std::string part = p.name().substr(analysis::prefix_of(layer->kind, layer->layer).size());
       const std::string rule = optimizer_of_(p.name());
       const auto [found, first] = rules.emplace(name_of(layer->kind) + part, rule);

@@ -1,0 +1,124 @@
+#include "analysis/cut.h"
+
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "attention/layer.h"
+#include "base/error.h"
+
+namespace mh::analysis {
+
+namespace {
+
+using attention::AttentionLayer;
+using attention::HeadSide;
+using attention::KeptHeads;
+
+AttentionLayer& layer_at(model::LanguageModel& model, Kind kind, int64_t layer, const std::string& where) {
+  int64_t count = 0;
+  AttentionLayer* found = nullptr;
+  for (AttentionLayer* candidate : model.attention_layers()) {
+    if (candidate->shape().kind != kind) continue;
+    ++count;
+    if (candidate->shape().layer == layer) found = candidate;
+  }
+  if (count == 0) throw Error(Exit::usage, Problem{where, "a kind of attention that the model has", name_of(kind), ""});
+  if (found == nullptr) throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", count - 1), str(layer), ""});
+  return *found;
+}
+
+KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Side side, const std::string& where) {
+  const attention::Shape& shape = layer.shape();
+  auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
+    throw Error(Exit::usage, Problem{str(where, ", ", shape.name), expected, found, next});
+  };
+  const HeadSide named = side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
+  const int64_t heads = shape.heads_of(named);
+  if (heads == 0) refuse("a layer that has heads", "one that has lost all", "");
+  if (*cut.rbegin() >= heads || *cut.begin() < 0)
+    refuse(str("a head from 0 to ", heads - 1), str(*cut.begin() < 0 ? *cut.begin() : *cut.rbegin()), "");
+  if (side == Side::whole && (shape.heads != heads || shape.output_heads != heads))
+    refuse("heads that are whole",
+           str(shape.heads, " score heads, ", heads, " value heads and ", shape.output_heads, " output heads"),
+           "say which with --side");
+  if (!layer.can_part(named))
+    refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that parts these heads from their values"),
+           "none", "cut whole heads");
+  // A side goes with the named one where nothing parts them.
+  auto stay = [&](HeadSide of) {
+    const bool goes = side == Side::whole || of == named || (named == HeadSide::value && !layer.can_part(of));
+    std::vector<int64_t> all;
+    for (int64_t head = 0; head < shape.heads_of(of); ++head)
+      if (!goes || cut.count(head) == 0) all.push_back(head);
+    return all;
+  };
+  return {stay(HeadSide::score), stay(HeadSide::value), stay(HeadSide::output)};
+}
+
+// Of a parameter the blocks of the heads that stay.
+at::Tensor part_of(const model::Parameter& p, const KeptHeads& kept) {
+  at::Tensor part = p.master().detach();
+  for (const model::HeadAxis& axis : p.traits().head_axes) {
+    if (axis.stays) continue;
+    const at::Tensor heads = at::tensor(kept.of(axis.side), at::kLong).to(part.device());
+    part = part.unflatten(axis.axis, {axis.heads, part.size(axis.axis) / axis.heads})
+               .index_select(axis.axis, heads)
+               .flatten(axis.axis, axis.axis + 1);
+  }
+  return part;
+}
+
+// The parameter that one of this name is made of: its own, or the one that the layers of a stack share.
+const model::Parameter& source_of(model::ParameterList& from, const std::string& name) {
+  if (const model::Parameter* own = from.find(name)) return *own;
+  if (const auto layer = layer_of(name)) {
+    const std::string shared = name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
+    if (const model::Parameter* p = from.find(shared)) return *p;
+  }
+  throw Error(Exit::failed, "the model has nothing to make " + name + " of");
+}
+
+}  // namespace
+
+Kept kept_without(model::LanguageModel& model, const std::map<Kind, std::set<Head>>& cut, Side side,
+                  const std::string& where) {
+  Kept kept;
+  for (const auto& [kind, heads] : cut) {
+    std::map<int64_t, std::set<int64_t>> layers;
+    for (const Head& head : heads) layers[head.layer].insert(head.head);
+    for (const auto& [layer, lost] : layers)
+      kept[kind][layer] = kept_of(layer_at(model, kind, layer, where), lost, side, where);
+  }
+  if (kept.empty()) throw Error(Exit::usage, Problem{where, "heads to cut", "none", ""});
+  return kept;
+}
+
+CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept) {
+  CutModel left{config, nullptr};
+  for (const auto& [kind, layers] : kept)
+    for (const auto& [layer, heads] : layers)
+      left.config.attention.set_layer(kind, layer, layer_at(model, kind, layer, "cut").keep(heads));
+  left.model = model::build_language_model(left.config, model.vocabulary(), model.parameters().device());
+  copy_kept(model.parameters(), kept, left.model->parameters());
+  return left;
+}
+
+void copy_kept(model::ParameterList& from, const Kept& kept, model::ParameterList& to) {
+  const c10::NoGradGuard no_gradient;
+  for (model::Parameter& p : to.all()) {
+    const model::Parameter& source = source_of(from, p.name());
+    at::Tensor part = source.master();
+    if (const auto layer = layer_of(p.name()))
+      if (const auto of_kind = kept.find(layer->kind); of_kind != kept.end())
+        if (const auto heads = of_kind->second.find(layer->layer); heads != of_kind->second.end())
+          part = part_of(source, heads->second);
+    if (part.sizes() != p.master().sizes())
+      throw Error(Exit::failed, p.name() + ": what is left has another size than the layer");
+    p.master().copy_(part);
+  }
+  to.refresh_copies();
+}
+
+}  // namespace mh::analysis
