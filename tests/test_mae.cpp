@@ -472,7 +472,8 @@ TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone",
         CHECK(!p.master().grad().defined());
         continue;
       }
-      if (p.traits().head_axes.empty() || p.name() == "x.key.bias") continue;  // the gradient of key.bias is 0 throughout
+      if (p.traits().head_axes.empty() || p.name() == "x.key.bias")
+        continue;  // the gradient of key.bias is 0 throughout
       std::set<int64_t> zero;
       auto blocks = p.master().grad().chunk(4, p.traits().head_axes[0].axis);
       for (int64_t j = 0; j < 4; ++j)

@@ -242,8 +242,7 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
   config.check_all_known();
   model::ParameterList list(at::kCPU);
   for (int layer : {0, 1})
-    list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3},
-             {model::Init::normal(2), false, false});
+    list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3}, {model::Init::normal(2), false, false});
   list.initialise(1);
   term->start(list, attention);
   const at::Tensor value = term->loss({});

@@ -34,7 +34,9 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{str(where, ", ", shape.name), expected, found, next});
   };
-  const HeadSide named = side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
+  const HeadSide named = side == Side::score    ? HeadSide::score
+                         : side == Side::output ? HeadSide::output
+                                                : HeadSide::value;
   const int64_t heads = shape.heads_of(named);
   if (heads == 0) refuse("a layer that has heads", "one that has lost all", "");
   if (*cut.rbegin() >= heads || *cut.begin() < 0)
@@ -74,7 +76,8 @@ at::Tensor part_of(const model::Parameter& p, const KeptHeads& kept) {
 const model::Parameter& source_of(model::ParameterList& from, const std::string& name) {
   if (const model::Parameter* own = from.find(name)) return *own;
   if (const auto layer = layer_of(name)) {
-    const std::string shared = name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
+    const std::string shared =
+        name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
     if (const model::Parameter* p = from.find(shared)) return *p;
   }
   throw Error(Exit::failed, "the model has nothing to make " + name + " of");

@@ -21,8 +21,8 @@ namespace mh::analysis {
 using Kept = std::map<Kind, std::map<int64_t, attention::KeptHeads>>;
 
 // What stays where these heads lose this side, and with it those that are one thing with it. Error(usage), about the
-// option `where`, for a head that the model has not, for none at all, and for sides that the layer has not: the whole of
-// a head that has other numbers of sides, or a side that nothing parts from the values.
+// option `where`, for a head that the model has not, for none at all, and for sides that the layer has not: the whole
+// of a head that has other numbers of sides, or a side that nothing parts from the values.
 Kept kept_without(model::LanguageModel& model, const std::map<Kind, std::set<Head>>& cut, Side side,
                   const std::string& where);
 

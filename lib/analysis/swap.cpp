@@ -57,8 +57,7 @@ void require_alike(model::ParameterList& parameters, const std::vector<int64_t>&
     const std::string name = to + p.name().substr(from.size());
     const model::Parameter* other = parameters.find(name);
     if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
-    if (!same_axes(p, *other) || block_of(p) != block_of(*other))
-      refuse(p.name() + " and " + name + " of other sizes");
+    if (!same_axes(p, *other) || block_of(p) != block_of(*other)) refuse(p.name() + " and " + name + " of other sizes");
     for (const auto& [part, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
       for (const model::HeadAxis& axis : part->traits().head_axes)
         if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
@@ -121,7 +120,9 @@ void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& p
       const auto count = static_cast<int64_t>(layers->second.size());
       if (head.layer >= count) refuse(str("a layer from 0 to ", count - 1), str(head.layer));
       if (const int64_t heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= heads)
-        refuse(heads == 0 ? str("a layer that has heads, which layer ", head.layer, " has lost") : str("a head from 0 to ", heads - 1, " in layer ", head.layer), str(head.head));
+        refuse(heads == 0 ? str("a layer that has heads, which layer ", head.layer, " has lost")
+                          : str("a head from 0 to ", heads - 1, " in layer ", head.layer),
+               str(head.head));
       if (!used.insert({pair.kind, head}).second)
         refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
     }

@@ -1,7 +1,7 @@
 // Multi-head mixing (Landau et al. 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
 #include "attention/alphas.h"
-#include "attention/head_scale.h"
 #include "attention/head_mix.h"
+#include "attention/head_scale.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -16,12 +16,11 @@ namespace {
 class Alphas : public Combiner {
  public:
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    alpha_ = &parameters.add(
-        shape.name + ".combiner.alpha", {shape.output_heads, shape.value_heads},
-        {model::Init::identity(),
-         false,
-         false,
-         {{0, shape.output_heads, HeadSide::output}, {1, shape.value_heads, HeadSide::value}}});
+    alpha_ = &parameters.add(shape.name + ".combiner.alpha", {shape.output_heads, shape.value_heads},
+                             {model::Init::identity(),
+                              false,
+                              false,
+                              {{0, shape.output_heads, HeadSide::output}, {1, shape.value_heads, HeadSide::value}}});
   }
   bool mixes() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {

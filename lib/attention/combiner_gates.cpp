@@ -26,9 +26,9 @@ class Gates : public Combiner {
     if (options_.input)
       weight_ = &parameters.add(shape.name + ".combiner.gate.weight", {h, shape.width},
                                 {model::Init::constant(0), true, false, {axis}});
-    bias_ = &parameters.add(
-        shape.name + ".combiner.gate.bias", {h},
-        {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
+    bias_ =
+        &parameters.add(shape.name + ".combiner.gate.bias", {h},
+                        {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor& b = bias_->value();

@@ -32,11 +32,9 @@ class HardConcreteGates : public Combiner {
  public:
   HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    log_a_ = &parameters.add(shape.name + ".combiner.log_a", {shape.value_heads},
-                             {model::Init::constant(options_.start),
-                              false,
-                              false,
-                              {{0, shape.value_heads, HeadSide::value}}});
+    log_a_ = &parameters.add(
+        shape.name + ".combiner.log_a", {shape.value_heads},
+        {model::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
   }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));

@@ -17,8 +17,8 @@ class HeadWeights : public Combiner {
     if (weights_.empty()) weights_.assign(static_cast<size_t>(shape.value_heads), 1.0F);
     if (static_cast<int64_t>(weights_.size()) != shape.value_heads)
       throw Error(Exit::usage,
-                  Problem{shape.name + ", head-weights.weights", str("a weight for each of ", shape.value_heads, " heads"),
-                          str(weights_.size(), " weights"),
+                  Problem{shape.name + ", head-weights.weights",
+                          str("a weight for each of ", shape.value_heads, " heads"), str(weights_.size(), " weights"),
                           str("give them by kind or by layer where heads differ: attention.", name_of(shape.kind), ".",
                               shape.layer, ".head-weights.weights")});
   }

@@ -30,10 +30,10 @@ class MixtureOfHeads : public Combiner {
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const Shape& shape)
       : options_(options), heads_(options.heads.in(shape, "mixture-of-heads")), routed_(heads_.of - options.shared) {
     if (options.chosen > routed_)
-      throw Error(Exit::usage,
-                  Problem{shape.name + ", combiner 'mixture-of-heads'",
-                          str("shared + chosen of at most ", heads_.of, " heads"),
-                          str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
+      throw Error(
+          Exit::usage,
+          Problem{shape.name + ", combiner 'mixture-of-heads'", str("shared + chosen of at most ", heads_.of, " heads"),
+                  str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
   }
   // It goes on to choose among all that it was made for.
   std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {

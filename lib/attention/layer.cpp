@@ -65,7 +65,10 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
     if (options.bias)
       output_bias_ = &parameters.add(shape.name + ".output.bias", {shape.width}, {model::Init::constant(0), false});
   };
-  if (shape.heads == 0) return output_bias();
+  if (shape.heads == 0) {
+    output_bias();
+    return;
+  }
   auto chosen = [&](const std::string& name) {
     auto it = options_.stages.find(name);
     return it == options_.stages.end() ? nullptr : it->second.get();
@@ -82,8 +85,8 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   check_heads();
   auto projection = [&](const std::string& part, int64_t size, HeadSide side, model::Parameter*& of_bias) {
     size *= shape.heads_of(side);
-    model::Parameter* made = weight((part + ".weight").c_str(), size, shape.width, inits.query_key_value,
-                                    HeadRole::projection, side);
+    model::Parameter* made =
+        weight((part + ".weight").c_str(), size, shape.width, inits.query_key_value, HeadRole::projection, side);
     if (!options.bias) return made;
     model::Traits traits{inits.query_key_value_bias, false, false, {{0, shape.heads_of(side), side}}};
     traits.role = HeadRole::projection;

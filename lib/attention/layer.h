@@ -35,8 +35,8 @@ class Cache {
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   std::pair<at::Tensor, at::Tensor> all() const;
   void pass(int64_t positions) { length_ += positions; }  // of a layer without heads, which keeps nothing of them
-  void reorder(const at::Tensor& rows);  // rows (B') int64
-  void keep_last(int64_t positions);     // forgets the older ones; what stages keep stays
+  void reorder(const at::Tensor& rows);                   // rows (B') int64
+  void keep_last(int64_t positions);                      // forgets the older ones; what stages keep stays
   StageState& state() { return state_; }
 
  private:

@@ -36,8 +36,7 @@ class Differential : public Mixer {
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
     lambda0_ = first_lambda(shape.layer);
     auto add = [&](const char* name) {
-      return &parameters.add(shape.name + ".mixer." + name, {shape.key_size},
-                             {model::Init::normal(0.1), false, false});
+      return &parameters.add(shape.name + ".mixer." + name, {shape.key_size}, {model::Init::normal(0.1), false, false});
     };
     query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");

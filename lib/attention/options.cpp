@@ -31,9 +31,10 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
 
 void AttentionOptions::describe(Fields& f) {
   f.field("heads", heads, "heads; 0: none, the layer gives its output bias alone", between(0, 1 << 16));
-  f.field("value_heads", value_heads,
-          "heads with values, where a mixer maps between other numbers; 0: as many as heads, which have queries and keys",
-          between(0, 1 << 16));
+  f.field(
+      "value_heads", value_heads,
+      "heads with values, where a mixer maps between other numbers; 0: as many as heads, which have queries and keys",
+      between(0, 1 << 16));
   f.field("output_heads", output_heads,
           "blocks of the output projection, where a combiner mixes heads; 0: as many as value_heads",
           between(0, 1 << 16));

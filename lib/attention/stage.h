@@ -41,9 +41,9 @@ struct Places {
 // The layer a stage belongs to; fixed when the model is built.
 struct Shape {
   Kind kind = Kind::decoder_self;
-  int64_t layer = 0;       // from 0
-  int64_t width = 0;       // d
-  int64_t heads = 0;       // score heads; 0: the layer has lost all its heads
+  int64_t layer = 0;  // from 0
+  int64_t width = 0;  // d
+  int64_t heads = 0;  // score heads; 0: the layer has lost all its heads
   int64_t value_heads = 0;
   int64_t output_heads = 0;
   int64_t key_size = 0;    // dk

@@ -21,9 +21,9 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 }  // namespace
 
 LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options)
-    : weight_(parameters.add(name + ".weight", {options.width},
-                             {options.init == Scheme::transformer_xl ? Init::normal(1, 0.02) : Init::constant(1), false,
-                              false})),
+    : weight_(parameters.add(
+          name + ".weight", {options.width},
+          {options.init == Scheme::transformer_xl ? Init::normal(1, 0.02) : Init::constant(1), false, false})),
       bias_(parameters.add(name + ".bias", {options.width}, {Init::constant(0), false, false})),
       epsilon_(options.norm_epsilon) {}
 

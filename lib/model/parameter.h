@@ -64,8 +64,8 @@ struct HeadAxis {
   // What outlives its head, such as an expert that leaves the head out: it goes with a head that moves, and stays whole
   // where heads are cut. So there may be more blocks than heads.
   bool stays = false;
-  int64_t all = 0;              // blocks of what stays; 0: as many as heads
-  std::vector<int64_t> places;  // of each head the block, of what stays; none: block i is of head i
+  int64_t all = 0;                   // blocks of what stays; 0: as many as heads
+  std::vector<int64_t> places = {};  // of each head the block, of what stays; none: block i is of head i
 
   int64_t blocks() const { return all > 0 ? all : heads; }
   int64_t block_of(int64_t head) const { return places.empty() ? head : places[static_cast<size_t>(head)]; }

@@ -11,11 +11,10 @@ class SoftmaxOutput : public OutputLayer {
   SoftmaxOutput(ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
       : vocabulary_(vocabulary), scored_(scored_rows(o, vocabulary)) {
     const int64_t rows = table_rows(o, vocabulary);
-    weight_ = o.tied ? embedding.bands()[0].table
-                     : &parameters.add("decoder.output.weight", {rows, o.width},
-                                       {embedding_init(o, o.width), true, true});
-    if (o.output_bias)
-      bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false});
+    weight_ = o.tied
+                  ? embedding.bands()[0].table
+                  : &parameters.add("decoder.output.weight", {rows, o.width}, {embedding_init(o, o.width), true, true});
+    if (o.output_bias) bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false});
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {

@@ -22,8 +22,8 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 class PlainEmbedding : public TokenEmbedding {
  public:
   PlainEmbedding(ParameterList& parameters, const ModelOptions& o, int64_t rows) : scale_(scale_of(o)) {
-    bands_.push_back({&parameters.add("decoder.embedding.weight", {rows, o.width},
-                                      {embedding_init(o, o.width), true, o.tied})});
+    bands_.push_back(
+        {&parameters.add("decoder.embedding.weight", {rows, o.width}, {embedding_init(o, o.width), true, o.tied})});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
@@ -62,10 +62,10 @@ class AdaptiveEmbedding : public TokenEmbedding {
     for (size_t b = 0; b < cut_.count(); ++b) {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
-      Parameter& table = parameters.add(name + ".weight", {cut_.size(b), width},
-                                        {embedding_init(o, width), true, o.tied});
-      bands_.push_back({&table, &parameters.add(name + ".projection.weight", {o.width, width},
-                                                {projection_init(o), true, true})});
+      Parameter& table =
+          parameters.add(name + ".weight", {cut_.size(b), width}, {embedding_init(o, width), true, o.tied});
+      bands_.push_back(
+          {&table, &parameters.add(name + ".projection.weight", {o.width, width}, {projection_init(o), true, true})});
     }
   }
 
