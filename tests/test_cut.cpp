@@ -247,7 +247,7 @@ std::vector<at::Tensor> masked_run(model::LanguageModel& model, const Kept& kept
   return all;
 }
 
-std::map<Kind, std::set<analysis::Head>> heads(std::initializer_list<analysis::Head> cut) {
+analysis::HeadSet heads(std::initializer_list<analysis::Head> cut) {
   return {{Kind::decoder_self, cut}};
 }
 

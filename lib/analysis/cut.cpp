@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "attention/layer.h"
 #include "base/error.h"
@@ -85,8 +86,73 @@ const model::Parameter& source_of(model::ParameterList& from, const std::string&
 
 }  // namespace
 
-Kept kept_without(model::LanguageModel& model, const std::map<Kind, std::set<Head>>& cut, Side side,
-                  const std::string& where) {
+HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where) {
+  static const std::regex form(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
+  HeadSet heads;
+  for (const std::string& text : texts) {
+    std::smatch part;
+    auto refuse = [&](const std::string& expected, const char* next) {
+      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'"), next});
+    };
+    if (!std::regex_match(text, part, form)) refuse("LAYER:HEAD or KIND:LAYER:HEAD, from 0", "such as 0:1,0:3,5:7");
+    if (!part[1].matched && kinds.size() != 1)
+      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention",
+             "such as decoder.self:0:1, or give --kind");
+    const Kind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      refuse("a kind of attention that the model has and --kind names", "");
+    if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second) refuse("each head once", "");
+  }
+  return heads;
+}
+
+double parse_fraction(const std::string& text, const std::string& where) {
+  static const std::regex form(R"((\d{1,3}(?:\.\d{1,9})?)%)");
+  std::smatch part;
+  if (std::regex_match(text, part, form))
+    if (const double percent = std::stod(part[1]); percent <= 100) return percent / 100;
+  throw Error(Exit::usage, Problem{where, "0% to 100%", text, "such as 30%"});
+}
+
+Side side_named(const std::string& name) {
+  return name == "score" ? Side::score : name == "value" ? Side::value : name == "output" ? Side::output : Side::whole;
+}
+
+HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
+                        const std::string& where) {
+  struct Scored {
+    double score;
+    Kind kind;
+    Head head;
+  };
+  std::vector<std::vector<Scored>> groups(1);
+  for (const auto& [kind, layers] : scores)
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      if (per_layer && !groups.back().empty()) groups.emplace_back();
+      for (size_t head = 0; head < layers[layer].size(); ++head)
+        groups.back().push_back({layers[layer][head], kind, {static_cast<int64_t>(layer), static_cast<int64_t>(head)}});
+    }
+  if (groups.back().empty()) groups.pop_back();
+  HeadSet least;
+  for (auto& group : groups) {
+    std::stable_sort(group.begin(), group.end(), [](const Scored& a, const Scored& b) { return a.score < b.score; });
+    const auto all = static_cast<int64_t>(group.size());
+    constexpr double kRounding = 1e-9;  // 30% of 10 are 3
+    const auto number =
+        share.count > 0 ? share.count : static_cast<int64_t>(share.fraction * static_cast<double>(all) + kRounding);
+    if (number > all)
+      throw Error(Exit::usage, Problem{where,
+                                       str("at most ", all, ", the heads that ",
+                                           per_layer ? str("layer ", group[0].head.layer, " has") : "there are"),
+                                       str(number), ""});
+    for (int64_t i = 0; i < number; ++i)
+      least[group[static_cast<size_t>(i)].kind].insert(group[static_cast<size_t>(i)].head);
+  }
+  if (least.empty()) throw Error(Exit::usage, Problem{where, "at least one head to cut", "none", "give more"});
+  return least;
+}
+
+Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, const std::string& where) {
   Kept kept;
   for (const auto& [kind, heads] : cut) {
     std::map<int64_t, std::set<int64_t>> layers;

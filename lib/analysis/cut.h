@@ -10,12 +10,36 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "analysis/heads.h"
+#include "analysis/importance.h"
 #include "analysis/subject.h"
 #include "model/model_config.h"
 
 namespace mh::analysis {
+
+using HeadSet = std::map<Kind, std::set<Head>>;
+
+// Heads as on a command line: "0:1", head 1 of layer 0, or "decoder.self:0:1" where there are several kinds.
+// Error(usage), about the option `where`, for anything else, and for one twice.
+HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where);
+
+// "30%" -> 0.3. Error(usage) for anything else, and for what is not between 0 and 100.
+double parse_fraction(const std::string& text, const std::string& where);
+
+// How many heads: a count, or where that is 0 a fraction, rounded down.
+struct Share {
+  int64_t count = 0;
+  double fraction = 0;
+};
+// The heads with the lowest scores: of all together, or so many of each layer that has any. Of equal ones the lower
+// layer goes first, then the lower head. Error(usage), about the option `where`, for none, and for more than there are.
+HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
+                        const std::string& where);
+
+// "whole", "score", "value", "output".
+Side side_named(const std::string& name);
 
 // Of each layer that loses heads: those that stay.
 using Kept = std::map<Kind, std::map<int64_t, attention::KeptHeads>>;
@@ -23,8 +47,7 @@ using Kept = std::map<Kind, std::map<int64_t, attention::KeptHeads>>;
 // What stays where these heads lose this side, and with it those that are one thing with it. Error(usage), about the
 // option `where`, for a head that the model has not, for none at all, and for sides that the layer has not: the whole
 // of a head that has other numbers of sides, or a side that nothing parts from the values.
-Kept kept_without(model::LanguageModel& model, const std::map<Kind, std::set<Head>>& cut, Side side,
-                  const std::string& where);
+Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, const std::string& where);
 
 struct CutModel {
   model::ModelConfig config;

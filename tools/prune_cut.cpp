@@ -1,0 +1,192 @@
+// mh-prune cut: a checkpoint without some of the model's heads.
+#include <algorithm>
+#include <numeric>
+
+#include "analysis/cut.h"
+#include "analysis/importance.h"
+#include "attention/layer.h"
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/shard.h"
+#include "model/device.h"
+#include "model/load.h"
+#include "model_options.h"
+#include "prune.h"
+#include "train/run_config.h"
+
+namespace mh::prune {
+
+using analysis::Kind;
+using attention::HeadSide;
+
+namespace {
+
+struct Arguments : ModelArguments {
+  Arguments() { precision = "fp32", attention = "auto"; }
+  std::string model, measure, data, fraction, side = "whole", output;
+  std::vector<std::string> heads, kinds;
+  int64_t count = 0;
+  bool per_layer = false;
+  task::ScoringOptions scoring;
+};
+
+// The kinds that --kind names, or all of the model.
+std::vector<Kind> kinds_of(const Arguments& a, model::LanguageModel& model) {
+  std::vector<Kind> kinds;
+  const auto there = analysis::heads_of(model.parameters());
+  for (const std::string& name : a.kinds) {
+    kinds.push_back(analysis::kind_named(name, "--kind"));
+    if (there.count(kinds.back()) == 0)
+      throw Error(Exit::usage, Problem{"--kind", "kinds of attention that the model has", name, ""});
+  }
+  if (kinds.empty())
+    for (const auto& [kind, layers] : there) kinds.push_back(kind);
+  return kinds;
+}
+
+// What can be seen before anything is read.
+void check(const Arguments& a) {
+  auto refuse = [](const char* where, const std::string& expected, const std::string& found) {
+    throw Error(Exit::usage, Problem{where, expected, found, ""});
+  };
+  if (a.heads.empty() == a.measure.empty())
+    refuse("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both");
+  if (a.output.empty()) refuse("-o", "a file, or - for standard output", "none");
+  if (!a.measure.empty()) {
+    if (a.data.empty()) refuse("--data", "a shard to measure on, for --by", "none");
+    if (a.fraction.empty() == (a.count == 0))
+      refuse("--by", "either --fraction or --count, how many to cut", a.count == 0 ? "neither" : "both");
+    if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input for one file", "- twice");
+  }
+  refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
+}
+
+std::map<Kind, analysis::LayerScores> importance_of(const std::string& name, const analysis::Subject& subject) {
+  if (subject.side == analysis::Side::score || subject.side == analysis::Side::output)
+    throw Error(Exit::usage,
+                Problem{"--side", "whole or value, of which there are measures", "another", "give --heads"});
+  const auto measure = analysis::measures().make(name, "--by");
+  const c10::InferenceMode no_gradient;
+  task::walk_text(subject.model, subject.text, subject.how, {measure.get(), {}, subject.progress});
+  return measure->scores();
+}
+
+std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m, int64_t block) {
+  const io::TokenText tokens = io::read_tokens(a.data);
+  io::require_kind(tokens.header, a.data, "language-model");
+  io::require_vocabulary(tokens.header, a.data, *m.tokenizer, m.name);
+  task::ScoringOptions how = a.scoring;
+  if (how.block == 0) how.block = block;
+  how = task::resolve(how, *m.model, static_cast<int64_t>(tokens.tokens.size()));
+  const task::Text text = task::text_of(tokens.tokens, m.tokenizer->end_of_line());
+  std::unique_ptr<Progress> progress;
+  return importance_of(a.measure, {*m.model, text, how, analysis::side_named(a.side), [&](int64_t done, int64_t all) {
+                                     if (progress == nullptr)
+                                       progress = std::make_unique<Progress>("measure", all, "rows");
+                                     progress->update(done);
+                                   }});
+}
+
+analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, int64_t block) {
+  const std::vector<Kind> kinds = kinds_of(a, *m.model);
+  if (!a.heads.empty()) return analysis::parse_heads(a.heads, kinds, "--heads");
+  const analysis::Share share = a.fraction.empty()
+                                    ? analysis::Share{a.count, 0}
+                                    : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
+  auto scores = measured(a, m, block);
+  for (auto it = scores.begin(); it != scores.end();)
+    it = std::find(kinds.begin(), kinds.end(), it->first) == kinds.end() ? scores.erase(it) : std::next(it);
+  return analysis::least_important(scores, share, a.per_layer, a.fraction.empty() ? "--count" : "--fraction");
+}
+
+// "8 8 6", of the layers of a kind.
+std::string numbers(model::LanguageModel& model, Kind kind, HeadSide side) {
+  std::vector<std::string> all;
+  for (const attention::AttentionLayer* layer : model.attention_layers())
+    if (layer->shape().kind == kind) all.push_back(std::to_string(layer->shape().heads_of(side)));
+  return join(all, " ");
+}
+
+void report(model::LanguageModel& whole, model::LanguageModel& left, uint64_t bytes) {
+  for (const auto& [kind, layers] : analysis::heads_of(whole.parameters())) {
+    const std::pair<HeadSide, const char*> sides[] = {
+        {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
+    std::set<std::string> different;
+    for (const auto& [side, name] : sides) different.insert(numbers(left, kind, side));
+    for (const auto& [side, name] : sides) {
+      if (different.size() == 1 && side != HeadSide::value) continue;
+      log_info(str(name_of(kind), different.size() == 1 ? "" : str(", ", name), ": heads ", numbers(whole, kind, side),
+                   " -> ", numbers(left, kind, side)));
+    }
+  }
+  log_info(str("parameters ", with_commas(whole.parameters().count()), " -> ", with_commas(left.parameters().count()),
+               "; ", human_bytes(bytes)));
+}
+
+void cut(const Arguments& a) {
+  check(a);
+  model::LoadedModel m = model::load_model(a.model, model::choose_device(a.device));
+  m.model->set_path(attention::path_named(a.attention));
+  if (a.precision == "bf16") m.model->parameters().set_bf16(true);
+  Config config;
+  config.load_text(m.toml, m.name);
+  train::RunConfig run = train::RunConfig::read(config);
+  const analysis::Kept kept = analysis::kept_without(
+      *m.model, chosen(a, m, run.train.block), analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
+  const analysis::CutModel left = analysis::cut_heads(m.config, *m.model, kept);
+  run.model = left.config;
+  io::Metadata metadata = m.metadata;
+  metadata[io::kConfigKey] = run.toml();
+  metadata.erase(io::kTrainingKey);
+  model::Views views;
+  views.add(left.model->parameters());
+  auto sink = open_sink(a.output);
+  io::write_checkpoint(*sink, views.all(), std::move(metadata));
+  sink->close();
+  report(*m.model, *left.model, sink->written());
+}
+
+}  // namespace
+
+void add_cut(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("cut", "write a model without some of its heads: a smaller file, a faster model");
+  auto a = std::make_shared<Arguments>();
+  sub->add_option("model", a->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
+  auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
+    return sub->add_option(name, value, help)->type_name(type);
+  };
+  sub->add_option("--heads", a->heads, "these heads, from 0: 0:1,0:3,5:7, or decoder.self:0:1")
+      ->type_name("LAYER:HEAD,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  text("--by", a->measure, "the least important heads, by this measure", "MEASURE")
+      ->check(CLI::IsMember(analysis::measures().names()));
+  text("--data", a->data, "shard to measure on; - is standard input", "SHARD");
+  text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
+  sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(CLI::Range(1, 1 << 24));
+  sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together");
+  sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.self [all]")
+      ->type_name("KIND,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  text("--side", a->side, "of a head where heads are mixed: whole, score, value or output [whole]", "SIDE")
+      ->check(CLI::IsMember({"whole", "score", "value", "output"}));
+  text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");
+  add_model_options(*sub, *a);
+  auto fields = std::make_shared<CommandLineFields>(*sub);
+  fields->declare(a->scoring);
+  fields->declare(a->scoring.sample);
+  for (const char* name : {"--data", "--fraction", "--count", "--per-layer", "--block", "--context", "--memory",
+                           "--streams", "--batch", "--blocks", "--seed", "--precision", "--attention"})
+    sub->get_option(name)->needs("--by");
+  jobs.push_back({sub, [a, fields] {
+                    fields->take(a->scoring);
+                    fields->take(a->scoring.sample);
+                    model::prepare_cpu(a->threads);
+                    cut(*a);
+                  }});
+}
+
+}  // namespace mh::prune
