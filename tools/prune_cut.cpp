@@ -1,6 +1,7 @@
 // mh-prune cut: a checkpoint without some of the model's heads.
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
-#include <numeric>
 
 #include "analysis/cut.h"
 #include "analysis/importance.h"
@@ -68,8 +69,9 @@ std::map<Kind, analysis::LayerScores> importance_of(const std::string& name, con
     throw Error(Exit::usage,
                 Problem{"--side", "whole or value, of which there are measures", "another", "give --heads"});
   const auto measure = analysis::measures().make(name, "--by");
-  const c10::InferenceMode no_gradient;
-  task::walk_text(subject.model, subject.text, subject.how, {measure.get(), {}, subject.progress});
+  const c10::NoGradGuard no_gradient;
+  task::walk_text(subject.model, subject.text, subject.how,
+                  {measure.get(), [](const task::Pass&) {}, subject.progress});
   return measure->scores();
 }
 
@@ -95,10 +97,18 @@ analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, int64_
   const analysis::Share share = a.fraction.empty()
                                     ? analysis::Share{a.count, 0}
                                     : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
-  auto scores = measured(a, m, block);
+  const std::string where = a.fraction.empty() ? "--count" : "--fraction";
+  // A choice among equals refuses what cannot be chosen before anything is measured.
+  std::map<Kind, analysis::LayerScores> scores;
+  const analysis::Side side = analysis::side_named(a.side);
+  for (const attention::AttentionLayer* layer : m.model->attention_layers())
+    if (const attention::Shape& s = layer->shape(); std::find(kinds.begin(), kinds.end(), s.kind) != kinds.end())
+      scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
+  analysis::least_important(scores, share, a.per_layer, where);
+  scores = measured(a, m, block);
   for (auto it = scores.begin(); it != scores.end();)
     it = std::find(kinds.begin(), kinds.end(), it->first) == kinds.end() ? scores.erase(it) : std::next(it);
-  return analysis::least_important(scores, share, a.per_layer, a.fraction.empty() ? "--count" : "--fraction");
+  return analysis::least_important(scores, share, a.per_layer, where);
 }
 
 // "8 8 6", of the layers of a kind.

@@ -35,9 +35,7 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{str(where, ", ", shape.name), expected, found, next});
   };
-  const HeadSide named = side == Side::score    ? HeadSide::score
-                         : side == Side::output ? HeadSide::output
-                                                : HeadSide::value;
+  const HeadSide named = head_side(side);
   const int64_t heads = shape.heads_of(named);
   if (heads == 0) refuse("a layer that has heads", "one that has lost all", "");
   if (*cut.rbegin() >= heads || *cut.begin() < 0)
@@ -116,6 +114,10 @@ double parse_fraction(const std::string& text, const std::string& where) {
 
 Side side_named(const std::string& name) {
   return name == "score" ? Side::score : name == "value" ? Side::value : name == "output" ? Side::output : Side::whole;
+}
+
+attention::HeadSide head_side(Side side) {
+  return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
 }
 
 HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,

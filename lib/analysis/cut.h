@@ -40,6 +40,8 @@ HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& 
 
 // "whole", "score", "value", "output".
 Side side_named(const std::string& name);
+// The side whose heads are counted; of whole heads the values'.
+attention::HeadSide head_side(Side side);
 
 // Of each layer that loses heads: those that stay.
 using Kept = std::map<Kind, std::map<int64_t, attention::KeptHeads>>;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,analysis,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -279,6 +279,18 @@ class Bench:
             shares.append(float(done.stdout) * 1e-6 / seconds)
         self.row("reading random blocks, share of a bf16 training step, of 1%", "share", shares, 0.01, 1, less=True)
 
+    def analysis(self):
+        """The attention layers of a model with half of its heads cut, against the whole one's."""
+        for path, mixer in (("fused", "none"), ("composed", "none"), ("composed", "mixhead-a")):
+            left, whole = [], []
+            for i in range(self.a.rounds):
+                self.talk(f"cut heads, {path}, mixer {mixer}, round {i + 1} of {self.a.rounds}")
+                done = subprocess.run([self.tools.parent / "tests/cut-bench", path, mixer], check=True, capture_output=True, text=True,
+                                      env=dict(os.environ, OMP_NUM_THREADS=str(self.a.threads)))
+                for times, time_of in zip((whole, left), done.stdout.split()):
+                    times.append(float(time_of))
+            self.row(f"attention with half the heads cut, {path}, mixer {mixer}", "ms", left, whole, 1.7, less=True)
+
     def equality(self):
         self.talk("200 updates, the project and PyTorch")
         done = subprocess.run([sys.executable, here / "equality.py", "--tools", self.tools, "--full", "--threads", str(self.a.threads)],
@@ -301,7 +313,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,stages,start,prep,reading,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,stages,start,prep,reading,analysis,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

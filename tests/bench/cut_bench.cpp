@@ -1,0 +1,57 @@
+// Milliseconds that the attention layers of a model take, whole and with half of its heads cut, one call after the
+// other: cut_bench PATH [MIXER [ROWS [LENGTH [ROUNDS]]]], PATH composed or fused; prints two medians.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "analysis/cut.h"
+#include "attention/layer.h"
+
+using namespace mh;
+
+namespace {
+
+double milliseconds(model::LanguageModel& model, const at::Tensor& x) {
+  attention::Mask mask;
+  mask.causal = true;
+  const auto began = std::chrono::steady_clock::now();
+  for (attention::AttentionLayer* layer : model.attention_layers()) layer->forward(x, x, mask, {});
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+}
+
+double median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const c10::NoGradGuard no_gradient;
+  const auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  const std::string path = argc > 1 ? argv[1] : "composed", mixer = argc > 2 ? argv[2] : "none";
+  Config text;
+  text.load_text("[model]\nlayers = 4\nwidth = 256\nffn = 256\n[attention]\nheads = 8\nmixer = '" + mixer + "'\n",
+                 "bench");
+  const model::ModelConfig config = model::ModelConfig::read(text);
+  const auto whole = model::build_language_model(config, 100, at::kCPU);
+  whole->parameters().initialise(1);
+  analysis::HeadSet half;
+  for (int64_t layer = 0; layer < config.model.layers; ++layer)
+    for (const int64_t head : {0, 1, 4, 7}) half[analysis::Kind::decoder_self].insert({layer, head});
+  const auto left =
+      analysis::cut_heads(config, *whole, analysis::kept_without(*whole, half, analysis::Side::whole, "bench"));
+  for (auto* model : {whole.get(), left.model.get()}) model->set_path(attention::path_named(path));
+  const at::Tensor x = at::randn({number(3, 16), number(4, 256), config.model.width});
+  std::vector<double> times[2];
+  const int64_t rounds = number(5, 20), warm = 3;
+  for (int64_t i = 0; i < rounds + warm; ++i) {
+    const double a = milliseconds(*whole, x), b = milliseconds(*left.model, x);
+    if (i >= warm) times[0].push_back(a), times[1].push_back(b);
+  }
+  std::printf("%.3f %.3f\n", median(times[0]), median(times[1]));
+}

@@ -1,0 +1,90 @@
+# Heads cut for good: a smaller checkpoint that every tool takes, by hand or by importance; what is refused writes nothing.
+[ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+train() {  # OUT KEY=VALUE...
+  local sets=() key out=$1
+  shift
+  for key in "$@"; do sets+=(--set "$key"); done
+  mh-train -q --train t.mhs --out "$out" --set model.layers=2 --set model.width=32 --set model.ffn=32 --set attention.heads=4 \
+    --set train.block=32 --set train.batch_tokens=128 --set train.length=4u "${sets[@]}"
+}
+train run
+model=run/best.safetensors
+only_these="other.mhs t.mhs text v v2 $(find run -type f | tr '\n' ' ')"
+
+expect 0 mh-prune cut "$model" --heads 0:1,0:3,1:2 -o small.safetensors
+said "decoder.self: heads 4 4 -> 2 3"
+said "parameters "
+[ "$(stat -c %s small.safetensors)" -lt "$(stat -c %s "$model")" ] || fail "the file is not smaller"
+# What mh-eval gives to the whole model with weights of 0 for those heads.
+mask='[1, 0, 1, 0]' mask1='[1, 1, 0, 1]'
+expect 0 mh-eval --format json "$model" t.mhs --set attention.combiner=head-weights \
+  --set "attention.decoder.self.0.head-weights.weights=$mask" --set "attention.decoder.self.1.head-weights.weights=$mask1"
+cp out masked.json
+expect 0 mh-eval --format json small.safetensors t.mhs
+python3 - <<'P'
+import json
+a, b = json.load(open("masked.json")), json.load(open("out"))
+assert abs(a["nll"] - b["nll"]) < 1e-5 * a["nll"], (a["nll"], b["nll"])
+P
+rm masked.json
+
+# Through a pipe, from a training state, and again from what was cut, down to a layer without heads.
+mh-prune -q cut run/last.safetensors --heads decoder.self:0:1,0:3,1:2 -o - | cmp - small.safetensors
+expect 0 mh-prune cut small.safetensors --heads 0:0,0:1 -o none.safetensors
+said "decoder.self: heads 2 3 -> 0 3"
+expect 0 mh-eval none.safetensors t.mhs
+expect 0 mh-eval generate none.safetensors --length 5
+
+# By importance: of all heads together, or of each layer.
+expect 0 mh-prune cut "$model" --by confidence --data t.mhs --fraction 30% -o small.safetensors
+[ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "no score"
+expect 0 mh-prune cut "$model" --by avg-l2 --data t.mhs --count 2 --per-layer --blocks 4 -o - > /dev/null
+said "decoder.self: heads 4 4 -> 2 2"
+mh-prune -q cut - --by avg-l2 --data t.mhs --count 2 -o a < "$model"
+mh-prune -q cut "$model" --by avg-l2 --data - --count 2 -o b < t.mhs
+cmp a b
+
+# Score heads and value heads of their own.
+train mixed attention.mixer=mixhead-a attention.combiner=alphas
+expect 0 mh-prune cut mixed/best.safetensors --heads 0:1 --side score -o s
+said "decoder.self, score: heads 4 4 -> 3 4"
+said "decoder.self, value: heads 4 4 -> 4 4"
+expect 0 mh-prune cut s --heads 0:1 --side output -o o
+expect 0 mh-eval o t.mhs
+expect 2 mh-prune cut s --heads 0:1 -o x; said "3 score heads, 4 value heads and 4 output heads"
+rm -rf a b s o mixed small.safetensors none.safetensors
+
+refused() {  # STATUS SAID OPTION...
+  expect "$1" mh-prune cut "${@:3}" -o x
+  said "$2"
+  only $only_these
+}
+refused 2 "either --heads or --by; found neither" "$model"
+refused 2 "either --heads or --by; found both" "$model" --heads 0:1 --by avg-l2 --data t.mhs --count 1
+refused 2 "a head from 0 to 3; found 4" "$model" --heads 0:4
+refused 2 "a layer from 0 to 1; found 2" "$model" --heads 2:0
+refused 2 "LAYER:HEAD" "$model" --heads 0.1
+refused 2 "each head once" "$model" --heads 0:1,0:1
+refused 2 "a kind of attention that the model has" "$model" --heads encoder.self:0:1
+refused 2 "kinds of attention that the model has" "$model" --heads 0:1 --kind decoder.cross
+refused 2 "a mixer that parts these heads" "$model" --heads 0:1 --side score
+refused 2 "a shard to measure on" "$model" --by avg-l2 --count 1
+refused 2 "either --fraction or --count" "$model" --by avg-l2 --data t.mhs
+refused 2 "0% to 100%" "$model" --by avg-l2 --data t.mhs --fraction 0.3
+refused 2 "at least one head" "$model" --by avg-l2 --data t.mhs --fraction 1%
+refused 2 "at most 8, the heads that there are; found 9" "$model" --by avg-l2 --data t.mhs --count 9
+refused 2 "at most 4, the heads that layer 0 has; found 5" "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
+refused 2 "requires --by" "$model" --heads 0:1 --data t.mhs
+refused 3 "the vocabulary" "$model" --by avg-l2 --data other.mhs --count 1
+refused 3 "missing" missing --heads 0:1
+refused 3 "t.mhs" t.mhs --heads 0:1
+expect 2 mh-prune cut "$model" --heads 0:1; said "a file, or - for standard output"
+expect 2 mh-prune cut "$model" --heads 0:1 -o "$model"
+expect 1 mh-prune cut "$model" --heads 0:1 -o /dev/full
+expect 1 mh-prune cut "$model" --heads 0:1 -o missing/x
+only $only_these
