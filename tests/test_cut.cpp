@@ -247,9 +247,7 @@ std::vector<at::Tensor> masked_run(model::LanguageModel& model, const Kept& kept
   return all;
 }
 
-analysis::HeadSet heads(std::initializer_list<analysis::Head> cut) {
-  return {{Kind::decoder_self, cut}};
-}
+analysis::HeadSet heads(std::initializer_list<analysis::Head> cut) { return {{Kind::decoder_self, cut}}; }
 
 std::string refusal(const std::function<void()>& what) {
   try {
@@ -523,4 +521,43 @@ TEST_CASE("numbers of heads that stages do not take are refused", "[cut]") {
   Mask mask;
   mask.additive = at::zeros({1, 2, 4, 4});
   CHECK(says(refusal([&] { l(x, x, mask); }), "an additive mask that is the same for all heads"));
+}
+
+TEST_CASE("the least important heads, of all together or of each layer", "[cut]") {
+  using analysis::Head;
+  using Set = std::set<Head>;
+  const Kind kind = Kind::decoder_self;
+  const std::map<Kind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
+  auto least = [&](const analysis::Share& share, bool per_layer = false) {
+    return analysis::least_important(scores, share, per_layer, "--count").at(kind);
+  };
+  CHECK((least({1, 0}) == Set{{0, 1}}));
+  CHECK((least({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));
+  CHECK((least({4, 0}) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
+  CHECK((least({0, 0.3}) == Set{{0, 1}, {2, 0}}));  // 2.1 of 7
+  CHECK(least({0, 1}).size() == 7);
+  CHECK((least({2, 0}, true) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
+  CHECK((least({0, 0.5}, true) == Set{{0, 1}, {2, 0}, {2, 1}}));
+  CHECK(says(refusal([&] { least({8, 0}); }), "at most 7, the heads that there are; found 8"));
+  CHECK(says(refusal([&] { least({4, 0}, true); }), "at most 3, the heads that layer 0 has; found 4"));
+  CHECK(says(refusal([&] { least({0, 0.1}); }), "at least one head"));
+  CHECK(analysis::parse_fraction("12.5%", "") == 0.125);
+  for (const char* text : {"12", "101%", "-1%", "%", "1e1%"})
+    CHECK(says(refusal([&] { analysis::parse_fraction(text, "--fraction"); }), "0% to 100%"));
+}
+
+TEST_CASE("heads as on a command line", "[cut]") {
+  const Kind self = Kind::decoder_self, cross = Kind::decoder_cross;
+  CHECK(
+      (analysis::parse_heads({"0:1", "decoder.self:5:7"}, {self}, "") == analysis::HeadSet{{self, {{0, 1}, {5, 7}}}}));
+  CHECK((analysis::parse_heads({"decoder.cross:0:1", "decoder.self:0:1"}, {self, cross}, "") ==
+         analysis::HeadSet{{self, {{0, 1}}}, {cross, {{0, 1}}}}));
+  auto refused = [&](std::vector<std::string> texts, std::vector<Kind> kinds) {
+    return refusal([&] { analysis::parse_heads(texts, kinds, "--heads"); });
+  };
+  CHECK(says(refused({"0:1"}, {self, cross}), "KIND:LAYER:HEAD"));
+  CHECK(says(refused({"0.1"}, {self}), "LAYER:HEAD"));
+  CHECK(says(refused({"nope:0:1"}, {self}), "one of"));
+  CHECK(says(refused({"decoder.cross:0:1"}, {self}), "that the model has"));
+  CHECK(says(refused({"0:1", "decoder.self:0:1"}, {self}), "each head once"));
 }

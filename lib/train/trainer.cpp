@@ -119,11 +119,13 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
   // A validation set may be added later; the best of one is not the best of another.
   if (!old_run.data.valid_checksum.empty())
     for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory"}) fixed.emplace_back(key);
-  auto wrong = changes(before, toml_, fixed);
+  // Resolved anew: a key that has come since has its default in both.
+  const std::string was = old_run.toml();
+  auto wrong = changes(was, toml_, fixed);
   if (!wrong.empty())
     throw Error(Exit::usage, Problem{name, "the model, data and batches that the run was started with",
                                      join(wrong, "; "), "start a new run for another setting"});
-  for (const std::string& change : changes(before, toml_, {"train.", "data."})) log_info("changed: " + change);
+  for (const std::string& change : changes(was, toml_, {"train.", "data."})) log_info("changed: " + change);
   const bool ends = config_.train.schedule == "linear" ||
                     (config_.train.schedule == "cosine" && config_.train.period.count == 0) ||
                     config_.regularisers.follow_share();

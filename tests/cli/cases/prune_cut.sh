@@ -40,6 +40,14 @@ said "decoder.self: heads 2 3 -> 0 3"
 expect 0 mh-eval none.safetensors t.mhs
 expect 0 mh-eval generate none.safetensors --length 5
 
+# A layer without heads can be configured, shown and trained too.
+expect 0 mh-train --dry-run --train t.mhs --set model.layers=2 --set model.width=32 --set attention.heads=4 \
+  --set attention.decoder.self.0.heads=0
+train headless attention.decoder.self.0.heads=0
+expect 0 mh-eval headless/best.safetensors t.mhs
+expect 2 mh-train --dry-run --train t.mhs --set attention.heads=4 --set attention.value_heads=2; said "take a mixer that maps"
+rm -rf headless
+
 # By importance: of all heads together, or of each layer.
 expect 0 mh-prune cut "$model" --by confidence --data t.mhs --fraction 30% -o small.safetensors
 [ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "no score"
