@@ -88,7 +88,7 @@ TEST_CASE("the attention kernel reads strided heads of a joint projection and gi
   const int64_t batch = 2, length = 40, heads = 3, size = 16;
   at::Tensor joint = at::randn({batch, length, 3 * heads * size}), dout = at::randn({batch, heads, length, size});
   at::Tensor a = joint.clone().requires_grad_();
-  auto parts = attention::split_projection(a, heads, size, size);
+  auto parts = attention::split_projection(a, heads, size, heads, size);
   attention::fused_cpu(parts[0], parts[1], parts[2], true).backward(dout);
   at::Tensor b = joint.to(at::kDouble).requires_grad_();
   auto part = [&](int64_t i) {
@@ -99,15 +99,15 @@ TEST_CASE("the attention kernel reads strided heads of a joint projection and gi
 }
 
 TEST_CASE("split_projection joins gradients that come from anywhere", "[attention]") {
-  at::Tensor joint = at::randn({2, 5, 2 * (3 + 3 + 4)}).requires_grad_();
-  auto parts = attention::split_projection(joint, 2, 3, 4);
+  at::Tensor joint = at::randn({2, 5, 2 * (3 + 3) + 3 * 4}).requires_grad_();
+  auto parts = attention::split_projection(joint, 2, 3, 3, 4);
   (parts[0].sum() + 2 * parts[1].sum() + 3 * parts[2].sum()).backward();
-  at::Tensor expected = at::cat({at::full({6}, 1.0F), at::full({6}, 2.0F), at::full({8}, 3.0F)}).expand({2, 5, 20});
+  at::Tensor expected = at::cat({at::full({6}, 1.0F), at::full({6}, 2.0F), at::full({12}, 3.0F)}).expand({2, 5, 24});
   CHECK(at::equal(joint.grad(), expected));
   // One part alone: the others' gradient is zero.
   joint.mutable_grad() = at::Tensor();
-  attention::split_projection(joint, 2, 3, 4)[1].sum().backward();
-  CHECK(at::equal(joint.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({8})}).expand({2, 5, 20})));
+  attention::split_projection(joint, 2, 3, 3, 4)[1].sum().backward();
+  CHECK(at::equal(joint.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({12})}).expand({2, 5, 24})));
 }
 
 TEST_CASE("the attention kernel repeats itself bit for bit and stands extreme logits", "[attention]") {
