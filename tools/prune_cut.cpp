@@ -185,15 +185,15 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->check(CLI::IsMember({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");
   add_model_options(*sub, *a);
-  auto fields = std::make_shared<CommandLineFields>(*sub);
-  fields->declare(a->scoring);
-  fields->declare(a->scoring.sample);
+  auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
+  scoring->declare(a->scoring);
+  sample->declare(a->scoring.sample);
   for (const char* name : {"--data", "--fraction", "--count", "--per-layer", "--block", "--context", "--memory",
                            "--streams", "--batch", "--blocks", "--seed", "--precision", "--attention"})
     sub->get_option(name)->needs("--by");
-  jobs.push_back({sub, [a, fields] {
-                    fields->take(a->scoring);
-                    fields->take(a->scoring.sample);
+  jobs.push_back({sub, [a, scoring, sample] {
+                    scoring->take(a->scoring);
+                    sample->take(a->scoring.sample);
                     model::prepare_cpu(a->threads);
                     cut(*a);
                   }});
