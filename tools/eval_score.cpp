@@ -9,32 +9,17 @@
 #include "base/text.h"
 #include "eval.h"
 #include "io/shard.h"
-#include "model/device.h"
-#include "train/run_config.h"
+#include "subject.h"
 
 namespace mh::eval {
 
 using nlohmann::ordered_json;
 
 model::LoadedModel load(const Arguments& a, const std::string& path) {
-  static const at::Device device = model::choose_device(a.device);
-  model::LoadedModel m = model::load_model(path, device, a.sets);
-  const attention::Path attention = attention::path_named(a.attention);
-  m.model->set_path(attention);
-  if (attention == attention::Path::fused) m.model->require_fused(false);
-  if (a.precision == "bf16") m.model->parameters().set_bf16(true);
-  return m;
+  return load_as(a, io::Checkpoint(path), a.sets);
 }
 
 namespace {
-
-int64_t training_block(const model::LoadedModel& m) {
-  Config config;
-  config.load_text(m.toml, m.name);
-  train::TrainOptions options;
-  config.read("train", options);
-  return options.block;
-}
 
 // Where the log-probabilities of model `index` go; with several models each has a file of its own.
 std::string tokens_file(const Arguments& a, size_t index) {
@@ -71,28 +56,19 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
     io::require_vocabulary(text.header, data, *m.tokenizer, m.name);
-    task::ScoringOptions options = given;
-    const int64_t trained = training_block(m);
-    if (options.block == 0) options.block = trained;
-    if (options.block > trained)
-      log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ", trained));
-    options = task::resolve(options, *m.model, static_cast<int64_t>(text.tokens.size()));
+    const task::ScoringOptions options = scoring_for(m, given, static_cast<int64_t>(text.tokens.size()));
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
     std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
-    std::unique_ptr<Progress> progress;
     task::Listener listener;
-    listener.progress = [&](int64_t done, int64_t all) {
-      if (progress == nullptr) progress = std::make_unique<Progress>("score", all, "rows");
-      progress->update(done);
-    };
+    listener.progress = progress_bar("score", "rows");
     if (tokens != nullptr)
       listener.each = [&](int64_t index, int32_t token, double p) {
         tokens->write(str(index, '\t', token, '\t', io::escaped(m.tokenizer->piece(token)), '\t', shortest(p), '\n'));
       };
     const task::Text rows = task::text_of(text.tokens, m.tokenizer->end_of_line());
     const task::Score s = task::score_text(*m.model, rows, options, listener);
-    progress.reset();
+    listener.progress = {};
     if (tokens != nullptr) tokens->close();
     if (s.tokens == 0) throw Error(Exit::input, Problem{data, "tokens to score", "none", ""});
     const double nll = s.nll / static_cast<double>(s.tokens);

@@ -59,13 +59,17 @@ std::string listed(const std::string& what) {
 void list(const std::string& what) { print(listed(what)); }
 
 void dry_run(const Arguments& a) {
-  Config config = configuration(a);
+  const auto from = beginning(a);
+  Config config = configuration(a, from.get());
   train::RunConfig run = train::RunConfig::read(config);
   const auto& t = run.train;
   run.check_together();
   int64_t vocabulary = run.model.model.vocabulary_rows, tokens = 0;
+  const auto tokenizer = from != nullptr ? model::tokenizer_of(*from) : nullptr;
+  if (tokenizer != nullptr) vocabulary = tokenizer->size();
   if (!run.data.train.empty()) {
     io::ShardFile shard(run.data.train);
+    if (tokenizer != nullptr) io::require_vocabulary(shard.header(), run.data.train, *tokenizer, from->name());
     vocabulary = shard.header().vocabulary;
     tokens = static_cast<int64_t>(shard.counts().tokens);
     train::require_tokens(tokens, run.data.train);

@@ -2,101 +2,97 @@
 
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 
 namespace mh::analysis {
 
-Registry<Measure>& measures() {
-  static Registry<Measure> registry("measure");
+using attention::AttentionLayer;
+using attention::HeadSide;
+
+Registry<Importance>& importances() {
+  static Registry<Importance> registry("measure");
   return registry;
 }
 
-void Measure::reset() {
-  means_.clear();
-  lengths_ = at::Tensor();
+std::vector<std::string> watching_importances() {
+  std::vector<std::string> names;
+  for (const std::string& name : importances().names())
+    if (importances().make(name, "")->watch(Side::whole) != nullptr) names.push_back(name);
+  return names;
 }
 
-void Measure::add(const attention::Shape& shape, const at::Tensor& sums, double count) {
-  Mean& mean = means_[shape.kind][shape.layer];
-  const at::Tensor now = sums.detach().to(at::kCPU, at::kDouble);
-  mean.sums = mean.sums.defined() ? mean.sums + now : now;
-  mean.count += count;
+const char* name_of(HeadSide side) {
+  return side == HeadSide::score ? "score" : side == HeadSide::value ? "value" : "output";
 }
 
-int64_t Measure::real_queries(int64_t row, int64_t queries) const {
-  return lengths_.defined() ? std::min(queries, lengths_[row].item<int64_t>()) : queries;
+const char* name_of(Side side) {
+  switch (side) {
+    case Side::whole:
+      return "whole";
+    case Side::score:
+      return "score";
+    case Side::value:
+      return "value";
+    case Side::output:
+      return "output";
+  }
+  return "";
 }
 
-std::map<Kind, LayerScores> Measure::scores() const {
-  std::map<Kind, LayerScores> all;
-  for (const auto& [kind, layers] : means_)
-    for (const auto& [layer, mean] : layers) {
-      LayerScores& scores = all[kind];
-      scores.resize(std::max(scores.size(), static_cast<size_t>(layer) + 1));
-      for (int64_t head = 0; head < mean.sums.size(0); ++head) {
-        const double score = mean.sums[head].item<double>() / std::max(mean.count, 1.0);
-        if (!std::isfinite(score))
-          throw Error(Exit::failed, Problem{str(name_of(kind), ", layer ", layer, ", head ", head),
-                                            "a finite importance", str(score), "the model has diverged"});
-        scores[static_cast<size_t>(layer)].push_back(score);
-      }
-    }
+std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
+  std::vector<HeadSide> sides;
+  for (auto [one, meant] :
+       {std::pair{HeadSide::score, Side::score}, {HeadSide::value, Side::value}, {HeadSide::output, Side::output}})
+    if ((side == Side::whole || side == meant) && layer.has_side(one)) sides.push_back(one);
+  return sides;
+}
+
+void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side) {
+  const auto importance = importances().make(name, where);
+  for (const AttentionLayer* layer : model.attention_layers()) {
+    if (layer->shape().heads == 0) continue;
+    auto refuse = [&](const std::string& expected, const std::string& found) {
+      throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, ""});
+    };
+    if (sides_in(*layer, side).empty())
+      refuse(str(side == Side::score ? "a mixer" : "a combiner that mixes heads", " in every layer, for ",
+                 name_of(side), " heads that are not value heads"),
+             layer->shape().name + " mixes nothing there");
+    if (const std::string why = importance->none_because(model, *layer, side); !why.empty())
+      refuse(str("layers whose heads have such a score, side ", name_of(side)), str(layer->shape().name, ": ", why));
+  }
+}
+
+std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
+  c10::NoGradGuard no_gradient;
+  const auto measure = watch(subject.side);
+  task::Walk walk;
+  walk.observer = measure.get();
+  walk.visit = [](const task::Pass&) {};
+  walk.progress = subject.progress;
+  task::walk_text(subject.model, subject.text, subject.how, walk);
+  return measure->scores();
+}
+
+std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject) {
+  check_importance(name, "measure", subject.model, subject.side);
+  auto all = importances().make(name, "measure")->of(subject);
+  for (const AttentionLayer* layer : subject.model.attention_layers()) {
+    LayerScores& scores = all[layer->shape().kind];
+    scores.resize(std::max(scores.size(), static_cast<size_t>(layer->shape().layer) + 1));
+  }
   return all;
 }
 
-namespace {
-
-// The mean distance to the other heads; x (B, h, Tq, n).
-class Distance : public Measure {
- protected:
-  void measure(const attention::Shape& shape, const at::Tensor& x) {
-    c10::NoGradGuard no_gradient;
-    const int64_t h = x.size(1);
-    for (int64_t b = 0; b < x.size(0); ++b) {
-      const int64_t real = real_queries(b, x.size(2));
-      if (real == 0) continue;
-      const at::Tensor heads = x[b].narrow(1, 0, real).to(at::kDouble).flatten(1);
-      // Differences first: by products, near distances would be lost in rounding.
-      constexpr int64_t kByDifferences = 2;
-      const at::Tensor apart = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
-      add(shape, apart.sum(1) / static_cast<double>(std::max<int64_t>(1, h - 1)), 1);
-    }
+void normalise_by_layer(LayerScores& scores) {
+  for (auto& layer : scores) {
+    double squares = 0;
+    for (double score : layer) squares += score * score;
+    if (squares > 0)
+      for (double& score : layer) score /= std::sqrt(squares);
   }
-};
+}
 
-class ProbabilityDistance : public Distance {
- public:
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override { measure(shape, p); }
-};
-
-class OutputDistance : public Distance {
- public:
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override {
-    measure(shape, z);
-    return z;
-  }
-};
-
-class Confidence : public Measure {
- public:
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override {
-    c10::NoGradGuard no_gradient;
-    const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
-    for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(b, p.size(2));
-      add(shape, largest[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
-    }
-  }
-};
-
-const Registered<Measure, ProbabilityDistance> probability_distance(measures(), "avg-l2",
-                                                                    "distance of attention to that of other heads");
-const Registered<Measure, OutputDistance> output_distance(measures(), "avg-l2-outputs",
-                                                          "distance of outputs to those of other heads");
-const Registered<Measure, Confidence> confidence(measures(), "confidence", "mean of the largest probability");
-
-}  // namespace
 }  // namespace mh::analysis

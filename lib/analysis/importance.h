@@ -1,47 +1,68 @@
-// How important each head is, measured while it works: a measure is an observer that is shown forward passes and gives
-// a score for each head of each layer. A higher score is a more important head, whatever the measure.
+// How important each head of a model is. Measures are registered by name, one family a file:
 //
-//   avg-l2          of head i: the mean over heads j ≠ i of |P_j - P_i|₂, P the attention matrix of a row (Tq·Tk
-//   numbers),
-//                   then the mean over rows: a head that looks where others look is redundant
-//   avg-l2-outputs  the same of head outputs Z (Tq·dv numbers)
-//   confidence      the mean over queries of the largest probability (Voita et al. 2019)
+//   measure_distance.cpp    avg-l2, avg-l2-outputs: distance to the layer's other heads
+//   measure_confidence.cpp  confidence, received: largest probabilities
+//   measure_entropy.cpp     entropy: how focused attention is
+//   measure_gate.cpp        gate: what weighs the head
+//   measure_taylor.cpp      taylor: first-order effect on the loss
+//   measure_weights.cpp     alpha, weight-norm: sizes of parameters
 //
-// Source: the rotation of heads by Landau et al. Their code takes in padding; here the real positions count, those that
-// begin() names. Sums are in double precision.
+// A higher score is a more important head, whatever the measure. Scores of one layer compare with each other; those of
+// different layers do where the measure has one unit in all of them (normalise_by_layer() for taylor).
+//
+// Where heads are mixed, Subject::side says which heads are meant. `whole` is a head with all the sides it has.
 #pragma once
 
-#include <map>
-#include <vector>
-
-#include "analysis/heads.h"
+#include "analysis/measure.h"
 #include "base/registry.h"
 
 namespace mh::analysis {
 
-using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; none for a layer that was not shown
-
-class Measure : public attention::Observer {
+class Importance {
  public:
-  void begin(const at::Tensor& lengths) override { lengths_ = lengths; }
-  void reset();
-  // Of everything shown since the start, or reset(). Error(failed) where a score is not finite.
-  std::map<Kind, LayerScores> scores() const;
-
- protected:
-  // Adds to a layer's mean: sums (h), each over `count` things.
-  void add(const attention::Shape& shape, const at::Tensor& sums, double count);
-  int64_t real_queries(int64_t row, int64_t queries) const;  // the first so many of the row are no padding
-
- private:
-  struct Mean {
-    at::Tensor sums;  // (h) fp64
-    double count = 0;
-  };
-  at::Tensor lengths_;
-  std::map<Kind, std::map<int64_t, Mean>> means_;  // by kind and layer
+  virtual ~Importance() = default;
+  // An observer that makes the scores from forward passes without gradients, such as those of a validation; null where
+  // it takes more than these.
+  virtual std::unique_ptr<Measure> watch(Side) const { return nullptr; }
+  // Why a layer's heads of this side, which it has, have no such score; "" where they have one.
+  virtual std::string none_because(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
+  // The default walks the text with watch().
+  virtual std::map<Kind, LayerScores> of(const Subject& subject) const;
 };
 
-Registry<Measure>& measures();
+Registry<Importance>& importances();
+// Those of them that only watch, for the rotation of heads.
+std::vector<std::string> watching_importances();
+
+// Error(usage), about the option `where`, where there is no such measure, or a layer has no heads of this side or no
+// such score of them. Layers without heads have nothing to measure. Cheap: nothing is run.
+void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side);
+
+// Checked as above. Every layer of every kind has its row. Ends early, with what it has, where a signal asks to stop.
+std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject);
+
+// Divides each layer's scores by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017); zeros stay.
+void normalise_by_layer(LayerScores& scores);
+
+const char* name_of(Side side);
+const char* name_of(attention::HeadSide side);
+// The sides that are meant in a layer: of `whole` all that it has. One of a layer's sides that it lacks is none.
+std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
+
+// Registers a measure that only watches: `const Watched<Confidence> entry("confidence", "help");`
+template <class M>
+class Watched {
+ public:
+  Watched(const std::string& name, const std::string& help) {
+    struct Entry : Importance {
+      std::unique_ptr<Measure> watch(Side side) const override { return std::make_unique<M>(side); }
+      std::string none_because(model::LanguageModel&, const attention::AttentionLayer& layer,
+                               Side side) const override {
+        return M(side).none_because(layer);
+      }
+    };
+    importances().add(name, help, [] { return std::make_unique<Entry>(); });
+  }
+};
 
 }  // namespace mh::analysis

@@ -6,6 +6,12 @@ void Observers::begin(const at::Tensor& lengths) {
   for (auto* part : parts_) part->begin(lengths);
 }
 
+at::Tensor Observers::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
+  at::Tensor result = x;
+  for (auto* part : parts_) result = part->mixer_inputs(shape, result);
+  return result;
+}
+
 void Observers::probabilities(const attention::Shape& shape, const at::Tensor& p) {
   for (auto* part : parts_) part->probabilities(shape, p);
 }
@@ -16,12 +22,22 @@ at::Tensor Observers::head_outputs(const attention::Shape& shape, const at::Tens
   return result;
 }
 
+at::Tensor Observers::combined(const attention::Shape& shape, const at::Tensor& z) {
+  at::Tensor result = z;
+  for (auto* part : parts_) result = part->combined(shape, result);
+  return result;
+}
+
 void Observers::mixing(const attention::Shape& shape, const at::Tensor& m) {
   for (auto* part : parts_) part->mixing(shape, m);
 }
 
 void Observers::gates(const attention::Shape& shape, const at::Tensor& g) {
   for (auto* part : parts_) part->gates(shape, g);
+}
+
+void Observers::weights(const attention::Shape& shape, const at::Tensor& w) {
+  for (auto* part : parts_) part->weights(shape, w);
 }
 
 void Observers::routing(const attention::Shape& shape, const at::Tensor& probabilities, const at::Tensor& chosen) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
+
 namespace mh::analysis {
 
 namespace {
@@ -88,6 +90,35 @@ std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, 
   for (auto i = 0U; static_cast<int64_t>(i) < k; ++i)
     pairs.push_back({kind, all[static_cast<size_t>(order[2 * i])], all[static_cast<size_t>(order[2 * i + 1])]});
   return pairs;
+}
+
+std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerScores& scores, int64_t k) {
+  return selection == Selection::hard       ? pair_hard(kind, scores, k)
+         : selection == Selection::released ? pair_released(kind, scores, k)
+                                            : pair_soft(kind, scores, k);
+}
+
+std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& parameters, Selection selection, int64_t k,
+                                                   const std::vector<std::string>& kinds, const SwapOptions& options,
+                                                   const std::function<std::string(const char*)>& key) {
+  const auto all = heads_of(parameters);
+  std::map<Kind, std::vector<int64_t>> chosen;
+  if (kinds.empty()) chosen = all;
+  for (const std::string& name : kinds) {
+    const auto found = all.find(kind_named(name, key("kind")));
+    if (found == all.end())
+      throw Error(Exit::usage, Problem{key("kind"), "kinds of attention that the model has", name, ""});
+    chosen.insert(*found);
+  }
+  for (const auto& [kind, layers] : chosen) {
+    if (const int64_t most = most_pairs(selection, layers); k > most)
+      throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
+                                       most > 0 ? "lower it" : "too few layers or heads for this mode"});
+    // Any head may meet any other.
+    for (size_t layer = 1; layer < layers.size(); ++layer)
+      check_swap(parameters, {{kind, {0, 0}, {static_cast<int64_t>(layer), 0}}}, options, key("kind"));
+  }
+  return chosen;
 }
 
 RotationSchedule::Act RotationSchedule::before(int64_t epoch, int64_t swapped_at, bool active) const {

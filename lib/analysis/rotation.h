@@ -10,13 +10,16 @@
 // L_(N-i) counted from 1, the index is off by one.
 #pragma once
 
-#include "analysis/importance.h"
+#include <functional>
+
+#include "analysis/measure.h"
 #include "analysis/swap.h"
 #include "base/random.h"
 
 namespace mh::analysis {
 
 enum class Selection { hard, soft, released, random };
+inline bool ranks(Selection selection) { return selection != Selection::random; }
 
 // The largest k for layers of so many heads; 0 where none does.
 int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads);
@@ -26,6 +29,16 @@ std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k)
 std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_released(Kind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, int64_t k, RandomSequence& random);
+
+// hard, soft or released.
+std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerScores& scores, int64_t k);
+
+// Heads by layer of the kinds that take part; none named: of all that the model has. Error(usage), about the options
+// key("kind") and key("k"), for a kind that the model lacks and more pairs than it can have, and where layers differ in
+// what would change places.
+std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& parameters, Selection selection, int64_t k,
+                                                   const std::vector<std::string>& kinds, const SwapOptions& options,
+                                                   const std::function<std::string(const char*)>& key);
 
 // Epochs are counted from 1. Heads are exchanged before epoch `start`, put back before epoch `start + frequency`, and
 // after `rest` epochs in their own places others are exchanged, up to before epoch `end`; then what is exchanged is put

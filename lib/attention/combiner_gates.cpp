@@ -30,6 +30,7 @@ class Gates : public Combiner {
         &parameters.add(shape.name + ".combiner.gate.bias", {h},
                         {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
+  bool weighs() const override { return true; }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor& b = bias_->value();
     return combine_gated(c, z, at::sigmoid(weight_ != nullptr ? model::linear(c.query_input, weight_->value(), b) : b));

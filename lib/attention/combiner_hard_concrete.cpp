@@ -36,6 +36,7 @@ class HardConcreteGates : public Combiner {
         shape.name + ".combiner.log_a", {shape.value_heads},
         {model::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
   }
+  bool weighs() const override { return true; }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
   }

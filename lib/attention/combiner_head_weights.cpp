@@ -28,6 +28,7 @@ class HeadWeights : public Combiner {
     for (const int64_t head : kept.value) left->weights.push_back(options_.weights[static_cast<size_t>(head)]);
     return left;
   }
+  bool weighs() const override { return true; }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, at::tensor(weights_, at::kFloat).to(z.device()));
   }

@@ -66,8 +66,11 @@ class MixtureOfExperts : public Combiner {
 
   std::string unfused_because() const override { return ""; }  // it begins where the fused path ends
 
+  bool weighs() const override { return true; }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
+    if (c.observer != nullptr)
+      c.observer->weights(c.shape, w.defined() ? w : at::ones({heads_}, c.query_input.options().dtype(at::kFloat)));
     return w.defined() ? join_weighed(z, w) : join_heads(z);
   }
 

@@ -49,6 +49,7 @@ class MixtureOfHeads : public Combiner {
       balance_ = &parameters.add(shape.name + ".combiner.balance.weight", {2, shape.width},
                                  {model::Init::xavier_uniform(), true, false});
   }
+  bool weighs() const override { return true; }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
     const at::Tensor scores = model::linear(x, router_->value(), {});                   // (B, T, h)

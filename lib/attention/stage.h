@@ -84,6 +84,9 @@ class Observer {
   virtual void mixing(const Shape&, const at::Tensor&) {}
   // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
   virtual void gates(const Shape&, const at::Tensor&) {}
+  // What each head's output is multiplied by on its way to the output projection, where something weighs heads: (h),
+  // (B, h) or (B, Tq, h). Of a mixture of experts what they make together.
+  virtual void weights(const Shape&, const at::Tensor&) {}
   // How positions choose heads where they do: probabilities (B, Tq, r) of the r heads to choose from, and 1 where one
   // is chosen.
   virtual void routing(const Shape&, const at::Tensor& /*probabilities*/, const at::Tensor& /*chosen*/) {}
@@ -173,6 +176,8 @@ class Combiner : public Stage {
   // Whether what it gives to a block of the output projection is made of several heads; there may then be other numbers
   // of value heads, which it takes, and output heads, which it gives.
   virtual bool mixes() const { return false; }
+  // Whether it weighs the heads one by one outside of training, and shows an observer by what.
+  virtual bool weighs() const { return false; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };
 

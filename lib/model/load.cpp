@@ -42,6 +42,15 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
     changed.set(assignment);
   }
   ModelConfig result = ModelConfig::read(changed);
+  require_same_parameters(config, result, vocabulary, str("--set ", join(overrides, ", ")));
+  changed.check_all_known();  // last: options of a stage that is no longer chosen are not what is wrong
+  return result;
+}
+
+}  // namespace
+
+void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, int64_t vocabulary,
+                             const std::string& where) {
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> found;
     const auto model = build_language_model(c, vocabulary, at::kMeta);
@@ -51,22 +60,17 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
     }
     return found;
   };
-  const auto before = shapes(config), after = shapes(result);
+  const auto before = shapes(checkpoint), after = shapes(config);
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage,
-                Problem{str("--set ", join(overrides, ", ")), str("the checkpoint's parameters: ", name, " ", expected),
-                        found, "set only what changes no parameter"});
+    throw Error(Exit::usage, Problem{where, str("the checkpoint's parameters: ", name, " ", expected), found,
+                                     "set only what changes no parameter"});
   };
   for (const auto& [name, shape] : before)
     if (auto it = after.find(name); it == after.end()) refuse(name, shape, "none of this name");
     else if (it->second != shape) refuse(name, shape, it->second);
   for (const auto& [name, shape] : after)
     if (before.count(name) == 0) refuse(name, "not among them", shape);
-  changed.check_all_known();  // last: options of a stage that is no longer chosen are not what is wrong
-  return result;
 }
-
-}  // namespace
 
 void Views::add(const std::string& name, const at::Tensor& tensor) {
   const auto type = type_of(tensor);
@@ -109,44 +113,69 @@ void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters
   parameters.refresh_copies();
 }
 
-LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides) {
-  io::Checkpoint checkpoint(path);
-  LoadedModel loaded;
-  loaded.name = checkpoint.name();
-  loaded.metadata = checkpoint.metadata();
+std::unique_ptr<io::Tokenizer> tokenizer_of(const io::Checkpoint& checkpoint) {
   const std::string& format = checkpoint.entry(io::kFormatKey);
   if (format != "1")
     throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
                                      "use a newer version of multihead"});
-  loaded.toml = checkpoint.entry(io::kConfigKey);
-  std::string tokenizer;
+  std::string text;
   try {
-    tokenizer = io::from_base64(checkpoint.entry(io::kTokenizerKey));
+    text = io::from_base64(checkpoint.entry(io::kTokenizerKey));
   } catch (const std::invalid_argument&) {
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + io::kTokenizerKey, "base64", "something else", ""});
   }
-  loaded.tokenizer = io::parse_tokenizer(tokenizer, checkpoint.name() + ": tokenizer");
+  auto tokenizer = io::parse_tokenizer(text, checkpoint.name() + ": tokenizer");
   const std::string& fingerprint = checkpoint.entry(io::kFingerprintKey);
-  if (fingerprint != loaded.tokenizer->fingerprint())
+  if (fingerprint != tokenizer->fingerprint())
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + io::kFingerprintKey,
-                                     "the fingerprint of its tokenizer, " + loaded.tokenizer->fingerprint(),
-                                     fingerprint, "the entries of two checkpoints are mixed; take a whole one"});
+                                     "the fingerprint of its tokenizer, " + tokenizer->fingerprint(), fingerprint,
+                                     "the entries of two checkpoints are mixed; take a whole one"});
+  return tokenizer;
+}
+
+namespace {
+
+// A wrong value in a file is the file's fault, not that of the command line.
+template <class Body>
+auto of_file(const Body& body) {
   try {
-    Config config;
-    config.load_text(loaded.toml, checkpoint.name() + ": configuration");
-    loaded.config = ModelConfig::read(config);
-    if (overrides.empty()) loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
+    return body();
   } catch (const Error& error) {
-    // A wrong value here is the file's fault, not that of the command line.
     if (error.exit() == Exit::usage) throw Error(Exit::input, error.what());
     throw;
   }
-  if (!overrides.empty()) {
+}
+
+}  // namespace
+
+ModelConfig config_of(const io::Checkpoint& checkpoint) {
+  return of_file([&] {
+    Config config;
+    config.load_text(checkpoint.entry(io::kConfigKey), checkpoint.name() + ": configuration");
+    return ModelConfig::read(config);
+  });
+}
+
+LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides) {
+  LoadedModel loaded;
+  loaded.name = checkpoint.name();
+  loaded.metadata = checkpoint.metadata();
+  loaded.tokenizer = tokenizer_of(checkpoint);
+  loaded.toml = checkpoint.entry(io::kConfigKey);
+  loaded.config = config_of(checkpoint);
+  auto build = [&] { return build_language_model(loaded.config, loaded.tokenizer->size(), device); };
+  if (overrides.empty()) {
+    loaded.model = of_file(build);
+  } else {
     loaded.config = overridden(loaded.config, overrides, loaded.tokenizer->size());
-    loaded.model = build_language_model(loaded.config, loaded.tokenizer->size(), device);
+    loaded.model = build();
   }
   load_parameters(checkpoint, loaded.model->parameters());
   return loaded;
+}
+
+LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides) {
+  return load_model(io::Checkpoint(path), device, overrides);
 }
 
 }  // namespace mh::model

@@ -24,6 +24,16 @@ struct LoadedModel {
 // tensors that are missing, unknown or of another shape, by name. Training state is ignored. `overrides` change keys of
 // [model] and [attention] ("model.memory=640") that change no parameter; Error(usage) for others.
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
+LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
+                       const std::vector<std::string>& overrides = {});
+
+// A checkpoint's parts, checked as above.
+std::unique_ptr<io::Tokenizer> tokenizer_of(const io::Checkpoint& checkpoint);
+ModelConfig config_of(const io::Checkpoint& checkpoint);
+
+// Error(usage), about the option `where`, unless both build the same parameters, by name.
+void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, int64_t vocabulary,
+                             const std::string& where);
 
 // Fills every parameter; the same errors.
 void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);

@@ -63,10 +63,13 @@ std::string checksum_of(const io::ShardFile& shard) {
 
 }  // namespace
 
-Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device)
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device,
+                 const io::Checkpoint* from)
     : config_(std::move(config)), device_(device) {
   config_.check();
   open_data();
+  if (from != nullptr)
+    io::require_vocabulary(train_->header(), config_.data.train, *model::tokenizer_of(*from), from->name());
   batches_ = make_batches(task::text_of(*train_, tokenizer_->end_of_line()), config_.train);
   model_ = model::build_language_model(config_.model, tokenizer_->size(), device_);
   model_->set_path(attention::path_named(config_.train.attention_path));
@@ -99,6 +102,11 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
                                        "bring it back, or start a new run"});
     if (resume) compare(read_text_file(folder_->file("config.toml")), "config.toml");
     model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
+  }
+  if (from != nullptr) {
+    model::load_parameters(*from, model_->parameters());
+    from_ = from->name();
+    save_state("the start");  // before the configuration: without it a resume would begin with other weights
   }
   // Only now, so that a resume that is refused changes nothing.
   write_file_atomically(folder_->file("config.toml"), toml_);
@@ -469,12 +477,15 @@ int Trainer::run() {
                  at_.update < end_ ? ", stopped early; train.patience=0 goes on" : "; train.length=… makes it longer"));
     return 0;
   }
-  folder_->log({{"started", str("mh-train ", version())},
-                {"update", at_.update},
-                {"threads", at::get_num_threads()},
-                {"parameters", model_->parameters().count()},
-                {"updates_per_epoch", batches_->updates_per_epoch()},
-                {"configuration", toml_}});
+  ordered_json started{{"started", str("mh-train ", version())},
+                       {"update", at_.update},
+                       {"threads", at::get_num_threads()},
+                       {"parameters", model_->parameters().count()},
+                       {"updates_per_epoch", batches_->updates_per_epoch()},
+                       {"configuration", toml_}};
+  if (!from_.empty()) started["from"] = from_;
+  folder_->log(started);
+  if (!from_.empty()) log_info("begins with the weights of " + from_);
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->rows_per_update() * config_.train.block), " tokens"));
   // A full disk shows now, and a run without a state is one that has done nothing.

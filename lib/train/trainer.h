@@ -53,8 +53,10 @@ void require_tokens(int64_t tokens, const std::string& shard);
 class Trainer {
  public:
   // The data, the tokenizer in them and the folder are checked before anything is built. `resume`: continue from
-  // last.safetensors, or from the start where there is none yet.
-  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU);
+  // last.safetensors, or from the start where there is none yet. `from`: a new run begins with this checkpoint's
+  // weights, of the same parameters and vocabulary, and with nothing else of it.
+  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU,
+          const io::Checkpoint* from = nullptr);
   ~Trainer();
 
   // Trains to the end, or until a signal asks to stop (after saving). Returns the exit status: 0, or 128 + the signal.
@@ -95,7 +97,7 @@ class Trainer {
 
   RunConfig config_;
   at::Device device_;
-  std::string toml_;
+  std::string toml_, from_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<io::ShardFile> train_, valid_;
   std::unique_ptr<io::Tokenizer> tokenizer_;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -41,7 +42,7 @@ class HeadRotation : public Procedure {
     f.field("k", k_, "pairs; soft: heads of each layer, or with soft = released pairs of layers", at_least(1));
     f.field("kind", kinds_, "kinds of attention, such as decoder.self, each by itself; none: all of the model");
     f.field("measure", measure_name_, "how hard and soft measure the importance of a head",
-            analysis::measures().names());
+            analysis::importances().names());
     f.choice("soft", soft_, {{Soft::paper, "paper"}, {Soft::released, "released"}},
              "each layer by its own importance, or 4 heads of each by that of the first");
     f.field("pairs", pairs_, "manual: as decoder.self:1.0-5.3, head 0 of layer 1 and head 3 of layer 5, from 0");
@@ -55,6 +56,11 @@ class HeadRotation : public Procedure {
     seed_ = plan.seed;
     optimizer_of_ = plan.optimizer;
     if (!ranks()) return;
+    if (made() == nullptr)
+      throw Error(Exit::usage,
+                  Problem{key("measure"),
+                          "one that a validation makes on its way: " + join(analysis::watching_importances(), ", "),
+                          measure_name_ + ", which takes more than forward passes", "mh-swap takes any"});
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
                       const char* next) {
       throw Error(Exit::usage, Problem{where, expected, found, next});
@@ -73,32 +79,18 @@ class HeadRotation : public Procedure {
     check_options();
     model::ParameterList& parameters = model.parameters();
     check_moments(parameters);
-    const auto all = analysis::heads_of(parameters);
     if (mode_ == Mode::manual) {
       for (const std::string& text : pairs_) manual_.push_back(analysis::parse_pair(text, key("pairs")));
       analysis::check_swap(parameters, manual_, options_, key("pairs"));
       return;
     }
-    if (kinds_.empty()) heads_ = all;
-    for (const std::string& name : kinds_) {
-      const auto found = all.find(analysis::kind_named(name, key("kind")));
-      if (found == all.end())
-        throw Error(Exit::usage, Problem{key("kind"), "kinds of attention that the model has", name, ""});
-      heads_.insert(*found);
-    }
-    for (const auto& [kind, layers] : heads_) {
-      if (const int64_t most = analysis::most_pairs(selection(), layers); k_ > most)
-        throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k_),
-                                         most > 0 ? "lower it" : "too few layers or heads for this mode"});
-      // Any head may meet any other.
-      for (size_t layer = 1; layer < layers.size(); ++layer)
-        analysis::check_swap(parameters, {{kind, {0, 0}, {static_cast<int64_t>(layer), 0}}}, options_, kSection);
-    }
+    heads_ = analysis::heads_to_pair(parameters, selection(), k_, kinds_, options_, key);
+    if (ranks()) analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole);
   }
 
   attention::Observer* observer(const Standing& here) override {
     if (!ranks() || next_act(here) != RotationSchedule::Act::swap) return nullptr;
-    measure_ = analysis::measures().make(measure_name_, key("measure"));
+    measure_ = made();
     return measure_.get();
   }
 
@@ -109,9 +101,7 @@ class HeadRotation : public Procedure {
     planned_.clear();
     for (const auto& [kind, layers] : heads_) {
       const auto& ranking = scores.at(kind);
-      const auto pairs = mode_ == Mode::hard       ? analysis::pair_hard(kind, ranking, k_)
-                         : soft_ == Soft::released ? analysis::pair_released(kind, ranking, k_)
-                                                   : analysis::pair_soft(kind, ranking, k_);
+      const auto pairs = analysis::pair_ranked(selection(), kind, ranking, k_);
       planned_.insert(planned_.end(), pairs.begin(), pairs.end());
     }
   }
@@ -175,6 +165,10 @@ class HeadRotation : public Procedure {
            : mode_ == Mode::random   ? Selection::random
            : soft_ == Soft::released ? Selection::released
                                      : Selection::soft;
+  }
+
+  std::unique_ptr<analysis::Measure> made() const {
+    return analysis::importances().make(measure_name_, key("measure"))->watch(analysis::Side::whole);
   }
 
   // What is given for another mode would do nothing.

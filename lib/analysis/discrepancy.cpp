@@ -1,0 +1,54 @@
+#include "analysis/discrepancy.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace mh::analysis {
+
+at::Tensor Discrepancy::head_outputs(const attention::Shape& shape, const at::Tensor& z) {
+  look(shape, z, &Layer::before);
+  return z;
+}
+
+at::Tensor Discrepancy::combined(const attention::Shape& shape, const at::Tensor& z) {
+  look(shape, z.transpose(1, 2), &Layer::after);
+  return z;
+}
+
+void Discrepancy::begin(const at::Tensor& lengths) {
+  lengths_ = lengths;
+  sequences_ += lengths.gt(0).sum().item<int64_t>();
+}
+
+void Discrepancy::look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where) {
+  c10::NoGradGuard no_gradient;
+  Sums& sums = sums_[shape.kind][shape.layer].*where;
+  sums.heads = z.size(1);
+  for (int64_t b = 0; b < z.size(0); ++b) {
+    const int64_t real = std::min(z.size(2), lengths_[b].item<int64_t>());
+    if (real == 0) continue;
+    const at::Tensor heads = z[b].narrow(1, 0, real).to(at::kDouble).flatten(1);  // (h, n)
+    constexpr int64_t kByDifferences = 2;
+    sums.euclidean += at::cdist(heads, heads, 2, kByDifferences).sum().item<double>();
+    const at::Tensor size = heads.norm(2, 1, true);
+    const at::Tensor directions = heads / at::where(size == 0, at::ones_like(size), size);
+    const at::Tensor cosines = at::matmul(directions, directions.t());
+    sums.cosine += sums.pairs() - (cosines.sum() - cosines.trace()).item<double>();
+  }
+}
+
+std::map<Kind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
+  std::map<Kind, std::vector<Layer>> all;
+  const double count = static_cast<double>(std::max<int64_t>(1, sequences_));
+  for (const auto& [kind, layers] : sums_)
+    for (auto [layer, sums] : layers) {
+      for (Sums* s : {&sums.before, &sums.after}) s->cosine /= count, s->euclidean /= count;
+      auto& of_kind = all[kind];
+      of_kind.resize(std::max(of_kind.size(), static_cast<size_t>(layer) + 1));
+      of_kind[static_cast<size_t>(layer)] = sums;
+    }
+  return all;
+}
+
+}  // namespace mh::analysis

@@ -1,0 +1,63 @@
+#include "analysis/measure.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace mh::analysis {
+
+void Measure::reset() {
+  means_.clear();
+  lengths_ = at::Tensor();
+}
+
+void Measure::add(const attention::Shape& shape, const at::Tensor& sums, double count) {
+  Mean& mean = means_[shape.kind][shape.layer];
+  const at::Tensor now = sums.detach().to(at::kCPU, at::kDouble);
+  mean.sums = mean.sums.defined() ? mean.sums + now : now;
+  mean.count += count;
+}
+
+int64_t Measure::real_queries(int64_t row, int64_t queries) const {
+  return lengths_.defined() ? std::min(queries, lengths_[row].item<int64_t>()) : queries;
+}
+
+std::map<Kind, LayerScores> Measure::scores() const {
+  std::map<Kind, LayerScores> all;
+  for (const auto& [kind, layers] : means_)
+    for (const auto& [layer, mean] : layers) {
+      LayerScores& scores = all[kind];
+      scores.resize(std::max(scores.size(), static_cast<size_t>(layer) + 1));
+      for (int64_t head = 0; head < mean.sums.size(0); ++head) {
+        const double score = mean.sums[head].item<double>() / std::max(mean.count, 1.0);
+        if (!std::isfinite(score))
+          throw Error(Exit::failed, Problem{str(name_of(kind), ", layer ", layer, ", head ", head),
+                                            "a finite importance", str(score), "the model has diverged"});
+        scores[static_cast<size_t>(layer)].push_back(score);
+      }
+    }
+  return all;
+}
+
+std::string AttentionMeasure::none_because(const attention::AttentionLayer& layer) const {
+  if (side() == Side::output) return "output heads have no attention matrices: those are of score and value heads";
+  if (side() == Side::score && layer.mixes() == attention::Mixes::logits)
+    return "its mixer takes logits, which are no attention matrices";
+  return "";
+}
+
+at::Tensor AttentionMeasure::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
+  c10::NoGradGuard no_gradient;
+  if (side() == Side::score) look(shape, x);
+  return x;
+}
+
+void AttentionMeasure::probabilities(const attention::Shape& shape, const at::Tensor& p) {
+  c10::NoGradGuard no_gradient;
+  if (side() != Side::score) look(shape, p);
+}
+
+}  // namespace mh::analysis

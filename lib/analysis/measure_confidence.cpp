@@ -1,0 +1,52 @@
+// Largest probabilities (Voita et al. 2019): a head that is sure of where it looks is important.
+//
+//   confidence  the mean over queries of the largest probability
+//   received    the mean over keys of the largest probability that some query gives them. In self-attention keys are
+//               the positions of the row itself, not those of a memory; in cross-attention those that some query of
+//               some head sees. Source: the "advanced" variant of the rotation of heads by Landau et al.
+#include "analysis/importance.h"
+
+namespace mh::analysis {
+namespace {
+
+class Confidence : public AttentionMeasure {
+ public:
+  using AttentionMeasure::AttentionMeasure;
+
+ private:
+  void look(const attention::Shape& shape, const at::Tensor& p) override {
+    const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
+    for (int64_t b = 0; b < p.size(0); ++b) {
+      const int64_t real = real_queries(b, p.size(2));
+      add(shape, largest[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
+    }
+  }
+};
+
+class Received : public AttentionMeasure {
+ public:
+  using AttentionMeasure::AttentionMeasure;
+
+ private:
+  void look(const attention::Shape& shape, const at::Tensor& p) override {
+    const int64_t queries = p.size(2), keys = p.size(3);
+    for (int64_t b = 0; b < p.size(0); ++b) {
+      const int64_t real = real_queries(b, queries);
+      if (real == 0) continue;
+      at::Tensor row = p[b].narrow(1, 0, real);  // (h, real, Tk)
+      if (shape.kind != Kind::decoder_cross) {
+        row = row.narrow(2, keys - queries, real);
+        add(shape, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(real));
+      } else {
+        const at::Tensor seen = (row != 0).any(1).any(0);  // (Tk)
+        add(shape, (row.amax(1).to(at::kDouble) * seen).sum(1), seen.sum().item<double>());
+      }
+    }
+  }
+};
+
+const Watched<Confidence> confidence("confidence", "mean over queries of the largest probability");
+const Watched<Received> received("received", "mean over keys of the largest probability they are given");
+
+}  // namespace
+}  // namespace mh::analysis

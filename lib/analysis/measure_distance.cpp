@@ -1,0 +1,65 @@
+// Distance between heads: a head that does what others do is redundant.
+//
+//   avg-l2          of head i: the mean over heads j ≠ i of |P_j - P_i|₂, P the attention matrix of a row (Tq·Tk
+//                   numbers), then the mean over rows
+//   avg-l2-outputs  the same of head outputs Z (Tq·dv numbers); of output heads, of what the combiner gives
+//
+// Source: the rotation of heads by Landau et al. Their code takes in padding; here the real positions count.
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "analysis/importance.h"
+
+namespace mh::analysis {
+namespace {
+
+// The sums over heads j of |x_j - x_i|₂ / (h - 1), (h); x (h, n).
+at::Tensor mean_distances(const at::Tensor& x) {
+  // Differences first: by products, near distances would be lost in rounding.
+  constexpr int64_t kByDifferences = 2;
+  const at::Tensor heads = x.to(at::kDouble), apart = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
+  return apart.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
+}
+
+class ProbabilityDistance : public AttentionMeasure {
+ public:
+  using AttentionMeasure::AttentionMeasure;
+
+ private:
+  void look(const attention::Shape& shape, const at::Tensor& p) override {
+    for (int64_t b = 0; b < p.size(0); ++b)
+      if (const int64_t real = real_queries(b, p.size(2)); real > 0)
+        add(shape, mean_distances(p[b].narrow(1, 0, real).flatten(1)), 1);
+  }
+};
+
+class OutputDistance : public Measure {
+ public:
+  using Measure::Measure;
+  std::string none_because(const attention::AttentionLayer&) const override {
+    return side() == Side::score ? "score heads have no outputs: those are of value and output heads" : "";
+  }
+  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override {
+    if (side() != Side::output) look(shape, z);
+    return z;
+  }
+  at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override {
+    if (side() == Side::output) look(shape, z.transpose(1, 2));
+    return z;
+  }
+
+ private:
+  void look(const attention::Shape& shape, const at::Tensor& z) {  // (B, h, Tq, dv)
+    c10::NoGradGuard no_gradient;
+    for (int64_t b = 0; b < z.size(0); ++b)
+      if (const int64_t real = real_queries(b, z.size(2)); real > 0)
+        add(shape, mean_distances(z[b].narrow(1, 0, real).flatten(1)), 1);
+  }
+};
+
+const Watched<ProbabilityDistance> probability_distance("avg-l2", "distance of attention to that of other heads");
+const Watched<OutputDistance> output_distance("avg-l2-outputs", "distance of outputs to those of other heads");
+
+}  // namespace
+}  // namespace mh::analysis

@@ -1,0 +1,33 @@
+// gate: the mean size |w| of what a head's output is multiplied by on its way to the output projection (gates, fixed
+// weights, what a mixture of experts or of heads makes of them): over real positions, or over rows where all positions
+// of one have the same weight.
+#include <c10/core/GradMode.h>
+
+#include "analysis/importance.h"
+
+namespace mh::analysis {
+namespace {
+
+class Gate : public Measure {
+ public:
+  using Measure::Measure;
+  std::string none_because(const attention::AttentionLayer& layer) const override {
+    if (side() == Side::score || side() == Side::output) return "what weighs heads weighs value heads";
+    return layer.weighs() ? "" : "its combiner weighs no heads";
+  }
+  void weights(const attention::Shape& shape, const at::Tensor& given) override {
+    c10::NoGradGuard no_gradient;
+    const at::Tensor w = given.to(at::kDouble).abs();
+    if (w.dim() == 1) return add(shape, w, 1);
+    for (int64_t b = 0; b < w.size(0); ++b) {
+      const int64_t real = real_queries(b, w.dim() == 2 ? 1 : w.size(1));
+      if (w.dim() == 3) add(shape, w[b].narrow(0, 0, real).sum(0), static_cast<double>(real));
+      else if (real > 0) add(shape, w[b], 1);
+    }
+  }
+};
+
+const Watched<Gate> entry("gate", "mean of what the head's output is weighed by");
+
+}  // namespace
+}  // namespace mh::analysis

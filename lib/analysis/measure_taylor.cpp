@@ -1,0 +1,109 @@
+// taylor (Michel et al. 2019): I_i = mean over positions t of |⟨Z_i[t], ∂L/∂Z_i[t]⟩|, Z the head outputs, L the summed
+// loss of the row that t is in, so that neither the batch nor the other rows change it. Padding is left out; a context
+// in front counts. Nothing is propagated into a memory. For the other sides see head_products.h.
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "analysis/head_products.h"
+
+namespace mh::analysis {
+
+WithoutParameterGradients::WithoutParameterGradients(model::ParameterList& parameters) {
+  for (model::Parameter& p : parameters.all())
+    if (p.master().requires_grad()) {
+      trained_.push_back(&p);
+      p.set_trained(false);
+    }
+}
+
+WithoutParameterGradients::~WithoutParameterGradients() {
+  for (model::Parameter* p : trained_) p->set_trained(true);
+}
+
+HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
+  for (const auto* layer : model.attention_layers())
+    sides_[{layer->shape().kind, layer->shape().layer}] = sides_in(*layer, side);
+}
+
+// x (B, h, Tq, …)
+at::Tensor HeadProducts::scaled(const attention::Shape& shape, attention::HeadSide side, const at::Tensor& x) {
+  const auto& sides = sides_.at({shape.kind, shape.layer});
+  if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
+  // Of one head all sides are multiplied by the same.
+  if (ones_.empty() || ones_.back().shape != &shape)
+    ones_.push_back(
+        {&shape, at::ones({x.size(0), x.size(1), x.size(2)}, x.options().dtype(at::kFloat)).set_requires_grad(true)});
+  return x * ones_.back().products.unsqueeze(-1).to(x.scalar_type());
+}
+
+at::Tensor HeadProducts::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
+  return scaled(shape, attention::HeadSide::score, x);
+}
+
+at::Tensor HeadProducts::head_outputs(const attention::Shape& shape, const at::Tensor& z) {
+  return scaled(shape, attention::HeadSide::value, z);
+}
+
+at::Tensor HeadProducts::combined(const attention::Shape& shape, const at::Tensor& z) {
+  return scaled(shape, attention::HeadSide::output, z.transpose(1, 2)).transpose(1, 2);
+}
+
+std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {
+  std::vector<at::Tensor> inputs;
+  for (const Layer& layer : ones_) inputs.push_back(layer.products);
+  std::vector<Layer> found;
+  std::swap(found, ones_);
+  if (inputs.empty()) return found;
+  const auto gradients = torch::autograd::grad({loss}, inputs, {}, false, false, true);
+  for (size_t i = 0; i < found.size(); ++i)
+    found[i].products = gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]);
+  return found;
+}
+
+namespace {
+
+// Means of absolute products.
+class Means : public Measure {
+ public:
+  using Measure::Measure;
+  void take(const HeadProducts::Layer& layer) {
+    const at::Tensor sizes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
+    for (int64_t b = 0; b < sizes.size(0); ++b) {
+      const int64_t real = real_queries(b, sizes.size(2));
+      add(*layer.shape, sizes[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
+    }
+  }
+};
+
+// Both are told how long rows are.
+struct Both : HeadProducts {
+  Means means;
+  Both(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
+  void begin(const at::Tensor& lengths) override { means.begin(lengths); }
+};
+
+class Taylor : public Importance {
+ public:
+  std::map<Kind, LayerScores> of(const Subject& subject) const override {
+    const WithoutParameterGradients only_activations(subject.model.parameters());
+    const c10::AutoGradMode gradients(true);
+    Both products(subject.model, subject.side);
+    task::Walk walk;
+    walk.observer = &products;
+    walk.visit = [&](const task::Pass& pass) {
+      const model::SlicedLoss loss = subject.model.loss(pass.hidden, pass.batch.targets, 0);
+      for (const auto& layer : products.take(loss.smoothed)) products.means.take(layer);
+    };
+    walk.progress = subject.progress;
+    task::walk_text(subject.model, subject.text, subject.how, walk);
+    return products.means.scores();
+  }
+};
+
+const Registered<Importance, Taylor> entry(importances(), "taylor",
+                                           "mean size of the first-order change of the loss without the head");
+
+}  // namespace
+}  // namespace mh::analysis

@@ -1,0 +1,106 @@
+// Sizes of parameters, in which no text has a part.
+//
+//   weight-norm  √Σ w² over all numbers of the layer that belong to the head: of a score head its queries and keys,
+//                rows of mixing matrices, positions; of a value head its values, columns of mixing matrices and of
+//                alphas, gates; of an output head its columns of W^O and rows of alphas. Of a whole head all of
+//                these; a number of two of its sides counts once.
+//   alpha        the same of the matrices from heads to heads alone: alphas (rows are output heads, columns value
+//                heads) and mixing matrices (rows are score heads, columns value heads). Those that are made from
+//                queries have only their constant part.
+//
+// What layers share belongs to no head.
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/head_parts.h"
+#include "analysis/importance.h"
+
+namespace mh::analysis {
+namespace {
+
+using attention::HeadSide;
+
+// Σ over what one head has along an axis, (h); x is 0 or more.
+at::Tensor by_head(const at::Tensor& x, const HeadPart& part) {
+  return x.movedim(part.axis, 0).reshape({part.heads, -1}).sum(1);
+}
+
+// The same of what it has along both axes.
+at::Tensor by_both(const at::Tensor& x, const HeadPart& a, const HeadPart& b) {
+  const int64_t heads = std::min(a.heads, b.heads), rows = x.size(a.axis) / a.heads, columns = x.size(b.axis) / b.heads;
+  at::Tensor sums = at::zeros({a.heads}, at::kDouble);
+  for (int64_t i = 0; i < heads; ++i)
+    sums[i] = x.narrow(a.axis, i * rows, rows).narrow(b.axis, i * columns, columns).sum();
+  return sums;
+}
+
+class Norms : public Importance {
+ public:
+  explicit Norms(bool matrices_alone) : matrices_alone_(matrices_alone) {}
+
+  std::string none_because(model::LanguageModel& model, const attention::AttentionLayer& layer,
+                           Side side) const override {
+    for (const model::Parameter& p : model.parameters().all())
+      if (!parts_of(p, layer, side).empty()) return "";
+    return "no matrix from heads to heads has such heads";
+  }
+
+  std::map<Kind, LayerScores> of(const Subject& subject) const override {
+    std::map<Kind, LayerScores> all;
+    for (const auto* layer : subject.model.attention_layers()) {
+      const at::Tensor sums = squares(subject.model.parameters(), *layer, subject.side);
+      if (!sums.defined()) continue;
+      LayerScores& scores = all[layer->shape().kind];
+      scores.resize(std::max(scores.size(), static_cast<size_t>(layer->shape().layer) + 1));
+      for (int64_t i = 0; i < sums.size(0); ++i)
+        scores[static_cast<size_t>(layer->shape().layer)].push_back(std::sqrt(sums[i].item<double>()));
+    }
+    return all;
+  }
+
+ private:
+  // The axes of a parameter that are a layer's heads of this side.
+  std::vector<HeadPart> parts_of(const model::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
+    if (p.name().rfind(layer.shape().name + ".", 0) != 0) return {};
+    auto parts = head_parts(p);
+    if (matrices_alone_ && parts.size() < 2) return {};
+    const auto sides = sides_in(layer, side);
+    if (side != Side::whole)
+      parts.erase(std::remove_if(parts.begin(), parts.end(),
+                                 [&](const HeadPart& part) {
+                                   return std::find(sides.begin(), sides.end(), part.side) == sides.end();
+                                 }),
+                  parts.end());
+    return parts;
+  }
+
+  // Sums of squares (h) fp64 of a layer's heads; undefined where nothing belongs to them.
+  at::Tensor squares(const model::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
+    at::Tensor sums;
+    for (const model::Parameter& p : parameters.all()) {
+      const auto parts = parts_of(p, layer, side);
+      if (parts.empty()) continue;
+      const at::Tensor x = p.master().detach().to(at::kCPU, at::kDouble).square();
+      at::Tensor sum = by_head(x, parts[0]);
+      if (parts.size() > 1) sum = sum + by_head(x, parts[1]) - by_both(x, parts[0], parts[1]);
+      sums = sums.defined() ? sums + sum : sum;
+    }
+    return sums;
+  }
+
+  bool matrices_alone_;
+};
+
+struct Alpha : Norms {
+  Alpha() : Norms(true) {}
+};
+struct WeightNorm : Norms {
+  WeightNorm() : Norms(false) {}
+};
+
+const Registered<Importance, Alpha> alpha(importances(), "alpha",
+                                          "norm of the head's rows or columns in matrices from heads to heads");
+const Registered<Importance, WeightNorm> weight_norm(importances(), "weight-norm", "norm of all of the head's weights");
+
+}  // namespace
+}  // namespace mh::analysis

@@ -1,0 +1,42 @@
+// What the tools share that ask models about a text.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/shard.h"
+#include "model/load.h"
+#include "model_options.h"
+#include "task/scoring.h"
+
+namespace mh {
+
+// A language-model shard: a file stays where it is, a pipe ("-") is held. Opened and checked by its header at once.
+class TextSource {
+ public:
+  explicit TextSource(const std::string& path);
+  ~TextSource();
+  const io::ShardHeader& header() const;
+  const std::string& name() const { return name_; }
+  // Error(input) for a shard of another vocabulary than the model's.
+  task::Text text_for(const model::LoadedModel& m) const;
+
+ private:
+  std::string name_;
+  std::unique_ptr<io::ShardFile> file_;
+  io::TokenText held_;
+};
+
+// The model on the device, path and precision that the arguments ask for.
+model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
+                           const std::vector<std::string>& sets = {});
+
+// How a model scores a text: what was not given is as in its training. Warns of blocks longer than those.
+task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given, int64_t tokens);
+
+// Reports to a progress bar that begins with the first report.
+std::function<void(int64_t done, int64_t all)> progress_bar(const std::string& label, const std::string& unit);
+
+}  // namespace mh
