@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -488,7 +489,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + length(kEpoch, "0.01"));
-  auto measure = measures().make("avg-l2", "");
+  auto measure = importances().make("avg-l2", "")->watch(Side::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));

@@ -136,7 +136,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   }
   for (const auto& [kind, layers] : heads) {
     RandomSequence random(
-        RandomStream(static_cast<uint64_t>(given.sample.seed), str(analysis::name_of(kind), ".rotation")));
+        RandomStream(static_cast<uint64_t>(given.sample.seed), str(name_of(kind), ".rotation")));
     const auto chosen = analysis::ranks(selection) ? analysis::pair_ranked(selection, kind, scores.at(kind), a.k)
                                                    : analysis::pair_random(kind, layers, a.k, random);
     pairs.insert(pairs.end(), chosen.begin(), chosen.end());

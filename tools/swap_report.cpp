@@ -74,7 +74,7 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
           const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
           auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
           table.row({{"model", m.name},
-                     {"kind", analysis::name_of(kind)},
+                     {"kind", name_of(kind)},
                      {"layer", layer},
                      {"mixing", name},
                      {"heads", now.heads},
