@@ -9,6 +9,9 @@ r=train.procedures.head-rotation
 try "a shard to rank heads on" --set $r.mode=hard
 try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validate_every=0u
 try "no validation comes before epoch 1" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.start=1
+try "which takes more than forward passes" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+try "which takes more than forward passes" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
+try "its combiner weighs no heads" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 try "too few layers or heads for this mode" --valid t.mhs --set train.validate_every=1e --set $r.mode=soft
 try "at most 1 in decoder.self" --set $r.mode=random
 try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --set "$r.kind=['decoder.cross']"
@@ -59,6 +62,8 @@ dry "blocks, which are shuffled" $xl --set model.memory=16
 dry "a pattern that some parameter matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 dry "no validation comes before epoch 1" --set train.validate_every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
+dry "which takes more than forward passes" --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+dry "its combiner weighs no heads" --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000

@@ -1,0 +1,110 @@
+# Heads change places: by hand and by importance, twice is the identity, all else stays; reports; what is refused.
+[ -n "$(command -v mh-swap || true)" ] || skip "mh-swap is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+train() {
+  mh-train -q --train t.mhs --valid t.mhs --out "$1" --set model.layers=3 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
+    --set train.block=16 --set train.batch_tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"
+}
+train run --set attention.mixer=mixhead-a
+m=run/best.safetensors s=run/last.safetensors
+
+# By hand. Twice is the file itself; once is not.
+pairs=decoder.self:0.1-2.3,decoder.self:1.0-2.0
+expect 0 mh-swap $m --pairs $pairs -o once.safetensors
+said "decoder.self:0.1-2.3 decoder.self:1.0-2.0"
+expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
+cmp twice.safetensors $m
+! cmp -s once.safetensors $m || fail "nothing has changed"
+# A training state, with all that can go along, and through pipes.
+mh-swap -q - --pairs $pairs --with output,stages,optimizer -o - < $s > state.safetensors
+! cmp -s state.safetensors $s || fail "nothing has changed"
+mh-swap -q state.safetensors --pairs $pairs --with output,stages,optimizer -o back.safetensors
+cmp back.safetensors $s
+# Without the optimizer its moments stay.
+mh-swap -q $s --pairs $pairs -o stay.safetensors
+expect 0 mh-train -q --resume --out run --set train.length=6u
+cp -r run moved; cp state.safetensors moved/last.safetensors
+expect 0 mh-train -q --resume --out moved --set train.length=8u
+
+# By importance.
+for mode in hard soft random; do
+  expect 0 mh-swap $m --mode $mode --k 2 --data t.mhs --dry-run --format json --blocks 3
+  mv out $mode.json
+done
+expect 0 mh-swap $m --mode released --k 1 --data t.mhs --dry-run
+[ "$(wc -l < out)" -eq 5 ] || fail "a pair for each of four heads"
+cat t.mhs | mh-swap -q $m --mode hard --k 2 --data - --blocks 3 -o hard.safetensors
+python3 - > pairs <<'P'
+import json
+rows = [json.loads(line) for line in open("hard.json")]
+assert len(rows) == 2 and rows[0]["score"] >= rows[1]["score"] >= rows[1]["other_score"] >= rows[0]["other_score"], rows
+assert all(row["blocks"] == 3 and row["measure"] == "avg-l2" and row["block"] == 16 for row in rows)
+assert len([json.loads(line) for line in open("soft.json")]) == 2
+assert len([json.loads(line) for line in open("random.json")]) == 2
+print(",".join(row["pair"] for row in rows))
+P
+mh-swap -q $m --pairs "$(cat pairs)" -o named.safetensors
+cmp named.safetensors hard.safetensors
+mh-swap -q $m --mode random --k 3 --seed 5 -o r1.safetensors
+mh-swap -q $m --mode random --k 3 --seed 5 -o r2.safetensors
+mh-swap -q $m --mode random --k 3 --seed 6 -o r3.safetensors
+cmp r1.safetensors r2.safetensors
+! cmp -s r1.safetensors r3.safetensors || fail "another seed, the same pairs"
+for measure in received confidence entropy taylor alpha weight-norm avg-l2-outputs; do
+  expect 0 mh-swap $m --mode soft --k 1 --by $measure --data t.mhs --dry-run
+  printed "$measure"
+done
+mh-swap -q $m --mode soft --k 2 --data t.mhs --blocks 4 -o - | mh-eval --format json - t.mhs > swapped.json
+expect 0 mh-swap $m --pairs $pairs --dry-run
+printed "nan"
+
+# Reports.
+expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
+python3 - <<'P'
+import json
+rows = [json.loads(line) for line in open("out")]
+assert len(rows) == 12 and {row["layer"] for row in rows} == {0, 1, 2}, rows
+assert all(row["cosine_change"] == row["euclidean_change"] == 0 for row in rows[:6])
+assert any(abs(row["euclidean_change"]) > 1e-3 for row in rows[6:])
+assert all(abs(row["cosine"] / 12 - row["cosine_mean"]) < 1e-9 and row["sequences"] == 5 for row in rows)
+P
+cat once.safetensors | mh-swap report $m - t.mhs > table
+awk -F '\t' 'NF != 18 { exit 1 }' table || fail "columns of the report"
+
+# What is refused, before anything is written.
+no() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "a file is left"; }
+no 2 "a head from 0 to 3 in layer 0" $m --pairs decoder.self:0.4-1.0 -o x
+no 2 "a layer from 0 to 2" $m --pairs decoder.self:0.0-3.0 -o x
+no 2 "each head once" $m --pairs decoder.self:0.0-1.0,decoder.self:1.0-2.0 -o x
+no 2 "a kind of attention that the model has" $m --pairs encoder.self:0.0-1.0 -o x
+no 2 "KIND:LAYER.HEAD-LAYER.HEAD" $m --pairs decoder.self:0.0-encoder.self:1.0 -o x
+no 2 "--pairs or --mode" $m -o x
+no 2 "--mode" $m --pairs $pairs --mode hard -o x
+no 2 "where the new checkpoint goes" $m --pairs $pairs
+no 2 "a shard to rank heads on" $m --mode hard -o x
+no 2 "at most 6 in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
+no 2 "kinds of attention that the model has" $m --mode random --kind decoder.cross -o x
+no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x
+no 2 "--blocks" $m --mode random --blocks 3 -o x
+no 2 "--seed" $m --pairs $pairs --seed 3 -o x
+no 2 "at most" $m --mode hard --data t.mhs --blocks 100000 -o x
+no 2 "its combiner weighs no heads" $m --mode hard --by gate --data t.mhs -o x
+no 2 "--by" $m --mode hard --by tailor --data t.mhs -o x
+no 2 "a training state, such as last.safetensors" $m --pairs $pairs --with optimizer -o x
+no 2 "itself" $m --pairs $pairs -o $m
+no 2 "standard input for one file" - --mode hard --data - -o x
+no 2 "did you mean 'report'?" reprot --pairs $pairs -o x
+no 3 "the vocabulary" $m --mode hard --data other.mhs -o x
+no 3 "missing" missing --pairs $pairs -o x
+no 3 "a checkpoint" text --pairs $pairs -o x
+no 2 "one or more models, then the data" report $m
+no 2 "--mode" $m --mode hard report $m t.mhs
+no 3 "the vocabulary" report $m other.mhs
+train small --set model.layers=2
+no 2 "as many layers as the first model, 3" report $m small/last.safetensors t.mhs
+train sizes --set attention.decoder.self.1.head_size=3
+no 2 "layers whose heads have the same size and parts" sizes/last.safetensors --mode random --k 1 -o x

@@ -1,0 +1,58 @@
+# A new run from a checkpoint: the same model and weights, an optimiser of its own, a configuration that is whole.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nblock = 16\nbatch_tokens = 64\nlr = 0.01\n' > c.toml
+mh-train -q --config c.toml --train t.mhs --out first --set train.length=6u
+m=first/last.safetensors
+cp $m plain.safetensors
+if command -v mh-swap >/dev/null; then mh-swap -q $m --pairs decoder.self:0.1-1.2 -o plain.safetensors; fi
+go="--train t.mhs --set train.block=16 --set train.batch_tokens=64 --set train.length=4u --set train.lr=0.01"
+
+# The weights are the checkpoint's: a rate of nearly 0 leaves them, and validation says what mh-eval says.
+expect 0 mh-train --from plain.safetensors $go --valid t.mhs --out still --set train.lr=1e-30 --set train.length=1u
+said "begins with the weights of plain.safetensors"
+mh-eval -q --format json plain.safetensors t.mhs > score.json
+python3 - <<'P'
+import json
+lines = [json.loads(line) for line in open("still/log.jsonl")]
+assert lines[0]["from"] == "plain.safetensors" and lines[0]["update"] == 0
+assert any("valid_nll" in line for line in lines)
+wanted = json.load(open("score.json"))["nll"]
+assert all(abs(line["valid_nll"] - wanted) < 1e-5 for line in lines if "valid_nll" in line)
+P
+# It trains on, and resumes as any run: bit for bit.
+expect 0 mh-train -q --from plain.safetensors $go --out whole --set model.dropout_ffn=0.1
+grep -q 'mixer = "mixhead-a"' whole/config.toml || fail "the model is not in config.toml"
+grep -q 'dropout_ffn = 0.1' whole/config.toml || fail "--set is not in config.toml"
+expect 0 mh-train -q --from plain.safetensors $go --out halves --set model.dropout_ffn=0.1 --set train.length=2u
+rm plain.safetensors
+expect 0 mh-train -q --resume --out halves --set train.length=4u
+mh-eval -q --format json whole/last.safetensors t.mhs | sed 's/whole//' > a
+mh-eval -q --format json halves/last.safetensors t.mhs | sed 's/halves//' > b
+cmp a b
+# From a pipe; a dry run needs no data.
+cat $m | mh-train -q --from - $go --out piped
+expect 0 mh-train --dry-run --format json --from $m
+printed '"parameters":'
+mv out dry
+expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs
+python3 - <<'P'
+import json
+assert json.load(open("dry"))["parameters"] == json.load(open("out"))["parameters"]
+P
+no() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
+no 2 "decoder.layers.2" --set model.layers=3
+no 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
+no 2 "of 4 heads" --set attention.heads=2
+no 2 "--resume" --resume
+no 2 "did you mean" --set model.layer=2
+no 3 "the vocabulary" --train other.mhs
+no 3 "the vocabulary" --valid other.mhs
+expect 3 mh-train --from missing $go --out run
+expect 3 mh-train --from text $go --out run
+expect 3 mh-train --dry-run --from $m --train other.mhs; said "the vocabulary"
+expect 2 mh-train --dry-run --from $m --set attention.heads=2; said "of 4 heads"
