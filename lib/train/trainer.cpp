@@ -93,6 +93,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   turns_ = std::make_unique<Turns>(config_, model_->parameters(), config_.data.train_tokens);
   turns_->check();
 
+  if (from != nullptr) model::load_parameters(*from, model_->parameters());  // damaged, it leaves no folder
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume && folder_->has("last.safetensors")) {
     load_state(io::Checkpoint(last));
@@ -101,10 +102,9 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
       throw Error(Exit::input, Problem{last, "the state that the log says was reached", "no such file",
                                        "bring it back, or start a new run"});
     if (resume) compare(read_text_file(folder_->file("config.toml")), "config.toml");
-    model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
+    if (from == nullptr) model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
   }
   if (from != nullptr) {
-    model::load_parameters(*from, model_->parameters());
     from_ = from->name();
     save_state("the start");  // before the configuration: without it a resume would begin with other weights
   }
