@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->needs("--mode");
+  app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
   one_of(app.add_option("--by", a.by,
                         "what makes a head important [avg-l2]: " + join(analysis::importances().names(), ", ")),
          "MEASURE", analysis::importances().names())
@@ -55,7 +56,6 @@ int main(int argc, char** argv) {
          "PARTS", {"output", "stages", "optimizer"})
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
   auto* output = app.add_option("-o,--output", a.output, "the new checkpoint; - is standard output");
   output->type_name("FILE");
   app.add_flag("--dry-run", a.dry_run, "print the pairs and their scores instead")->excludes(output);

@@ -50,7 +50,7 @@ no 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
 no 2 "of 4 heads" --set attention.heads=2
 no 2 "--resume" --resume
 no 2 "did you mean" --set model.layer=2
-no 3 "the vocabulary" --train other.mhs
+no 3 "the vocabulary" --set data.train=other.mhs
 no 3 "the vocabulary" --valid other.mhs
 expect 3 mh-train --from missing $go --out run
 expect 3 mh-train --from text $go --out run
