@@ -1,4 +1,5 @@
 // Importance of heads, each measure against plain loops over what a model shows; and how much heads differ.
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <catch2/catch.hpp>
@@ -27,7 +28,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
                    "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
   model->parameters().initialise(3);
-  at::NoGradGuard no_gradient;
+  c10::NoGradGuard no_gradient;
   uint64_t seed = 1;
   for (auto& p : model->parameters().all())
     if (p.traits().trainable) p.master().add_(normal(p.master().sizes().vec(), seed++), 0.3);
@@ -323,7 +324,7 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
       walk.visit = [&](const task::Pass& pass) {
         for (const auto& layer : products.take(asked.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
           at::Tensor& sum = sums[static_cast<size_t>(layer.shape->layer)];
-          const at::Tensor now = layer.products.to(at::kDouble).sum({0, 2});
+          const at::Tensor now = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
           sum = sum.defined() ? sum + now : now;
         }
       };

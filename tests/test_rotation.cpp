@@ -335,7 +335,7 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double rows = 0, real_queries = 0;
     std::map<std::string, std::unique_ptr<Measure>> all;
-    for (const auto& [name, means] : expected) all[name] = measures().make(name, "");
+    for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->watch(Side::whole);
     for (int64_t pass = 0; pass < passes; ++pass) {
       const int64_t batch = any(1, 3);
       const at::Tensor p = at::softmax(layers::normal({batch, h, queries, keys}, seed + 1), -1);

@@ -6,7 +6,6 @@
 #include "analysis/importance.h"
 #include "base/command_line.h"
 #include "base/error.h"
-#include "base/text.h"
 #include "base/tool.h"
 #include "model/ops.h"
 #include "swap.h"
@@ -41,9 +40,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->needs("--mode");
   app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
-  one_of(app.add_option("--by", a.by,
-                        "what makes a head important [avg-l2]: " + join(analysis::importances().names(), ", ")),
-         "MEASURE", analysis::importances().names())
+  one_of(app.add_option("--by", a.by, "what makes a head important [avg-l2]"), "MEASURE",
+         analysis::importances().names())
       ->needs("--data");
   app.add_option("--kind", a.kinds, "kinds of attention, each by itself, such as decoder.self [all of the model]")
       ->type_name("KINDS")

@@ -1,5 +1,6 @@
 // mh-swap MODEL: the same checkpoint with heads exchanged; all else stays byte for byte.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -87,9 +88,14 @@ class Moments {
 
 void write(const std::string& path, const io::Checkpoint& checkpoint, model::ParameterList& parameters,
            const std::map<std::string, at::Tensor>& moments) {
+  // As they stand in the file.
+  std::vector<io::TensorInfo> infos = checkpoint.tensors();
+  std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
+    return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));
+  });
   std::vector<at::Tensor> held;
   std::vector<io::TensorView> views;
-  for (const io::TensorInfo& info : checkpoint.tensors()) {
+  for (const io::TensorInfo& info : infos) {
     const auto moved = moments.find(info.name);
     const model::Parameter* p = parameters.find(info.name);
     if (p == nullptr && moved == moments.end()) {
@@ -135,8 +141,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
     scores = analysis::importance_of(a.by, {*m.model, text, how, analysis::Side::whole, progress_bar("rank", "rows")});
   }
   for (const auto& [kind, layers] : heads) {
-    RandomSequence random(
-        RandomStream(static_cast<uint64_t>(given.sample.seed), str(name_of(kind), ".rotation")));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(given.sample.seed), str(name_of(kind), ".rotation")));
     const auto chosen = analysis::ranks(selection) ? analysis::pair_ranked(selection, kind, scores.at(kind), a.k)
                                                    : analysis::pair_random(kind, layers, a.k, random);
     pairs.insert(pairs.end(), chosen.begin(), chosen.end());
