@@ -1,6 +1,4 @@
 // mh-prune cut: a checkpoint without some of the model's heads.
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 
 #include "analysis/cut.h"
@@ -10,11 +8,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "io/shard.h"
 #include "model/device.h"
-#include "model/load.h"
-#include "model_options.h"
 #include "prune.h"
+#include "subject.h"
 #include "train/run_config.h"
 
 namespace mh::prune {
@@ -64,34 +60,14 @@ void check(const Arguments& a) {
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
 }
 
-std::map<Kind, analysis::LayerScores> importance_of(const std::string& name, const analysis::Subject& subject) {
-  if (subject.side == analysis::Side::score || subject.side == analysis::Side::output)
-    throw Error(Exit::usage,
-                Problem{"--side", "whole or value, of which there are measures", "another", "give --heads"});
-  const auto measure = analysis::measures().make(name, "--by");
-  const c10::NoGradGuard no_gradient;
-  task::walk_text(subject.model, subject.text, subject.how,
-                  {measure.get(), [](const task::Pass&) {}, subject.progress});
-  return measure->scores();
+std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m, const TextSource& data) {
+  const task::Text text = data.text_for(m);
+  const task::ScoringOptions how = scoring_for(m, a.scoring, text.tokens);
+  return analysis::importance_of(
+      a.measure, {*m.model, text, how, analysis::side_named(a.side), progress_bar("measure", "rows")});
 }
 
-std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m, int64_t block) {
-  const io::TokenText tokens = io::read_tokens(a.data);
-  io::require_kind(tokens.header, a.data, "language-model");
-  io::require_vocabulary(tokens.header, a.data, *m.tokenizer, m.name);
-  task::ScoringOptions how = a.scoring;
-  if (how.block == 0) how.block = block;
-  how = task::resolve(how, *m.model, static_cast<int64_t>(tokens.tokens.size()));
-  const task::Text text = task::text_of(tokens.tokens, m.tokenizer->end_of_line());
-  std::unique_ptr<Progress> progress;
-  return importance_of(a.measure, {*m.model, text, how, analysis::side_named(a.side), [&](int64_t done, int64_t all) {
-                                     if (progress == nullptr)
-                                       progress = std::make_unique<Progress>("measure", all, "rows");
-                                     progress->update(done);
-                                   }});
-}
-
-analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, int64_t block) {
+analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
   const std::vector<Kind> kinds = kinds_of(a, *m.model);
   if (!a.heads.empty()) return analysis::parse_heads(a.heads, kinds, "--heads");
   const analysis::Share share = a.fraction.empty()
@@ -105,7 +81,8 @@ analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, int64_
     if (const attention::Shape& s = layer->shape(); std::find(kinds.begin(), kinds.end(), s.kind) != kinds.end())
       scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
   analysis::least_important(scores, share, a.per_layer, where);
-  scores = measured(a, m, block);
+  analysis::check_importance(a.measure, "--by", *m.model, side);
+  scores = measured(a, m, *data);
   for (auto it = scores.begin(); it != scores.end();)
     it = std::find(kinds.begin(), kinds.end(), it->first) == kinds.end() ? scores.erase(it) : std::next(it);
   return analysis::least_important(scores, share, a.per_layer, where);
@@ -137,17 +114,17 @@ void report(model::LanguageModel& whole, model::LanguageModel& left, uint64_t by
 
 void cut(const Arguments& a) {
   check(a);
-  model::LoadedModel m = model::load_model(a.model, model::choose_device(a.device));
-  m.model->set_path(attention::path_named(a.attention));
-  if (a.precision == "bf16") m.model->parameters().set_bf16(true);
+  const io::Checkpoint checkpoint(a.model);
+  const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
+  const model::LoadedModel m = load_as(a, checkpoint);
   Config config;
   config.load_text(m.toml, m.name);
   train::RunConfig run = train::RunConfig::read(config);
-  const analysis::Kept kept = analysis::kept_without(
-      *m.model, chosen(a, m, run.train.block), analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
+  const analysis::Kept kept = analysis::kept_without(*m.model, chosen(a, m, data.get()), analysis::side_named(a.side),
+                                                     a.heads.empty() ? "--by" : "--heads");
   const analysis::CutModel left = analysis::cut_heads(m.config, *m.model, kept);
   run.model = left.config;
-  io::Metadata metadata = m.metadata;
+  io::Metadata metadata = checkpoint.metadata();
   metadata[io::kConfigKey] = run.toml();
   metadata.erase(io::kTrainingKey);
   model::Views views;
@@ -172,7 +149,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->delimiter(',')
       ->allow_extra_args(false);
   text("--by", a->measure, "the least important heads, by this measure", "MEASURE")
-      ->check(CLI::IsMember(analysis::measures().names()));
+      ->check(CLI::IsMember(analysis::importances().names()));
   text("--data", a->data, "shard to measure on; - is standard input", "SHARD");
   text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
   sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(CLI::Range(1, 1 << 24));

@@ -12,21 +12,21 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/head_parts.h"
 #include "analysis/importance.h"
 
 namespace mh::analysis {
 namespace {
 
 using attention::HeadSide;
+using model::HeadAxis;
 
 // Σ over what one head has along an axis, (h); x is 0 or more.
-at::Tensor by_head(const at::Tensor& x, const HeadPart& part) {
+at::Tensor by_head(const at::Tensor& x, const HeadAxis& part) {
   return x.movedim(part.axis, 0).reshape({part.heads, -1}).sum(1);
 }
 
 // The same of what it has along both axes.
-at::Tensor by_both(const at::Tensor& x, const HeadPart& a, const HeadPart& b) {
+at::Tensor by_both(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
   const int64_t heads = std::min(a.heads, b.heads), rows = x.size(a.axis) / a.heads, columns = x.size(b.axis) / b.heads;
   at::Tensor sums = at::zeros({a.heads}, at::kDouble);
   for (int64_t i = 0; i < heads; ++i)
@@ -60,14 +60,16 @@ class Norms : public Importance {
 
  private:
   // The axes of a parameter that are a layer's heads of this side.
-  std::vector<HeadPart> parts_of(const model::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
+  std::vector<HeadAxis> parts_of(const model::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.shape().name + ".", 0) != 0) return {};
-    auto parts = head_parts(p);
+    std::vector<HeadAxis> parts;  // what outlives a head is not its own
+    for (const HeadAxis& axis : p.traits().head_axes)
+      if (!axis.stays) parts.push_back(axis);
     if (matrices_alone_ && parts.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != Side::whole)
       parts.erase(std::remove_if(parts.begin(), parts.end(),
-                                 [&](const HeadPart& part) {
+                                 [&](const HeadAxis& part) {
                                    return std::find(sides.begin(), sides.end(), part.side) == sides.end();
                                  }),
                   parts.end());

@@ -159,7 +159,6 @@ ModelConfig config_of(const io::Checkpoint& checkpoint) {
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides) {
   LoadedModel loaded;
   loaded.name = checkpoint.name();
-  loaded.metadata = checkpoint.metadata();
   loaded.tokenizer = tokenizer_of(checkpoint);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);

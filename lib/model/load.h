@@ -15,7 +15,6 @@ struct LoadedModel {
   std::string name;  // of the file
   ModelConfig config;
   std::string toml;       // the whole resolved configuration, [train] included
-  io::Metadata metadata;  // of the file, as it stands
   std::unique_ptr<io::Tokenizer> tokenizer;
   std::unique_ptr<LanguageModel> model;
 };
