@@ -1,5 +1,6 @@
 #include "attention/layer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -313,31 +314,31 @@ at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, int64_t copies) 
   return x * s;
 }
 
-// Every row of x `copies` times, one whole x after the other.
-at::Tensor copied(const at::Tensor& x, int64_t copies) {
-  if (!x.defined()) return x;
-  std::vector<int64_t> times(static_cast<size_t>(x.dim()), 1);
-  times[0] = copies;
-  return x.repeat(times);
-}
-
-// The same of what a combiner reads beside head outputs.
-void copy_inputs(Context& c, int64_t copies) {
-  for (at::Tensor* t : {&c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths})
-    *t = copied(*t, copies);
-}
-
 }  // namespace
+
+at::Tensor AttentionLayer::copied(const at::Tensor& x) const {
+  if (!x.defined() || scales_.copies == 0) return x;
+  const auto& from = scales_.from;
+  const int64_t given = from.empty() ? 1 : *std::max_element(from.begin(), from.end()) + 1;
+  if (given == scales_.copies) return x;
+  const at::Tensor blocks = x.unflatten(0, {given, x.size(0) / given});
+  std::vector<at::Tensor> parts{x};
+  for (int64_t f = given; f < scales_.copies; ++f)
+    parts.push_back(blocks[from.empty() ? 0 : from[static_cast<size_t>(f)]]);
+  return at::cat(parts);
+}
+
+// Of what a combiner reads beside head outputs.
+void AttentionLayer::copy_inputs(Context& c) const {
+  for (at::Tensor* t : {&c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths}) *t = copied(*t);
+}
 
 at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
   at::Tensor y = c.observer != nullptr ? c.observer->mixer_inputs(shape_, x) : x;
   if (!scales_.score.defined()) return y;
-  if (scales_.copies > 0) {
-    if (at::Tensor& a = c.mask.additive; a.defined() && a.dim() == 4 && a.size(0) == y.size(0))
-      a = copied(a, scales_.copies);
-    for (at::Tensor* t : {&y, &c.q, &c.k, &c.v}) *t = copied(*t, scales_.copies);
-    copy_inputs(c, scales_.copies);
-  }
+  if (at::Tensor& a = c.mask.additive; a.defined() && a.dim() == 4 && a.size(0) == y.size(0)) a = copied(a);
+  for (at::Tensor* t : {&y, &c.q, &c.k, &c.v}) *t = copied(*t);
+  copy_inputs(c);
   return scaled(y, scales_.score, scales_.copies);
 }
 
@@ -417,9 +418,9 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
   if (scales_.value.defined()) {
-    if (scales_.copies > 0 && c.head_outputs.size(0) == rows) {
-      c.head_outputs = copied(c.head_outputs, scales_.copies);
-      copy_inputs(c, scales_.copies);
+    if (c.head_outputs.size(0) == rows) {
+      c.head_outputs = copied(c.head_outputs);
+      copy_inputs(c);
     }
     c.head_outputs = scaled(c.head_outputs, scales_.value, scales_.copies);
   }
@@ -428,7 +429,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
     at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, shape_.value_size});
     if (observer != nullptr) blocks = observer->combined(shape_, blocks);
     if (scales_.output.defined()) {
-      if (scales_.copies > 0 && blocks.size(0) == rows) blocks = copied(blocks, scales_.copies);
+      if (blocks.size(0) == rows) blocks = copied(blocks);
       blocks = scaled(blocks.transpose(1, 2), scales_.output, scales_.copies).transpose(1, 2);
     }
     joined = blocks.flatten(2);

@@ -51,9 +51,11 @@ struct HeadScales {
   at::Tensor score;   // what score heads give to a mixer: probabilities, or logits where it mixes those
   at::Tensor value;   // head outputs, before the combiner
   at::Tensor output;  // what the combiner gives to the output projection
-  // F > 0: scales are (F, h), and forward gives F results for each row, (F·B, Tq, d): row f·B + b is row b under scale
-  // f. What does not depend on the scales is computed once. Outside of training.
+  // F > 0: scales are (F, h), and forward gives F blocks of rows, (F·B, Tq, d): row f·B + b is row b of block from[f]
+  // of what it is given, under scale f. What does not depend on the scales is computed once. Outside of training.
   int64_t copies = 0;
+  // The blocks that are given come first, in their order: 0, 1, 2, …, then any of them again. Empty: one is given.
+  std::vector<int64_t> from;
 };
 
 class AttentionLayer {
@@ -94,6 +96,9 @@ class AttentionLayer {
 
   // Until it is set anew. Error(usage) for a score scale in a layer that mixes no heads.
   void set_head_scales(const HeadScales& scales);
+  const HeadScales& head_scales() const { return scales_; }
+  // Rows that stand beside what forward() is given, as many as it gives, each beside its own.
+  at::Tensor copied(const at::Tensor& x) const;
 
   void set_path(Path path) { path_ = path; }
   // The path that forward() takes, with the reason where it is the composed one.
@@ -112,6 +117,7 @@ class AttentionLayer {
   bool can_fuse(bool training) const;
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
+  void copy_inputs(Context& context) const;
   at::Tensor fused(const Context& context);
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
   template <class Visit>

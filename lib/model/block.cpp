@@ -67,9 +67,8 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
   if (pre) keys = self_norm_(keys);
   const at::Tensor in = !memory.defined() ? keys : pre ? keys.narrow(1, memory.size(1), x.size(1)) : x;
   at::Tensor y = self_.forward(in, keys, mask, step, cache, observer);
-  // Ablation may ask a layer for several results of each row (attention::HeadScales).
-  const int64_t copies = y.size(0) / x.size(0);
-  at::Tensor h = (copies > 1 ? x.repeat({copies, 1, 1}) : x) +
+  // Ablation may ask a layer for several results of a row (attention::HeadScales).
+  at::Tensor h = (y.size(0) > x.size(0) ? self_.copied(x) : x) +
                  dropout(y, options_.dropout_attention, step, "attention.output", site);
   if (!pre) h = self_norm_(h);
   at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);

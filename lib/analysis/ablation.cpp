@@ -1,0 +1,243 @@
+#include "analysis/ablation.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "analysis/importance_stub.h"
+#include "base/signals.h"
+
+namespace mh::analysis {
+
+using attention::AttentionLayer;
+using attention::HeadScales;
+using attention::HeadSide;
+
+namespace {
+
+constexpr HeadSide kSides[] = {HeadSide::score, HeadSide::value, HeadSide::output};
+
+int64_t heads_of_side(const attention::Shape& shape, HeadSide) { return shape.heads; }
+
+at::Tensor& scale_of(HeadScales& scales, HeadSide side) {
+  return side == HeadSide::score ? scales.score : side == HeadSide::value ? scales.value : scales.output;
+}
+
+const std::set<int64_t>& heads_of_layer(const HeadSet& set, const AttentionLayer& layer) {
+  static const std::set<int64_t> none;
+  const auto found = set.find({layer.shape().kind, layer.shape().layer});
+  return found == set.end() ? none : found->second;
+}
+
+// Scales of a layer: what it has (h), times 0 for the heads that each block goes without.
+HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
+                          at::Device device) {
+  HeadScales scales = layer.head_scales();
+  if (scales.copies > 0) throw std::logic_error("scales of a layer that makes copies already");
+  const auto sides = sides_in(layer, side);
+  for (HeadSide s : kSides) {
+    at::Tensor& scale = scale_of(scales, s);
+    const bool meant = std::find(sides.begin(), sides.end(), s) != sides.end();
+    if (!meant && !scale.defined()) continue;
+    at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), heads_of_side(layer.shape(), s)}, at::kFloat);
+    for (size_t b = 0; meant && b < blocks.size(); ++b)
+      for (int64_t head : blocks[b]) all[static_cast<int64_t>(b)][head] = 0;
+    all = all.to(device);
+    scale = scale.defined() ? all * scale : all;
+  }
+  return scales;
+}
+
+// Models without heads, as rows of one pass: blocks that split where their heads differ.
+struct Split {
+  std::vector<HeadScales> scales;  // of each layer; as they were where nothing differs
+  std::vector<size_t> block_of;    // of each model, behind the last layer
+  int64_t blocks = 1;
+};
+
+Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
+  Split result;
+  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // which models each holds
+  std::iota(blocks[0].begin(), blocks[0].end(), 0);
+  for (const AttentionLayer* layer : model.attention_layers()) {
+    std::vector<std::vector<size_t>> now(blocks.size());
+    std::vector<int64_t> from(blocks.size());
+    std::iota(from.begin(), from.end(), 0);
+    std::vector<std::set<int64_t>> heads(blocks.size());
+    bool any = false;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      std::map<std::set<int64_t>, size_t> at;  // where the block's models go
+      for (size_t model_index : blocks[b]) {
+        const auto& gone = heads_of_layer(without[model_index], *layer);
+        any = any || !gone.empty();
+        // The first stays in the block, so that what is given comes first.
+        const auto [place, fresh] = at.try_emplace(gone, at.empty() ? b : now.size());
+        if (fresh && place->second == now.size()) {
+          now.emplace_back();
+          from.push_back(static_cast<int64_t>(b));
+          heads.emplace_back();
+        }
+        heads[place->second] = gone;
+        now[place->second].push_back(model_index);
+      }
+    }
+    blocks = std::move(now);
+    result.scales.push_back(layer->head_scales());
+    if (!any) continue;
+    result.scales.back() = scales_without(*layer, side, heads, model.parameters().device());
+    result.scales.back().copies = static_cast<int64_t>(blocks.size());
+    result.scales.back().from = std::move(from);
+  }
+  result.blocks = static_cast<int64_t>(blocks.size());
+  result.block_of.resize(without.size());
+  for (size_t b = 0; b < blocks.size(); ++b)
+    for (size_t model_index : blocks[b]) result.block_of[model_index] = b;
+  return result;
+}
+
+void score_together(const Subject& subject, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
+                    int64_t tokens_at_once) {
+  const Split plan = split(subject.model, subject.side, without);
+  const auto layers = subject.model.attention_layers();
+  const ScalesKept kept(subject.model);
+  for (size_t i = 0; i < layers.size(); ++i) layers[i]->set_head_scales(plan.scales[i]);
+  task::ScoringOptions how = subject.how;
+  how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
+  task::Walk walk;
+  walk.progress = subject.progress;
+  walk.visit = [&](const task::Pass& pass) {
+    const at::Tensor& targets = pass.batch.targets;
+    if (pass.hidden.size(0) != plan.blocks * targets.size(0)) throw std::logic_error("rows of an ablation are lost");
+    const at::Tensor log_p = subject.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
+    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.blocks, -1}).sum(1, false, at::kDouble);
+    const int64_t tokens = targets.ge(0).sum().item<int64_t>();
+    for (size_t i = 0; i < into.size(); ++i) {
+      into[i]->nll -= sums[static_cast<int64_t>(plan.block_of[i])].item<double>();
+      into[i]->tokens += tokens;
+    }
+  };
+  task::walk_text(subject.model, subject.text, how, walk);
+}
+
+}  // namespace
+
+int64_t heads_in(const AttentionLayer& layer, Side side) {
+  const attention::Shape& shape = layer.shape();
+  if (shape.heads == 0) return 0;
+  const auto sides = sides_in(layer, side);
+  if (sides.empty())
+    throw Error(Exit::usage, Problem{"--side", str("layers that have ", name_of(side), " heads of their own"),
+                                     str(shape.name, ", which mixes none"), "use --side whole or value"});
+  const int64_t heads = heads_of_side(shape, sides[0]);
+  for (HeadSide s : sides)
+    if (heads_of_side(shape, s) != heads)
+      throw Error(Exit::usage,
+                  Problem{"--side", "score, value or output",
+                          str("whole, but ", shape.name, " has other numbers of score, value and output heads"), ""});
+  return heads;
+}
+
+HeadSet all_heads(model::LanguageModel& model, Side side) {
+  HeadSet all;
+  for (const AttentionLayer* layer : model.attention_layers())
+    for (int64_t head = heads_in(*layer, side); head-- > 0;)
+      all[{layer->shape().kind, layer->shape().layer}].insert(head);
+  return all;
+}
+
+void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
+  std::map<std::pair<Kind, int64_t>, int64_t> there;
+  for (const AttentionLayer* layer : model.attention_layers())
+    there[{layer->shape().kind, layer->shape().layer}] = heads_in(*layer, side);
+  for (const auto& [place, wanted] : heads) {
+    const auto found = there.find(place);
+    if (found == there.end()) {
+      int64_t layers = 0;
+      for (const auto& [other, count] : there) layers += other.first == place.first;
+      throw Error(Exit::usage, Problem{where,
+                                       layers > 0 ? str("layers 0 to ", layers - 1, " of ", name_of(place.first))
+                                                  : str("a kind that the model has"),
+                                       str(name_of(place.first), ", layer ", place.second), ""});
+    }
+    for (int64_t head : wanted)
+      if (head < 0 || head >= found->second)
+        throw Error(Exit::usage, Problem{where,
+                                         found->second > 0 ? str("heads 0 to ", found->second - 1, " in ",
+                                                                 name_of(place.first), ", layer ", place.second)
+                                                           : str("a layer that has heads left"),
+                                         str("head ", head, " of layer ", place.second), ""});
+  }
+}
+
+ScalesKept::ScalesKept(model::LanguageModel& model) : layers_(model.attention_layers()) {
+  for (const AttentionLayer* layer : layers_) before_.push_back(layer->head_scales());
+}
+
+ScalesKept::~ScalesKept() {
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->set_head_scales(before_[i]);
+}
+
+Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : kept_(model) {
+  check_heads(model, side, heads, "--heads");
+  for (AttentionLayer* layer : model.attention_layers()) {
+    const auto& gone = heads_of_layer(heads, *layer);
+    if (gone.empty()) continue;
+    HeadScales scales = scales_without(*layer, side, {gone}, model.parameters().device());
+    for (HeadSide s : kSides)
+      if (at::Tensor& scale = scale_of(scales, s); scale.defined()) scale = scale[0];
+    layer->set_head_scales(scales);
+  }
+}
+
+std::vector<task::Score> score_without(const Subject& subject, const std::vector<HeadSet>& without,
+                                       int64_t tokens_at_once) {
+  c10::NoGradGuard no_gradient;
+  for (const HeadSet& heads : without) check_heads(subject.model, subject.side, heads, "--heads");
+  // Those that begin to differ in the same layer stand together, so that what is below is shared by all of a group.
+  const auto layers = subject.model.attention_layers();
+  const auto first_layer = [&](size_t i) {
+    size_t layer = 0;
+    while (layer < layers.size() && heads_of_layer(without[i], *layers[layer]).empty()) ++layer;
+    return layer;
+  };
+  std::vector<size_t> order(without.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
+  const auto count = static_cast<int64_t>(order.size());
+  Subject part = subject;
+  part.how = task::resolve(subject.how, subject.model, subject.text.tokens);
+  const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
+  const int64_t groups = std::max<int64_t>(1, task::divided_up(count, most));
+  std::vector<task::Score> scores(without.size());
+  for (int64_t g = 0; g < groups && stop_signal() == 0; ++g) {
+    std::vector<HeadSet> group;
+    std::vector<task::Score*> into;
+    for (int64_t i = g * count / groups; i < (g + 1) * count / groups; ++i) {
+      group.push_back(without[order[static_cast<size_t>(i)]]);
+      into.push_back(&scores[order[static_cast<size_t>(i)]]);
+    }
+    if (group.empty()) break;
+    if (subject.progress)
+      part.progress = [&subject, g, groups](int64_t done, int64_t all) {
+        subject.progress(g * all + done, groups * all);
+      };
+    score_together(part, group, into, tokens_at_once);
+  }
+  return scores;
+}
+
+double deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return std::numeric_limits<double>::quiet_NaN();
+  const auto n = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (double v : values) squares += (v - mean) * (v - mean);
+  return std::sqrt(squares / (n - 1));
+}
+
+}  // namespace mh::analysis

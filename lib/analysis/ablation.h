@@ -1,0 +1,71 @@
+// Models without some of their heads: a head that is left out gives nothing, and all else stays as it is, without
+// rescaling or further training (Michel et al. 2019; the tables of the Skip Cross-Head paper).
+//
+//   whole   Z_i, before the combiner; where a mixer stands before, also what the head gives to it, and where a combiner
+//           mixes, also the block of the output projection that it would have made
+//   score, value, output   only that (attention::HeadSide)
+//
+// Several models without heads are scored in one pass over the text. Rows are copied in the first layer where two of
+// them differ, so that what lies below is computed once; those that differ in one layer share its attention too
+// (attention::HeadScales). A memory follows by itself, since a layer's rows stay the same from segment to segment.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "analysis/heads.h"
+#include "analysis/subject.h"
+#include "attention/layer.h"
+
+namespace mh::analysis {
+
+// Heads by kind and layer.
+using HeadSet = std::map<std::pair<Kind, int64_t>, std::set<int64_t>>;
+
+// Heads of this side in a layer. Error(usage), about --side, where the layer has no such side, or where its whole heads
+// have different numbers of sides. 0 where it has lost all heads.
+int64_t heads_in(const attention::AttentionLayer& layer, Side side);
+// All of a model's.
+HeadSet all_heads(model::LanguageModel& model, Side side);
+// Error(usage), about the option `where`, for a head that the model has not.
+void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
+
+// Gives layers back the scales that they have now.
+class ScalesKept {
+ public:
+  explicit ScalesKept(model::LanguageModel& model);
+  ~ScalesKept();
+  ScalesKept(const ScalesKept&) = delete;
+  ScalesKept& operator=(const ScalesKept&) = delete;
+
+ private:
+  std::vector<attention::AttentionLayer*> layers_;
+  std::vector<attention::HeadScales> before_;
+};
+
+// Heads that give nothing as long as this lives, nor do those that gave nothing before.
+class Masked {
+ public:
+  Masked(model::LanguageModel& model, Side side, const HeadSet& heads);
+
+ private:
+  ScalesKept kept_;
+};
+
+// Tokens in all rows of the upper layers at once. Up to here larger products are no slower (2 cores, d 256), and their
+// activations take about 0.3 GB.
+constexpr int64_t kTokensAtOnce = 16384;
+
+// The model's scores without each of these sets of heads (besides those that are masked): the same as of one after the
+// other, but for rounding. Error(usage) as heads_in() and check_heads(). Ends early, with what it has, where a signal
+// asks the process to stop.
+std::vector<task::Score> score_without(const Subject& subject, const std::vector<HeadSet>& without,
+                                       int64_t tokens_at_once = kTokensAtOnce);
+
+// Sample standard deviation (ddof 1); NaN of fewer than two numbers.
+double deviation(const std::vector<double>& values);
+
+}  // namespace mh::analysis

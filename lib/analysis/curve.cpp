@@ -1,0 +1,78 @@
+#include "analysis/curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "base/signals.h"
+
+namespace mh::analysis {
+
+std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer) {
+  std::vector<RankedHead> all;
+  for (const auto& [kind, layers] : scores)
+    for (size_t layer = 0; layer < layers.size(); ++layer)
+      for (size_t head = 0; head < layers[layer].size(); ++head)
+        all.push_back({kind, {static_cast<int64_t>(layer), static_cast<int64_t>(head)}, layers[layer][head]});
+  const auto place = [](const RankedHead& r) { return std::tie(r.kind, r.head.layer); };
+  std::stable_sort(all.begin(), all.end(), [&](const RankedHead& a, const RankedHead& b) {
+    if (per_layer && place(a) != place(b)) return place(a) < place(b);
+    return a.score < b.score;
+  });
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i].rank = i > 0 && (!per_layer || place(all[i]) == place(all[i - 1])) ? all[i - 1].rank + 1 : 1;
+  return all;
+}
+
+namespace {
+
+// What is gone of so many heads at a fraction.
+int64_t part_of(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
+
+int64_t size_of(const HeadSet& heads) {
+  int64_t size = 0;
+  for (const auto& [place, set] : heads) size += static_cast<int64_t>(set.size());
+  return size;
+}
+
+// Takes more heads away, in the order of a ranking, until a fraction of all is gone.
+void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
+  int64_t left = part_of(fraction, size_of(all)) - size_of(gone);
+  for (const RankedHead& r : order) {
+    const std::pair<Kind, int64_t> place{r.kind, r.head.layer};
+    const auto here = all.find(place);
+    if (here == all.end()) continue;
+    auto& taken = gone[place];
+    const bool more =
+        per_layer ? static_cast<int64_t>(taken.size()) < part_of(fraction, static_cast<int64_t>(here->second.size()))
+                  : left > 0;
+    if (more && taken.insert(r.head.head).second) --left;
+  }
+}
+
+}  // namespace
+
+std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& measured, const std::string& measure,
+                                      const CurveOptions& options) {
+  const HeadSet all = all_heads(scored.model, scored.side);
+  const auto steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
+  std::vector<CurvePoint> points;
+  HeadSet gone;
+  std::vector<RankedHead> order;
+  for (int64_t i = 0; i <= steps && stop_signal() == 0; ++i) {
+    const double fraction = std::min(1.0, static_cast<double>(i) * options.step);
+    if (i == 1 || (i > 1 && options.rerank)) {
+      const Masked masked(measured.model, measured.side, gone);
+      order = ranked(importance_of(measure, measured), options.per_layer);
+    }
+    take(gone, order, all, fraction, options.per_layer);
+    points.push_back({fraction, gone, {}});
+  }
+  std::vector<HeadSet> without;
+  for (const CurvePoint& point : points) without.push_back(point.gone);
+  const auto scores = score_without(scored, without);
+  for (size_t i = 0; i < points.size(); ++i) points[i].score = scores[i];
+  return points;
+}
+
+}  // namespace mh::analysis

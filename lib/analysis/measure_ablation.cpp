@@ -1,0 +1,63 @@
+// The importance of a head by its absence, and by chance.
+//
+//   ablation  nats per token that the model's score worsens by without the head; below 0 where it gets better
+//   random    evenly drawn numbers, by the seed of the sample: the control that a measure has to beat
+#include <algorithm>
+
+#include "analysis/ablation.h"
+#include "analysis/importance_stub.h"
+#include "base/random.h"
+
+namespace mh::analysis {
+
+namespace {
+
+using Scores = std::map<Kind, LayerScores>;
+
+Scores empty_scores(const HeadSet& heads) {
+  Scores scores;
+  for (const auto& [place, set] : heads) {
+    LayerScores& layers = scores[place.first];
+    layers.resize(std::max(layers.size(), static_cast<size_t>(place.second) + 1));
+    layers[static_cast<size_t>(place.second)].resize(set.size());
+  }
+  return scores;
+}
+
+class Ablation : public Importance {
+ public:
+  Scores of(const Subject& subject) const override {
+    const HeadSet heads = all_heads(subject.model, subject.side);
+    std::vector<HeadSet> without{{}};
+    for (const auto& [place, set] : heads)
+      for (int64_t head : set) without.push_back({{place, {head}}});
+    const auto scored = score_without(subject, without);
+    Scores scores = empty_scores(heads);
+    const auto tokens = static_cast<double>(std::max<int64_t>(1, scored[0].tokens));
+    size_t i = 1;
+    for (const auto& [place, set] : heads)
+      for (int64_t head : set)
+        scores[place.first][static_cast<size_t>(place.second)][static_cast<size_t>(head)] =
+            (scored[i++].nll - scored[0].nll) / tokens;
+    return scores;
+  }
+};
+
+class Random : public Importance {
+ public:
+  Scores of(const Subject& subject) const override {
+    Scores scores = empty_scores(all_heads(subject.model, subject.side));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(subject.how.sample.seed), "importance"));
+    for (auto& [kind, layers] : scores)
+      for (auto& layer : layers)
+        for (double& score : layer) score = random.uniform();
+    return scores;
+  }
+};
+
+const Registered<Importance, Ablation> ablation(importances(), "ablation", "loss without the head, less that with it");
+const Registered<Importance, Random> by_chance(importances(), "random", "chance, for comparison");
+
+}  // namespace
+
+}  // namespace mh::analysis
