@@ -1,4 +1,5 @@
 // Models without heads: all in one pass as one after the other, and what is made of their scores.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -39,8 +40,9 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
   for (const HeadSet& heads : without) {
     for (attention::AttentionLayer* layer : s.model.attention_layers()) {
       at::Tensor scale = at::ones({layer->shape().heads});
-      if (auto found = heads.find({layer->shape().kind, layer->shape().layer}); found != heads.end())
-        for (int64_t head : found->second) scale[head] = 0;
+      for (const auto& [kind, set] : heads)
+        for (const Head& head : set)
+          if (kind == layer->shape().kind && head.layer == layer->shape().layer) scale[head.head] = 0;
       attention::HeadScales scales;
       using attention::HeadSide;
       const auto meant = [&](Side side, HeadSide of) {
@@ -57,24 +59,23 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
   return scores;
 }
 
-// Every head, some layers, all but one head, heads of several layers, everything and nothing.
+// Every head, all others of its layer, heads of several layers, everything and nothing.
 std::vector<HeadSet> many(model::LanguageModel& model, Side side) {
+  const Kind kind = Kind::decoder_self;
+  const auto all = all_heads(model, side).at(kind);
   std::vector<HeadSet> sets;
-  const HeadSet all = all_heads(model, side);
-  for (const auto& [place, heads] : all) {
-    for (int64_t head : heads) {
-      sets.push_back({{place, {head}}});
-      HeadSet others{{place, heads}};
-      others[place].erase(head);
-      sets.push_back(others);
-    }
-    sets.push_back({{place, heads}});
+  for (const Head& head : all) {
+    sets.push_back({{kind, {head}}});
+    HeadSet others;
+    for (const Head& other : all)
+      if (other.layer == head.layer && other.head != head.head) others[kind].insert(other);
+    sets.push_back(others);
   }
-  const auto first = all.begin()->first, last = all.rbegin()->first;
-  sets.push_back({{first, {1}}, {last, {0, 2}}});
-  sets.push_back({{first, {1}}, {last, {0}}});
-  sets.push_back({{first, {1}}, {last, {0}}});
-  sets.push_back(all);
+  sets.push_back({{kind, {{0, 1}, {2, 0}, {2, 2}}}});
+  sets.push_back({{kind, {{0, 1}, {2, 0}}}});
+  sets.push_back({{kind, {{0, 1}, {2, 0}}}});
+  sets.push_back({{kind, {{1, 0}, {1, 1}, {1, 2}}}});
+  sets.push_back({{kind, all}});
   sets.insert(sets.begin() + 4, HeadSet{});
   return sets;
 }
@@ -143,12 +144,12 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
   task::ScoringOptions how;
   how.block = 5;
   const Subject s{*m, source, task::resolve(how, *m, 20)};
-  for (const HeadSet& heads : {HeadSet{{{Kind::decoder_self, 3}, {0}}}, HeadSet{{{Kind::decoder_self, 1}, {3}}},
-                               HeadSet{{{Kind::decoder_self, 0}, {-1}}}, HeadSet{{{Kind::encoder_self, 0}, {0}}}}) {
+  for (const HeadSet& heads : {HeadSet{{Kind::decoder_self, {{3, 0}}}}, HeadSet{{Kind::decoder_self, {{1, 3}}}},
+                               HeadSet{{Kind::decoder_self, {{0, -1}}}}, HeadSet{{Kind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
     CHECK(status_of([&] { Masked(*m, Side::whole, heads); }) == 2);
   }
-  CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{{Kind::decoder_self, 1}, {3}}}, "--heads"),
+  CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{Kind::decoder_self, {{1, 3}}}}, "--heads"),
                     Catch::Contains("heads 0 to 2"));
 }
 
@@ -159,11 +160,11 @@ TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ab
   task::ScoringOptions how;
   how.block = 8;
   const Subject s{*m, source, task::resolve(how, *m, 40)};
-  const std::pair<Kind, int64_t> first{Kind::decoder_self, 0}, last{Kind::decoder_self, 2};
-  const auto wanted = one_by_one(s, {{{first, {1}}}, {{first, {1, 2}}}, {{first, {1}}, {last, {0}}}, {}});
+  const auto heads = [](std::set<Head> set) { return HeadSet{{Kind::decoder_self, set}}; };
+  const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
-    const Masked masked(*m, Side::whole, {{first, {1}}});
-    const auto found = score_without(s, {{}, {{first, {2}}}, {{last, {0}}}});
+    const Masked masked(*m, Side::whole, heads({{0, 1}}));
+    const auto found = score_without(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
     for (size_t i = 0; i < 3; ++i) CHECK(found[i].nll == Approx(wanted[i].nll).epsilon(1e-5));
   }
   CHECK(score_without(s, {{}})[0].nll == Approx(wanted[3].nll).epsilon(1e-6));
@@ -188,7 +189,7 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
   Subject s{*m, source, task::resolve(how, *m, 40)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
-    for (int64_t head = 0; head < 3; ++head) sets.push_back({{{Kind::decoder_self, layer}, {head}}});
+    for (int64_t head = 0; head < 3; ++head) sets.push_back({{Kind::decoder_self, {{layer, head}}}});
   const auto wanted = one_by_one(s, sets);
   const auto scores = importance_of("ablation", s).at(Kind::decoder_self);
   for (size_t i = 0; i < 9; ++i)
@@ -235,29 +236,25 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
       const auto wanted = one_by_one(s, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {
-        int64_t gone = 0;
-        for (const auto& [place, heads] : sets[i]) {
-          gone += static_cast<int64_t>(heads.size());
-          if (per_layer) CHECK(static_cast<int64_t>(heads.size()) == std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
-          for (int64_t head : i > 0 && sets[i - 1].count(place) > 0 ? sets[i - 1][place] : std::set<int64_t>{})
-            CHECK(heads.count(head) == 1);
-        }
-        if (!per_layer) CHECK(gone == counts[i]);
+        auto& gone = sets[i][Kind::decoder_self];
+        if (i > 0)
+          CHECK(std::includes(gone.begin(), gone.end(), sets[i - 1][Kind::decoder_self].begin(),
+                              sets[i - 1][Kind::decoder_self].end()));
+        if (!per_layer) CHECK(static_cast<int64_t>(gone.size()) == counts[i]);
+        for (int64_t layer = 0; per_layer && layer < 4; ++layer)
+          CHECK(std::count_if(gone.begin(), gone.end(), [&](const Head& h) { return h.layer == layer; }) ==
+                std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
         CHECK(points[i].score.nll == Approx(wanted[i].nll).epsilon(1e-5));
       }
+      if (per_layer) continue;
       // The first step is the same whether or not heads are ranked again.
-      if (!per_layer)
-        for (size_t i = 0; i < 4; ++i)
-          CHECK(sets[1][{order[i].kind, order[i].head.layer}].count(order[i].head.head) == 1);
-      if (rerank && !per_layer) {
-        // The fifth head is the least important where the first four are gone.
-        const Masked masked(*m, Side::whole, sets[1]);
-        int64_t found = -1;
-        for (const auto& r : ranked(importance_of("ablation", s), false))
-          if (found < 0 && sets[1][{r.kind, r.head.layer}].count(r.head.head) == 0)
-            found = static_cast<int64_t>(sets[2][{r.kind, r.head.layer}].count(r.head.head));
-        CHECK(found == 1);
-      }
+      const auto& first = sets[1][Kind::decoder_self];
+      for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
+      // The next is of those that are the least important once these are gone.
+      const Masked masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
+      int64_t more = 3;
+      for (const auto& r : ranked(importance_of("ablation", s), false))
+        if (first.count(r.head) == 0 && more-- > 0) CHECK(sets[2][Kind::decoder_self].count(r.head) == 1);
     }
   CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);
 }

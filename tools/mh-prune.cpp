@@ -1,7 +1,10 @@
 // Which heads of a model matter, and models without those that do not.
 //
-//   mh-prune cut run1/best.safetensors --heads 0:1,0:3,5:7 -o small.safetensors
-//   mh-prune cut run1/best.safetensors --by confidence --data valid.mhs --fraction 30% -o - | mh-eval - test.mhs
+//   mh-prune scan run1/best.safetensors test.mhs
+//   mh-prune rank --by taylor run1/best.safetensors valid.mhs
+//   mh-prune curve --by taylor,random run1/best.safetensors test.mhs --plot curve.svg
+//   mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o small.safetensors
+#include "base/error.h"
 #include "base/tool.h"
 #include "prune.h"
 
@@ -9,11 +12,17 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   Tool tool({"mh-prune", "Which heads of a model matter, and models without those that do not.",
+             "  mh-prune scan run1/best.safetensors test.mhs > heads.tsv\n"
+             "  mh-prune scan --summary run1/best.safetensors run2/best.safetensors test.mhs\n"
+             "  mh-prune rank --by taylor --plot heads.svg run1/best.safetensors valid.mhs\n"
+             "  mh-prune curve --by taylor,random --step 10% --plot curve.svg run1/best.safetensors test.mhs\n"
              "  mh-prune cut run1/best.safetensors --heads 0:1,0:3,5:7 -o small.safetensors\n"
-             "  mh-prune cut run1/best.safetensors --by confidence --data valid.mhs --fraction 30% -o - | mh-eval - "
-             "test.mhs"});
+             "  mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o - | mh-eval - test.mhs"});
   tool.app().require_subcommand(1);
   prune::Jobs jobs;
+  prune::add_scan(tool.app(), jobs);
+  prune::add_rank(tool.app(), jobs);
+  prune::add_curve(tool.app(), jobs);
   prune::add_cut(tool.app(), jobs);
   return tool.run(argc, argv, [&] {
     for (const prune::Job& job : jobs)

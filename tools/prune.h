@@ -14,6 +14,9 @@ struct Job {
 };
 using Jobs = std::vector<Job>;
 
+void add_scan(CLI::App& app, Jobs& jobs);
+void add_rank(CLI::App& app, Jobs& jobs);
+void add_curve(CLI::App& app, Jobs& jobs);
 void add_cut(CLI::App& app, Jobs& jobs);
 
 }  // namespace mh::prune

@@ -28,10 +28,12 @@ at::Tensor& scale_of(HeadScales& scales, HeadSide side) {
   return side == HeadSide::score ? scales.score : side == HeadSide::value ? scales.value : scales.output;
 }
 
-const std::set<int64_t>& heads_of_layer(const HeadSet& set, const AttentionLayer& layer) {
-  static const std::set<int64_t> none;
-  const auto found = set.find({layer.shape().kind, layer.shape().layer});
-  return found == set.end() ? none : found->second;
+std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer) {
+  std::set<int64_t> heads;
+  if (const auto kind = set.find(layer.shape().kind); kind != set.end())
+    for (const Head& head : kind->second)
+      if (head.layer == layer.shape().layer) heads.insert(head.head);
+  return heads;
 }
 
 // Scales of a layer: what it has (h), times 0 for the heads that each block goes without.
@@ -73,7 +75,7 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
     for (size_t b = 0; b < blocks.size(); ++b) {
       std::map<std::set<int64_t>, size_t> at;  // where the block's models go
       for (size_t model_index : blocks[b]) {
-        const auto& gone = heads_of_layer(without[model_index], *layer);
+        const auto gone = heads_of_layer(without[model_index], *layer);
         any = any || !gone.empty();
         // The first stays in the block, so that what is given comes first.
         const auto [place, fresh] = at.try_emplace(gone, at.empty() ? b : now.size());
@@ -146,31 +148,29 @@ HeadSet all_heads(model::LanguageModel& model, Side side) {
   HeadSet all;
   for (const AttentionLayer* layer : model.attention_layers())
     for (int64_t head = heads_in(*layer, side); head-- > 0;)
-      all[{layer->shape().kind, layer->shape().layer}].insert(head);
+      all[layer->shape().kind].insert({layer->shape().layer, head});
   return all;
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
-  std::map<std::pair<Kind, int64_t>, int64_t> there;
+  std::map<Kind, std::map<int64_t, int64_t>> there;  // how many heads each layer has
   for (const AttentionLayer* layer : model.attention_layers())
-    there[{layer->shape().kind, layer->shape().layer}] = heads_in(*layer, side);
-  for (const auto& [place, wanted] : heads) {
-    const auto found = there.find(place);
-    if (found == there.end()) {
-      int64_t layers = 0;
-      for (const auto& [other, count] : there) layers += other.first == place.first;
-      throw Error(Exit::usage, Problem{where,
-                                       layers > 0 ? str("layers 0 to ", layers - 1, " of ", name_of(place.first))
-                                                  : str("a kind that the model has"),
-                                       str(name_of(place.first), ", layer ", place.second), ""});
+    there[layer->shape().kind][layer->shape().layer] = heads_in(*layer, side);
+  const auto refuse = [&](const std::string& expected, Kind kind, const Head& head) {
+    throw Error(Exit::usage,
+                Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
+  };
+  for (const auto& [kind, wanted] : heads) {
+    const auto& layers = there[kind];
+    for (const Head& head : wanted) {
+      if (layers.empty()) refuse("a kind of attention that the model has", kind, head);
+      const auto layer = layers.find(head.layer);
+      if (layer == layers.end()) refuse(str("layers 0 to ", layers.rbegin()->first), kind, head);
+      if (head.head < 0 || head.head >= layer->second)
+        refuse(layer->second > 0 ? str("heads 0 to ", layer->second - 1, " in layer ", head.layer)
+                                 : "a layer that has heads left",
+               kind, head);
     }
-    for (int64_t head : wanted)
-      if (head < 0 || head >= found->second)
-        throw Error(Exit::usage, Problem{where,
-                                         found->second > 0 ? str("heads 0 to ", found->second - 1, " in ",
-                                                                 name_of(place.first), ", layer ", place.second)
-                                                           : str("a layer that has heads left"),
-                                         str("head ", head, " of layer ", place.second), ""});
   }
 }
 
@@ -185,7 +185,7 @@ ScalesKept::~ScalesKept() {
 Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : kept_(model) {
   check_heads(model, side, heads, "--heads");
   for (AttentionLayer* layer : model.attention_layers()) {
-    const auto& gone = heads_of_layer(heads, *layer);
+    const auto gone = heads_of_layer(heads, *layer);
     if (gone.empty()) continue;
     HeadScales scales = scales_without(*layer, side, {gone}, model.parameters().device());
     for (HeadSide s : kSides)

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <map>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "analysis/heads.h"
@@ -22,8 +21,7 @@
 
 namespace mh::analysis {
 
-// Heads by kind and layer.
-using HeadSet = std::map<std::pair<Kind, int64_t>, std::set<int64_t>>;
+using HeadSet = std::map<Kind, std::set<Head>>;
 
 // Heads of this side in a layer. Error(usage), about --side, where the layer has no such side, or where its whole heads
 // have different numbers of sides. 0 where it has lost all heads.

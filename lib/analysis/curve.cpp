@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "base/signals.h"
 
@@ -29,25 +30,20 @@ namespace {
 // What is gone of so many heads at a fraction.
 int64_t part_of(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
 
-int64_t size_of(const HeadSet& heads) {
-  int64_t size = 0;
-  for (const auto& [place, set] : heads) size += static_cast<int64_t>(set.size());
-  return size;
-}
-
-// Takes more heads away, in the order of a ranking, until a fraction of all is gone.
+// Takes more heads away, in the order of a ranking, until a fraction of all, or of each layer, is gone.
 void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
-  int64_t left = part_of(fraction, size_of(all)) - size_of(gone);
-  for (const RankedHead& r : order) {
-    const std::pair<Kind, int64_t> place{r.kind, r.head.layer};
-    const auto here = all.find(place);
-    if (here == all.end()) continue;
-    auto& taken = gone[place];
-    const bool more =
-        per_layer ? static_cast<int64_t>(taken.size()) < part_of(fraction, static_cast<int64_t>(here->second.size()))
-                  : left > 0;
-    if (more && taken.insert(r.head.head).second) --left;
-  }
+  // How many are left to take: of a layer, or of all, which stand under one key.
+  std::map<std::pair<Kind, int64_t>, int64_t> left, sizes;
+  const auto key = [&](Kind kind, const Head& head) {
+    return per_layer ? std::pair(kind, head.layer) : std::pair(Kind{}, int64_t{-1});
+  };
+  for (const auto& [kind, heads] : all)
+    for (const Head& head : heads) ++sizes[key(kind, head)];
+  for (const auto& [place, size] : sizes) left[place] = part_of(fraction, size);
+  for (const auto& [kind, heads] : gone)
+    for (const Head& head : heads) --left[key(kind, head)];
+  for (const RankedHead& r : order)
+    if (int64_t& more = left[key(r.kind, r.head)]; more > 0 && gone[r.kind].insert(r.head).second) --more;
 }
 
 }  // namespace
@@ -63,7 +59,10 @@ std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& meas
     const double fraction = std::min(1.0, static_cast<double>(i) * options.step);
     if (i == 1 || (i > 1 && options.rerank)) {
       const Masked masked(measured.model, measured.side, gone);
-      order = ranked(importance_of(measure, measured), options.per_layer);
+      auto scores = importance_of(measure, measured);
+      if (options.normalise)
+        for (auto& [kind, layers] : scores) normalise_by_layer(layers);
+      order = ranked(scores, options.per_layer);
     }
     take(gone, order, all, fraction, options.per_layer);
     points.push_back({fraction, gone, {}});

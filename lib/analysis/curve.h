@@ -25,6 +25,7 @@ struct CurveOptions {
   double step = 0.1;       // part of the heads that go in each step
   bool per_layer = false;  // of each layer as many; else of all together
   bool rerank = false;     // measure again after each step, without the heads that are gone
+  bool normalise = false;  // scores of each layer by their l2 norm, before they are ranked
 };
 
 struct CurvePoint {

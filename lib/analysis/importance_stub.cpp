@@ -59,6 +59,35 @@ const char* name_of(Side side) {
   return side == Side::whole ? "whole" : side == Side::score ? "score" : side == Side::value ? "value" : "output";
 }
 
+Side side_named(const std::string& name) {
+  return name == "whole" ? Side::whole : name == "score" ? Side::score : name == "value" ? Side::value : Side::output;
+}
+
+std::map<Kind, std::set<Head>> parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds,
+                                           const std::string& where) {
+  std::map<Kind, std::set<Head>> heads;
+  for (const std::string& text : texts) {
+    auto parts = split(text, ':');
+    Kind kind = kinds.at(0);
+    if (parts.size() == 3) kind = kind_named(parts[0], where), parts.erase(parts.begin());
+    const auto digits = [](const std::string& s) {
+      return !s.empty() && s.size() < 10 && s.find_first_not_of("0123456789") == std::string::npos;
+    };
+    if (parts.size() != 2 || !digits(parts[0]) || !digits(parts[1]))
+      throw Error(Exit::usage, Problem{where, "layer:head, such as 0:1", text, ""});
+    heads[kind].insert({std::stoll(parts[0]), std::stoll(parts[1])});
+  }
+  return heads;
+}
+
+double parse_fraction(const std::string& text, const std::string& where) {
+  char* end = nullptr;
+  const double x = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || std::string(end) != "%" || !(x >= 0 && x <= 100))
+    throw Error(Exit::usage, Problem{where, "0% to 100%", text, ""});
+  return x / 100;
+}
+
 std::vector<HeadSide> sides_in(const attention::AttentionLayer& layer, Side side) {
   std::vector<HeadSide> sides;
   for (HeadSide s : {HeadSide::score, HeadSide::value, HeadSide::output})

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ void check_importance(const std::string& name, const std::string& where, model::
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject);
 void normalise_by_layer(LayerScores& scores);
 const char* name_of(Side side);
+Side side_named(const std::string& name);
+std::map<Kind, std::set<Head>> parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds,
+                                           const std::string& where);
+double parse_fraction(const std::string& text, const std::string& where);
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
 
 }  // namespace mh::analysis

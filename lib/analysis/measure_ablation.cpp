@@ -14,13 +14,15 @@ namespace {
 
 using Scores = std::map<Kind, LayerScores>;
 
+// A place for the score of each head.
 Scores empty_scores(const HeadSet& heads) {
   Scores scores;
-  for (const auto& [place, set] : heads) {
-    LayerScores& layers = scores[place.first];
-    layers.resize(std::max(layers.size(), static_cast<size_t>(place.second) + 1));
-    layers[static_cast<size_t>(place.second)].resize(set.size());
-  }
+  for (const auto& [kind, set] : heads)
+    for (const Head& head : set) {
+      LayerScores& layers = scores[kind];
+      layers.resize(std::max(layers.size(), static_cast<size_t>(head.layer) + 1));
+      layers[static_cast<size_t>(head.layer)].push_back(0);
+    }
   return scores;
 }
 
@@ -29,15 +31,15 @@ class Ablation : public Importance {
   Scores of(const Subject& subject) const override {
     const HeadSet heads = all_heads(subject.model, subject.side);
     std::vector<HeadSet> without{{}};
-    for (const auto& [place, set] : heads)
-      for (int64_t head : set) without.push_back({{place, {head}}});
+    for (const auto& [kind, set] : heads)
+      for (const Head& head : set) without.push_back({{kind, {head}}});
     const auto scored = score_without(subject, without);
     Scores scores = empty_scores(heads);
     const auto tokens = static_cast<double>(std::max<int64_t>(1, scored[0].tokens));
     size_t i = 1;
-    for (const auto& [place, set] : heads)
-      for (int64_t head : set)
-        scores[place.first][static_cast<size_t>(place.second)][static_cast<size_t>(head)] =
+    for (const auto& [kind, set] : heads)
+      for (const Head& head : set)
+        scores[kind][static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] =
             (scored[i++].nll - scored[0].nll) / tokens;
     return scores;
   }
