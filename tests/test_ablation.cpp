@@ -195,9 +195,9 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
   for (size_t i = 0; i < 9; ++i)
     CHECK(scores[i / 3][i % 3] == Approx((wanted[i + 1].nll - wanted[0].nll) / 40).margin(2e-5));
   const auto first = importance_of("random", s);
-  CHECK(first == importance_of("random", s));
+  CHECK((first == importance_of("random", s)));
   s.how.sample.seed = 2;
-  CHECK(first != importance_of("random", s));
+  CHECK((first != importance_of("random", s)));
 }
 
 TEST_CASE("heads are ranked from the least important; ties go by layer and head", "[ablation]") {

@@ -25,8 +25,7 @@ void add_question(CLI::App& app, Question& q) {
       ->allow_extra_args(false);
   add_model_options(app, q);
   q.fields = std::make_unique<CommandLineFields>(app);
-  q.fields->declare(q.scoring);
-  q.fields->declare(q.scoring.sample);
+  q.fields->declare(q);
 }
 
 void add_measures(CLI::App& app, Question& q) {

@@ -22,6 +22,10 @@ struct Question : ModelArguments {
   bool normalise = false, per_layer = false;
   task::ScoringOptions scoring;
   std::unique_ptr<CommandLineFields> fields;
+  void describe(Fields& f) {
+    scoring.describe(f);
+    scoring.sample.describe(f);
+  }
 };
 
 // Options that all of them take.

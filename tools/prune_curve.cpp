@@ -85,8 +85,7 @@ void add_curve(CLI::App& app, Jobs& jobs) {
   sub->add_option("--rank-data", c->rank_data, "measure importance on this shard [that which is scored]")
       ->type_name("SHARD");
   jobs.push_back({sub, [c] {
-                    c->fields->take(c->scoring);
-                    c->fields->take(c->scoring.sample);
+                    c->fields->take(*c);
                     draw_curves(*c);
                   }});
 }

@@ -51,8 +51,7 @@ void add_rank(CLI::App& app, Jobs& jobs) {
   add_question(*sub, *q);
   add_measures(*sub, *q);
   jobs.push_back({sub, [q] {
-                    q->fields->take(q->scoring);
-                    q->fields->take(q->scoring.sample);
+                    q->fields->take(*q);
                     rank(*q);
                   }});
 }

@@ -70,8 +70,6 @@ std::vector<Case> cases(const Scan& s, Asked& asked) {
   return all;
 }
 
-ordered_json part(Kind kind, int64_t layer) { return {{"kind", name_of(kind)}, {"layer", layer}}; }
-
 // A layer of one model, for the summary.
 struct Line {
   std::string model;
@@ -169,8 +167,7 @@ void add_scan(CLI::App& app, Jobs& jobs) {
   sub->add_flag("--all-but-one", s->all_but_one, "each head alone in its layer too");
   sub->add_flag("--summary", s->summary, "a line for each layer: the deviation over its heads; models side by side");
   jobs.push_back({sub, [s] {
-                    s->fields->take(s->scoring);
-                    s->fields->take(s->scoring.sample);
+                    s->fields->take(*s);
                     scan(*s);
                   }});
 }

@@ -55,7 +55,7 @@ struct HeadScales {
   // of what it is given, under scale f. What does not depend on the scales is computed once. Outside of training.
   int64_t copies = 0;
   // The blocks that are given come first, in their order: 0, 1, 2, …, then any of them again. Empty: one is given.
-  std::vector<int64_t> from;
+  std::vector<int64_t> from = {};
 };
 
 class AttentionLayer {

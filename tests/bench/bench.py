@@ -306,6 +306,31 @@ class Bench:
         self.talk((done.stdout + done.stderr).strip())
         self.row("log-probabilities of every stage within 1e-4 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
+    def model(self, name, entries, toml):
+        """A checkpoint of a model that has hardly been trained; `toml` ends in [train]."""
+        out = self.folder / name
+        config = self.folder / f"{name}.toml"
+        config.write_text(f"{toml}length = '1u'\nvalidate_every = '0u'\n")
+        run([self.tools / "mh-train", "-q", "--config", config, "--train", self.shard(entries), "--out", out, "--threads", self.a.threads])
+        return out / "last.safetensors"
+
+    def analysis(self):
+        """A scan of all heads in one pass, and one evaluation for each."""
+        sizes = "layers = 8\nwidth = 256\nffn = 1024\n"
+        for what, entries, toml, block in (
+                ("8 layers, vocabulary 8000", 8000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256),
+                ("8 layers, vocabulary 1000", 1000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256),
+                ("8 layers, vocabulary 8000, memory 640", 8000, f"[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 640\n{sizes}"
+                 "[attention]\nheads = 8\nscore = 'relative'\n[train]\nbatching = 'streams'\nblock = 128\n", 128)):
+            checkpoint = self.model(what.replace(" ", "-").replace(",", ""), entries, toml)
+            self.talk(f"scan, {what}")
+            done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), "8", str(self.a.rounds),
+                                   str(self.a.threads), str(block)], check=True, capture_output=True, text=True)
+            *rounds, worst = done.stdout.splitlines()
+            seconds = [[float(line.split()[i]) for line in rounds] for i in (0, 1)]
+            self.row(f"scan of 64 heads, {what}", "s", *seconds, 1.8, less=True)
+            self.row("its losses within 1e-5 of one evaluation for each", "largest", [float(worst)], 1e-5, 1, less=True)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
