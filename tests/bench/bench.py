@@ -279,18 +279,6 @@ class Bench:
             shares.append(float(done.stdout) * 1e-6 / seconds)
         self.row("reading random blocks, share of a bf16 training step, of 1%", "share", shares, 0.01, 1, less=True)
 
-    def analysis(self):
-        """The attention layers of a model with half of its heads cut, against the whole one's."""
-        for path, mixer in (("fused", "none"), ("composed", "none"), ("composed", "mixhead-a")):
-            left, whole = [], []
-            for i in range(self.a.rounds):
-                self.talk(f"cut heads, {path}, mixer {mixer}, round {i + 1} of {self.a.rounds}")
-                done = subprocess.run([self.tools.parent / "tests/cut-bench", path, mixer], check=True, capture_output=True, text=True,
-                                      env=dict(os.environ, OMP_NUM_THREADS=str(self.a.threads)))
-                for times, time_of in zip((whole, left), done.stdout.split()):
-                    times.append(float(time_of))
-            self.row(f"attention with half the heads cut, {path}, mixer {mixer}", "ms", left, whole, 1.7, less=True)
-
     def equality(self):
         self.talk("200 updates, the project and PyTorch")
         done = subprocess.run([sys.executable, here / "equality.py", "--tools", self.tools, "--full", "--threads", str(self.a.threads)],
@@ -314,7 +302,19 @@ class Bench:
         run([self.tools / "mh-train", "-q", "--config", config, "--train", self.shard(entries), "--out", out, "--threads", self.a.threads])
         return out / "last.safetensors"
 
-    def analysis(self):
+    def cut(self):
+        """The attention layers of a model with half of its heads cut, against the whole one's."""
+        for path, mixer in (("fused", "none"), ("composed", "none"), ("composed", "mixhead-a")):
+            left, whole = [], []
+            for i in range(self.a.rounds):
+                self.talk(f"cut heads, {path}, mixer {mixer}, round {i + 1} of {self.a.rounds}")
+                done = subprocess.run([self.tools.parent / "tests/cut-bench", path, mixer], check=True, capture_output=True, text=True,
+                                      env=dict(os.environ, OMP_NUM_THREADS=str(self.a.threads)))
+                for times, time_of in zip((whole, left), done.stdout.split()):
+                    times.append(float(time_of))
+            self.row(f"attention with half the heads cut, {path}, mixer {mixer}", "ms", left, whole, 1.7, less=True)
+
+    def scan(self):
         """A scan of all heads in one pass, and one evaluation for each."""
         sizes = "layers = 8\nwidth = 256\nffn = 1024\n"
         for what, entries, toml, block in (
@@ -330,6 +330,10 @@ class Bench:
             seconds = [[float(line.split()[i]) for line in rounds] for i in (0, 1)]
             self.row(f"scan of 64 heads, {what}", "s", *seconds, 1.8, less=True)
             self.row("its losses within 1e-5 of one evaluation for each", "largest", [float(worst)], 1e-5, 1, less=True)
+
+    def analysis(self):
+        self.scan()
+        self.cut()
 
 
 def main():

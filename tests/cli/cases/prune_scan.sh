@@ -1,0 +1,132 @@
+# What a model loses without each head: the figures of mh-eval, tables, summaries of two models, rankings, curves; refusals.
+[ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 150 | sed 's/w1/v1/g' > other
+mh-prep vocab other > v2 2>/dev/null
+mh-prep lm --vocab v2 other -o other.mhs 2>/dev/null
+printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "8u"\nlr = 0.01\n' > c.toml
+mh-train -q --config c.toml --train t.mhs --out run
+mh-train -q --config c.toml --train t.mhs --out mixed --set attention.mixer=mixhead-a
+a=run/last.safetensors b=mixed/last.safetensors
+expect 0 mh-eval --format json $a t.mhs
+cp out full.json
+expect 0 mh-prune scan --format json --layers --all-but-one $a t.mhs
+cp out scan.json
+expect 0 mh-prune scan --format json --summary $a $b t.mhs
+cp out summary.json
+expect 0 mh-prune scan --format json --side score $b t.mhs
+cp out score.json
+python3 - <<'P'
+import json, math, statistics
+full = json.load(open("full.json"))
+rows = [json.loads(line) for line in open("scan.json")]
+assert rows[0]["mode"] == "full" and rows[0]["layer"] == "-" and rows[0]["difference"] == 0
+assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[0]["tokens"] == full["tokens"] and rows[0]["block"] == 16
+modes = [row["mode"] for row in rows]
+assert [modes.count(m) for m in ("head", "all-but-one", "layer")] == [8, 8, 2], modes
+for row in rows:
+    assert abs(row["perplexity"] - math.exp(row["nll"])) < 1e-6
+    assert abs(row["difference"] - row["perplexity"] + rows[0]["perplexity"]) < 1e-6
+    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) < 1e-6
+lines = [json.loads(line) for line in open("summary.json")]
+assert [(line["layer"], line["model"].split("/")[0]) for line in lines] == [(0, "run"), (0, "mixed"), (1, "run"), (1, "mixed")]
+for line in lines[::2]:
+    heads = [row["perplexity"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]]
+    assert abs(line["deviation"] - statistics.stdev(heads)) < 1e-9 and line["change"] is None
+    assert abs(line["difference"] - statistics.mean(heads) + rows[0]["perplexity"]) < 1e-9
+for first, second in zip(lines[::2], lines[1::2]):
+    assert abs(second["change"] - 100 * (second["deviation"] / first["deviation"] - 1)) < 1e-9
+assert len(open("score.json").readlines()) == 9
+P
+expect 0 mh-prune scan --heads 0:1,decoder.self:1:3 $a t.mhs
+[ "$(wc -l < out)" -eq 4 ] || fail "a header, the full model and two heads"
+[ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "fields"
+cat t.mhs | mh-prune scan -q $a - > piped
+mh-prune scan -q $a t.mhs > plain
+cmp piped plain
+cat $a | mh-prune scan -q - t.mhs > piped
+[ "$(wc -l < piped)" -eq 10 ] || fail "a model from a pipe"
+expect 0 mh-prune scan --blocks 5 --seed 3 --block 8 $a t.mhs
+[ "$(awk 'NR == 2 {print $11}' out)" = 40 ] || fail "tokens of five blocks"
+# Rankings.
+expect 0 mh-prune rank --by ablation,random --format json $a t.mhs
+python3 - <<'P'
+import json
+rows = [json.loads(line) for line in open("out")]
+scan = {(r["layer"], r["head"]): r["nll"] for r in map(json.loads, open("scan.json")) if r["mode"] in ("full", "head")}
+ablation, by_chance = rows[:8], rows[8:]
+assert [row["rank"] for row in ablation] == list(range(1, 9)) == [row["rank"] for row in by_chance]
+assert [row["score"] for row in ablation] == sorted(row["score"] for row in ablation)
+for row in ablation:
+    assert abs(row["score"] - scan[row["layer"], row["head"]] + scan["-", "-"]) < 1e-6
+assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
+P
+expect 0 mh-prune rank --by random --per-layer --normalise $a t.mhs
+# Curves: all heads there, then fewer, then none.
+expect 0 mh-prune curve --by ablation --step 25% --format json --rank-data t.mhs $a t.mhs
+cp out curve.json
+expect 0 mh-prune curve --by ablation --step 25% --rerank --per-layer --format json $a t.mhs
+python3 - <<'P'
+import json
+full = json.load(open("full.json"))
+for name in ("curve.json", "out"):
+    rows = [json.loads(line) for line in open(name)]
+    assert [row["heads_gone"] for row in rows] == [0, 2, 4, 6, 8] and [row["fraction"] for row in rows] == [0, .25, .5, .75, 1]
+    assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[-1]["difference"] != 0
+P
+rm -f ./*.json piped plain
+# Refused before there is work, and nothing is left.
+refused() {
+  expect "$@"
+  [ ! -s out ] || fail "something is printed"
+}
+refused 2 mh-prune scan --heads 0:4 $a t.mhs
+said "heads 0 to 3"
+refused 2 mh-prune scan --heads 2:0 $a t.mhs
+said "layers 0 to 1"
+refused 2 mh-prune scan --heads 0.1 $a t.mhs
+refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
+refused 2 mh-prune scan --side score $b $a t.mhs
+said "--side"
+refused 2 mh-prune scan --summary --layers $a t.mhs
+refused 2 mh-prune scan $a
+refused 2 mh-prune scan - -
+refused 2 mh-prune scan --blocks 100000 $a t.mhs
+refused 3 mh-prune scan $b $a other.mhs
+refused 3 mh-prune rank --by ablation $a none.mhs
+refused 3 mh-prune rank --by ablation text t.mhs
+refused 2 mh-prune rank --by ablatoin $a t.mhs
+refused 2 mh-prune rank $a t.mhs
+refused 2 mh-prune rank --by ablation --plot heads.jpg $a t.mhs
+said ".svg"
+refused 2 mh-prune curve --by ablation --step 10 $a t.mhs
+refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
+refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
+refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
+mkdir empty
+for tool in mh-prune; do ln -s "$(command -v $tool)" empty/; done
+PATH=$PWD/empty refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
+said "gnuplot"
+rm -r empty
+only c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
+  mixed/last.safetensors mixed/log.jsonl mixed/lock
+# A signal ends it, without a picture.
+mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs > rows 2>/dev/null &
+pid=$!
+sleep 1.5
+kill -TERM "$pid"
+status=0; wait "$pid" || status=$?
+[ "$status" -eq 143 ] || fail "SIGTERM: $status"
+[ -z "$(find . -name 'curve.svg*')" ] || fail "a picture is left"
+command -v gnuplot >/dev/null || skip "gnuplot is not installed"
+for plot in heads.svg heads.png heads.pdf; do
+  expect 0 mh-prune rank --by ablation,random --plot $plot $a t.mhs
+  [ -s $plot ] || fail "$plot is empty"
+done
+expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
+grep -q "mixed/last.safetensors, random" curve.svg || fail "the key"
+expect 0 mh-prune curve --by random --plot - $a t.mhs
+! grep -q heads_gone out || fail "a table below the picture"
+printed "heads gone"
