@@ -52,6 +52,32 @@ TEST_CASE("copies of a layer's rows under several scales are the layer under eac
     }
 }
 
+TEST_CASE("blocks of rows go on in several ways, each from its own", "[head-scales]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({4, 5, 8}, 1), scales = normal({5, 4}, 2);  // two blocks of two rows
+  const std::vector<int64_t> from{0, 1, 1, 0, 1};
+  for (const std::string mixer : {"none", "mixhead-a", "mixhead-b", "talking-heads"})
+    for (const std::string combiner : {"concatenate", "alphas", "mae", "gates"}) {
+      INFO(mixer << " " << combiner);
+      Shaken l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
+      Mask mask;
+      mask.causal = true;
+      for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
+        HeadScales s = of_side(side, scales, 5);
+        s.from = from;
+        l.layer->set_head_scales(s);
+        const at::Tensor all = l(x, x, mask), beside = l.layer->copied(x);
+        REQUIRE(all.sizes() == at::IntArrayRef({10, 5, 8}));
+        for (int64_t f = 0; f < 5; ++f) {
+          const at::Tensor block = x.narrow(0, 2 * from[static_cast<size_t>(f)], 2);
+          CHECK(at::equal(beside.narrow(0, 2 * f, 2), block));
+          l.layer->set_head_scales(of_side(side, scales[f]));
+          CHECK(close(l(block, block, mask), all.narrow(0, 2 * f, 2)));
+        }
+      }
+    }
+}
+
 TEST_CASE("a score head that gives nothing is a row of zeros in the mixing matrix", "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
