@@ -1,4 +1,6 @@
 // Models without heads: all in one pass as one after the other, and what is made of their scores.
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -23,6 +25,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& model, const std:
       "test");
   auto built = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
   built->parameters().initialise(1);
+  c10::NoGradGuard no_gradient;
   uint64_t seed = 5;
   for (auto& p : built->parameters().all()) p.master().add_(numbers::normal(p.master().sizes().vec(), seed++), 0.3);
   return built;

@@ -324,7 +324,7 @@ class Bench:
                  "[attention]\nheads = 8\nscore = 'relative'\n[train]\nbatching = 'streams'\nblock = 128\n", 128)):
             checkpoint = self.model(what.replace(" ", "-").replace(",", ""), entries, toml)
             self.talk(f"scan, {what}")
-            done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), "8", str(self.a.rounds),
+            done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), "16", str(self.a.rounds),
                                    str(self.a.threads), str(block)], check=True, capture_output=True, text=True)
             *rounds, worst = done.stdout.splitlines()
             seconds = [[float(line.split()[i]) for line in rounds] for i in (0, 1)]

@@ -1,51 +1,69 @@
-// Seconds that a scan of all heads takes, and the same by one evaluation after the other, in alternation, each on the
-// same text: scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS]]]
-// Prints "scan one-by-one" for each round, then the largest relative difference between their losses.
-#include <c10/core/GradMode.h>
-
+// Seconds that a scan of all heads takes, and the same by one evaluation after the other, in alternation on the same
+// text: scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS [BLOCK [TOKENS_AT_ONCE]]]]]
+// A line for each round: both, then both in processor time, which other processes disturb less. The last line is the
+// largest relative difference between their losses.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <functional>
 
 #include "analysis/ablation.h"
 #include "io/shard.h"
-#include "model/ops.h"
 #include "model/load.h"
-#include "train/run_config.h"
+#include "model/ops.h"
 
 using namespace mh;
 
+namespace {
+
+struct Spent {
+  double seconds, processor;
+};
+
+Spent spent(const std::function<void()>& work) {
+  const auto began = std::chrono::steady_clock::now();
+  const std::clock_t clock = std::clock();
+  work();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+  return {seconds.count(), static_cast<double>(std::clock() - clock) / CLOCKS_PER_SEC};
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
-  const int64_t blocks = number(3, 16), rounds = number(4, 3);
   model::prepare_cpu(static_cast<int>(number(5, 0)));
   const model::LoadedModel m = model::load_model(argv[1], at::kCPU);
   const io::ShardFile shard(argv[2]);
   const task::Text text = task::text_of(shard, m.tokenizer->end_of_line());
   task::ScoringOptions how;
   how.block = number(6, 256);
-  how.sample.blocks = blocks;
+  how.sample.blocks = number(3, 16);
   how = task::resolve(how, *m.model, text.tokens);
   const analysis::Subject subject{*m.model, text, how};
   std::vector<analysis::HeadSet> without{{}};
   for (const auto& [kind, heads] : analysis::all_heads(*m.model, subject.side))
     for (const analysis::Head& head : heads) without.push_back({{kind, {head}}});
-  using Clock = std::chrono::steady_clock;
+  std::vector<task::Score> together;
+  std::vector<double> singly(without.size());
   double worst = 0;
-  for (int64_t round = 0; round < rounds; ++round) {
-    auto began = Clock::now();
-    const auto scanned = analysis::score_without(subject, without, number(7, analysis::kTokensAtOnce));
-    const std::chrono::duration<double> scan = Clock::now() - began;
-    began = Clock::now();
+  for (int64_t round = 0; round < number(4, 3); ++round) {
+    const Spent a =
+        spent([&] { together = analysis::score_without(subject, without, number(7, analysis::kTokensAtOnce)); });
+    const Spent b = spent([&] {
+      for (size_t i = 0; i < without.size(); ++i) {
+        const analysis::Masked masked(*m.model, subject.side, without[i]);
+        singly[i] = task::score_text(*m.model, text, how).nll;
+      }
+    });
     for (size_t i = 0; i < without.size(); ++i) {
-      const analysis::Masked masked(*m.model, subject.side, without[i]);
-      const double nll = task::score_text(*m.model, text, how).nll;
-  X
+      const double apart = std::abs(together[i].nll - singly[i]) / singly[i];
+      worst = std::isfinite(apart) ? std::max(worst, apart) : HUGE_VAL;
     }
-    const std::chrono::duration<double> singly = Clock::now() - began;
-    std::printf("%.3f %.3f\n", scan.count(), singly.count());
+    std::printf("%.3f %.3f %.3f %.3f\n", a.seconds, b.seconds, a.processor, b.processor);
     std::fflush(stdout);
   }
   std::printf("%.2e\n", worst);
