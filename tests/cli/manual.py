@@ -30,7 +30,7 @@ def options_of_page(text):
     found = set()
     for line in text.splitlines():
         if line.startswith(".It Fl"):
-            found |= set(re.findall(r"(?<=\s)-([a-z][a-z0-9-]+)", line))
+            found |= set(re.findall(r"(?<=\s)-([a-z][a-z0-9-]*)", line))
     return found
 
 
