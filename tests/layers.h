@@ -113,7 +113,7 @@ struct Watch : mh::attention::Observer {
   at::Tensor p, z, g;
   void probabilities(const mh::attention::Shape&, const at::Tensor& given) override { p = given; }
   at::Tensor head_outputs(const mh::attention::Shape&, const at::Tensor& given) override { return z = given; }
-  void gates(const mh::attention::Shape&, const at::Tensor& given) override { g = given; }
+  at::Tensor gates(const mh::attention::Shape&, const at::Tensor& given) override { return g = given; }
 };
 
 }  // namespace layers

@@ -42,9 +42,10 @@ struct Layer : layers::Layer {
 struct Watch : Observer {
   at::Tensor g;
   bool retain = false;
-  void gates(const Shape&, const at::Tensor& gates) override {
+  at::Tensor gates(const Shape&, const at::Tensor& gates) override {
     g = gates;
     if (retain) g.retain_grad();
+    return g;
   }
 };
 

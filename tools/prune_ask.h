@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/importance_stub.h"
+#include "analysis/importance.h"
 #include "analysis/subject.h"
 #include "base/command_line.h"
 #include "base/plot.h"

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "analysis/ablation.h"
-#include "analysis/importance_stub.h"
+#include "analysis/importance.h"
 #include "base/error.h"
 #include "base/table.h"
 #include "base/text.h"

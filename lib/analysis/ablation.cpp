@@ -9,7 +9,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "analysis/importance_stub.h"
+#include "analysis/importance.h"
 #include "base/signals.h"
 
 namespace mh::analysis {

@@ -21,8 +21,6 @@
 
 namespace mh::analysis {
 
-using HeadSet = std::map<Kind, std::set<Head>>;
-
 // Heads of this side in a layer. Error(usage), about --side, where the layer has no such side, or where its whole heads
 // have different numbers of sides. 0 where it has lost all heads.
 int64_t heads_in(const attention::AttentionLayer& layer, Side side);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "analysis/ablation.h"
-#include "analysis/importance_stub.h"
+#include "analysis/importance.h"
 
 namespace mh::analysis {
 

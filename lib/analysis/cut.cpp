@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <regex>
 
 #include "attention/layer.h"
 #include "base/error.h"
@@ -83,38 +82,6 @@ const model::Parameter& source_of(model::ParameterList& from, const std::string&
 }
 
 }  // namespace
-
-HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where) {
-  static const std::regex form(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
-  HeadSet heads;
-  for (const std::string& text : texts) {
-    std::smatch part;
-    auto refuse = [&](const std::string& expected, const char* next) {
-      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'"), next});
-    };
-    if (!std::regex_match(text, part, form)) refuse("LAYER:HEAD or KIND:LAYER:HEAD, from 0", "such as 0:1,0:3,5:7");
-    if (!part[1].matched && kinds.size() != 1)
-      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention",
-             "such as decoder.self:0:1, or give --kind");
-    const Kind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-      refuse("a kind of attention that the model has and --kind names", "");
-    if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second) refuse("each head once", "");
-  }
-  return heads;
-}
-
-double parse_fraction(const std::string& text, const std::string& where) {
-  static const std::regex form(R"((\d{1,3}(?:\.\d{1,9})?)%)");
-  std::smatch part;
-  if (std::regex_match(text, part, form))
-    if (const double percent = std::stod(part[1]); percent <= 100) return percent / 100;
-  throw Error(Exit::usage, Problem{where, "0% to 100%", text, "such as 30%"});
-}
-
-Side side_named(const std::string& name) {
-  return name == "score" ? Side::score : name == "value" ? Side::value : name == "output" ? Side::output : Side::whole;
-}
 
 attention::HeadSide head_side(Side side) {
   return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;

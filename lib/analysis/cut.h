@@ -19,15 +19,6 @@
 
 namespace mh::analysis {
 
-using HeadSet = std::map<Kind, std::set<Head>>;
-
-// Heads as on a command line: "0:1", head 1 of layer 0, or "decoder.self:0:1" where there are several kinds.
-// Error(usage), about the option `where`, for anything else, and for one twice.
-HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where);
-
-// "30%" -> 0.3. Error(usage) for anything else, and for what is not between 0 and 100.
-double parse_fraction(const std::string& text, const std::string& where);
-
 // How many heads: a count, or where that is 0 a fraction, rounded down.
 struct Share {
   int64_t count = 0;
@@ -38,8 +29,6 @@ struct Share {
 HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where);
 
-// "whole", "score", "value", "output".
-Side side_named(const std::string& name);
 // The side whose heads are counted; of whole heads the values'.
 attention::HeadSide head_side(Side side);
 

@@ -1,5 +1,8 @@
 #include "analysis/heads.h"
 
+#include <algorithm>
+#include <regex>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -48,6 +51,34 @@ std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parame
       if (axis.side == model::HeadSide::value) layers[static_cast<size_t>(where->layer)] = axis.heads;
   }
   return all;
+}
+
+HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where) {
+  static const std::regex form(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
+  HeadSet heads;
+  for (const std::string& text : texts) {
+    std::smatch part;
+    auto refuse = [&](const std::string& expected, const char* next) {
+      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'"), next});
+    };
+    if (!std::regex_match(text, part, form)) refuse("LAYER:HEAD or KIND:LAYER:HEAD, from 0", "such as 0:1,0:3,5:7");
+    if (!part[1].matched && kinds.size() != 1)
+      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention",
+             "such as decoder.self:0:1, or give --kind");
+    const Kind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      refuse("a kind of attention that the model has and --kind names", "");
+    if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second) refuse("each head once", "");
+  }
+  return heads;
+}
+
+double parse_fraction(const std::string& text, const std::string& where) {
+  static const std::regex form(R"((\d{1,3}(?:\.\d{1,9})?)%)");
+  std::smatch part;
+  if (std::regex_match(text, part, form))
+    if (const double percent = std::stod(part[1]); percent <= 100) return percent / 100;
+  throw Error(Exit::usage, Problem{where, "0% to 100%", text, "such as 30%"});
 }
 
 }  // namespace mh::analysis

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -37,5 +38,14 @@ std::optional<LayerName> layer_of(const std::string& parameter);
 
 // Of each kind that the model has: how many heads each layer has, those that have values; 0 where all are lost.
 std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parameters);
+
+using HeadSet = std::map<Kind, std::set<Head>>;
+
+// Heads as on a command line: "0:1", head 1 of layer 0, or "decoder.self:0:1" where there are several kinds.
+// Error(usage), about the option `where`, for anything else, and for one twice.
+HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where);
+
+// "30%" -> 0.3. Error(usage) for anything else, and for what is not between 0 and 100.
+double parse_fraction(const std::string& text, const std::string& where);
 
 }  // namespace mh::analysis

@@ -41,6 +41,10 @@ const char* name_of(Side side) {
   return "";
 }
 
+Side side_named(const std::string& name) {
+  return name == "score" ? Side::score : name == "value" ? Side::value : name == "output" ? Side::output : Side::whole;
+}
+
 std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
   std::vector<HeadSide> sides;
   for (auto [one, meant] :

@@ -45,6 +45,7 @@ std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject
 void normalise_by_layer(LayerScores& scores);
 
 const char* name_of(Side side);
+Side side_named(const std::string& name);  // the side of that name; whole for any other
 const char* name_of(attention::HeadSide side);
 // The sides that are meant in a layer: of `whole` all that it has. One of a layer's sides that it lacks is none.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);

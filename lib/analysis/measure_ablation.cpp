@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "analysis/ablation.h"
-#include "analysis/importance_stub.h"
+#include "analysis/importance.h"
 #include "base/random.h"
 
 namespace mh::analysis {

@@ -1,9 +1,19 @@
 #include "analysis/observers.h"
 
+#include <algorithm>
+
 namespace mh::analysis {
 
 void Observers::begin(const at::Tensor& lengths) {
   for (auto* part : parts_) part->begin(lengths);
+}
+
+bool Observers::wants_scores() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const auto* part) { return part->wants_scores(); });
+}
+
+void Observers::scores(const attention::Shape& shape, const at::Tensor& x) {
+  for (auto* part : parts_) part->scores(shape, x);
 }
 
 at::Tensor Observers::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
@@ -32,8 +42,10 @@ void Observers::mixing(const attention::Shape& shape, const at::Tensor& m) {
   for (auto* part : parts_) part->mixing(shape, m);
 }
 
-void Observers::gates(const attention::Shape& shape, const at::Tensor& g) {
-  for (auto* part : parts_) part->gates(shape, g);
+at::Tensor Observers::gates(const attention::Shape& shape, const at::Tensor& g) {
+  at::Tensor result = g;
+  for (auto* part : parts_) result = part->gates(shape, result);
+  return result;
 }
 
 void Observers::weights(const attention::Shape& shape, const at::Tensor& w) {

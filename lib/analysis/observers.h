@@ -15,12 +15,14 @@ class Observers : public attention::Observer {
   explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}
   bool empty() const { return parts_.empty(); }
   void begin(const at::Tensor& lengths) override;
+  bool wants_scores() const override;
+  void scores(const attention::Shape& shape, const at::Tensor& x) override;
   at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override;
   void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
   at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override;
   at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override;
   void mixing(const attention::Shape& shape, const at::Tensor& m) override;
-  void gates(const attention::Shape& shape, const at::Tensor& g) override;
+  at::Tensor gates(const attention::Shape& shape, const at::Tensor& g) override;
   void weights(const attention::Shape& shape, const at::Tensor& w) override;
   void routing(const attention::Shape& shape, const at::Tensor& probabilities, const at::Tensor& chosen) override;
 

@@ -70,7 +70,7 @@ class MixtureOfExperts : public Combiner {
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
     if (c.observer != nullptr)
-      c.observer->weights(c.shape, w.defined() ? w : at::ones({heads_}, c.query_input.options().dtype(at::kFloat)));
+      c.observer->weights(c.shape, w.defined() ? w : at::ones({z.size(1)}, c.query_input.options().dtype(at::kFloat)));
     return w.defined() ? join_weighed(z, w) : join_heads(z);
   }
 
@@ -78,20 +78,22 @@ class MixtureOfExperts : public Combiner {
   // Each gives what scales the heads: (B, h) or (B, Tq, h); undefined where that is 1 throughout.
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
-    if (c.observer != nullptr) c.observer->gates(c.shape, g);
+    if (c.observer != nullptr) g = c.observer->gates(c.shape, g);
     if (c.step.sample_experts) {
       // A sequence of many gates draws from their mean.
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
       return scale_of_drawn(draw(c, g.dim() == 3, g));
     }
-    return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
+    return scale_of(g);
   }
 
   at::Tensor uniform(const Context& c) {
     const int64_t rows = c.query_input.size(0);
-    if (c.observer != nullptr)
-      c.observer->gates(c.shape, at::full({rows, experts_}, 1 / static_cast<double>(experts_),
-                                          c.query_input.options().dtype(at::kFloat)));
+    if (c.observer != nullptr) {
+      const at::Tensor even =
+          at::full({rows, experts_}, 1 / static_cast<double>(experts_), c.query_input.options().dtype(at::kFloat));
+      if (const at::Tensor g = c.observer->gates(c.shape, even); !g.is_same(even)) return scale_of(g);
+    }
     // Even gates scale every head by 1: the mixture is plain attention.
     if (!c.step.training) return {};
     return scale_of_drawn(
@@ -102,6 +104,8 @@ class MixtureOfExperts : public Combiner {
     options.heads = options.heads.in(shape, "mae");
     return options;
   }
+  // (…, E) -> (…, h), of the heads that are left
+  at::Tensor scale_of(const at::Tensor& g) { return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device())))); }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
   // (E, h): 1 where the expert leaves out the head.

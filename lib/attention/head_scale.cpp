@@ -13,11 +13,10 @@ at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w) {
 }
 
 at::Tensor combine_gated(const Context& c, const at::Tensor& z, const at::Tensor& gates) {
-  if (c.observer != nullptr) {
-    c.observer->gates(c.shape, gates);
-    c.observer->weights(c.shape, gates);
-  }
-  return join_weighed(z, gates);
+  if (c.observer == nullptr) return join_weighed(z, gates);
+  const at::Tensor w = c.observer->gates(c.shape, gates);
+  c.observer->weights(c.shape, w);
+  return join_weighed(z, w);
 }
 
 }  // namespace mh::attention

@@ -343,11 +343,18 @@ at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
 }
 
 at::Tensor AttentionLayer::composed(Context& c) {
-  score_->score(c);
   auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t rows = c.v.size(0);
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
   };
+  if (c.observer != nullptr && c.observer->wants_scores()) {
+    const bool causal = std::exchange(c.mask.causal, false);  // so that nothing is left out
+    score_->score(c);
+    c.mask.causal = causal;
+    c.observer->scores(shape_, for_all_rows(c.logits));
+  } else {
+    score_->score(c);
+  }
   // What all rows share is made once, unless something tells them apart.
   if (mixer_->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
   if (mixer_->mixes() == Mixes::logits) c.logits = to_mixer(c, c.logits);

@@ -85,8 +85,8 @@ class AttentionLayer {
   // Whether a side's heads are something of their own: values always, the others where something mixes. None in a layer
   // that has lost all its heads.
   bool has_side(HeadSide side) const;
-  Mixes mixes() const { return mixer_->mixes(); }
-  bool weighs() const { return combiner_->weighs(); }
+  Mixes mixes() const { return mixer_ != nullptr ? mixer_->mixes() : Mixes::nothing; }
+  bool weighs() const { return combiner_ != nullptr && combiner_->weighs(); }
 
   // Whether heads of this side can be cut, and those of the others stay.
   bool can_part(HeadSide side) const;

@@ -71,8 +71,12 @@ class Observer {
   // From whoever runs a model, before a pass: how many positions of each row are real, (B) int64. Where nobody says
   // it, all are.
   virtual void begin(const at::Tensor& /*lengths*/) {}
+  // Whether scores() is wanted: the score stage then gives whole logits, those that a causal mask hides included.
+  virtual bool wants_scores() const { return false; }
+  // Logits (B, h, Tq, Tk) as the score stage gives them, scaled, before any mixer and mask.
+  virtual void scores(const Shape&, const at::Tensor&) {}
   // What a mixer is about to mix, (B, h, Tq, Tk): probabilities, or logits where it mixes those (once, the first of the
-  // two); not called without a mixer. What is returned takes its place, as in the other two.
+  // two); not called without a mixer. What is returned takes its place, as in the others that return something.
   virtual at::Tensor mixer_inputs(const Shape&, const at::Tensor& x) { return x; }
   // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
   virtual void probabilities(const Shape&, const at::Tensor&) {}
@@ -82,8 +86,9 @@ class Observer {
   virtual at::Tensor combined(const Shape&, const at::Tensor& z) { return z; }
   // A learned matrix that mixes probabilities or logits across heads, (h, h) or (B, Tq, h, h): row of the source head.
   virtual void mixing(const Shape&, const at::Tensor&) {}
-  // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head.
-  virtual void gates(const Shape&, const at::Tensor&) {}
+  // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head. What is
+  // returned, of the same shape, takes its place.
+  virtual at::Tensor gates(const Shape&, const at::Tensor& g) { return g; }
   // What each head's output is multiplied by on its way to the output projection, where something weighs heads: (h),
   // (B, h) or (B, Tq, h). Of a mixture of experts what they make together.
   virtual void weights(const Shape&, const at::Tensor&) {}

@@ -1,0 +1,169 @@
+#include "cpu/eigenvalues.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "cpu/target.h"
+
+#define MH_INLINE inline __attribute__((always_inline))
+
+namespace mh::kernels {
+
+namespace {
+
+using Doubles = double __attribute__((vector_size(64)));
+constexpr int64_t tile = 8;  // numbers of a vector, and rows of a tile
+
+MH_INLINE void load(const double* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
+MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, sizeof from); }
+MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
+
+// A -= u wᵀ + w uᵀ and y = A x of the new A, for the first `rows` rows and columns: one pass over the lower triangle,
+// which is what takes the time. Everything is filled up with zeros to whole tiles.
+MH_VECTOR_LOOP
+void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
+                         double* y) {
+  const int64_t tiles = (rows + tile - 1) / tile;
+  std::memset(y, 0, static_cast<size_t>(tiles * tile) * sizeof *y);
+  constexpr int64_t group = 4;  // rows at once: with what they share they fill the registers
+  for (int64_t first = 0; first < tiles * tile; first += group) {
+    const int64_t diagonal = first / tile * tile;
+    double* row = a + first * stride;
+    Doubles sums[group];
+    for (auto& s : sums) s = Doubles{};
+    Doubles v, uc, wc, xc, yc;
+    for (int64_t c = 0; c < diagonal; c += tile) {
+      load(u + c, uc), load(w + c, wc), load(x + c, xc), load(y + c, yc);
+      for (int64_t r = 0; r < group; ++r) {
+        load(row + r * stride + c, v);
+        v -= u[first + r] * wc;
+        v -= w[first + r] * uc;
+        store(v, row + r * stride + c);
+        sums[r] += v * xc;
+        yc += x[first + r] * v;
+      }
+      store(yc, y + c);
+    }
+    // The tile on the diagonal is kept whole, so it counts once.
+    load(u + diagonal, uc), load(w + diagonal, wc), load(x + diagonal, xc);
+    for (int64_t r = 0; r < group; ++r) {
+      load(row + r * stride + diagonal, v);
+      v -= u[first + r] * wc;
+      v -= w[first + r] * uc;
+      store(v, row + r * stride + diagonal);
+      sums[r] += v * xc;
+    }
+    for (int64_t r = 0; r < group; ++r) y[first + r] += sum_of(sums[r]);
+  }
+}
+
+// Householder's reflection 1 - β x xᵀ that turns row (count numbers) into (0, …, 0, e): gives x in place, filled up
+// with zeros, and e.
+double reflection(double* x, int64_t count, double& beta) {
+  double size = 0;
+  for (int64_t i = 0; i < count; ++i) size = std::max(size, std::abs(x[i]));
+  double rest = 0;  // of the squares, without the last
+  for (int64_t i = 0; i + 1 < count; ++i) rest += (x[i] / size) * (x[i] / size);
+  const double last = x[count - 1];
+  if (size == 0 || rest == 0) {
+    beta = 0;
+    return last;
+  }
+  const double length = size * std::sqrt(rest + (last / size) * (last / size)), e = last > 0 ? -length : length;
+  // x - e in the last place, scaled to 1 there: no cancellation, and β is plain.
+  const double pivot = last - e;
+  for (int64_t i = 0; i + 1 < count; ++i) x[i] /= pivot;
+  x[count - 1] = 1;
+  beta = -pivot / e;
+  return e;
+}
+
+// d (n) the diagonal, e (n) beside it: e[i] between i - 1 and i.
+void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
+  const int64_t stride = eigenvalue_stride(n);
+  double *u = scratch, *w = scratch + stride, *x = scratch + 2 * stride;
+  const auto clear = [&](double* v, int64_t from) {
+    std::memset(v + from, 0, static_cast<size_t>(stride - from) * sizeof *v);
+  };
+  clear(u, 0), clear(w, 0);
+  for (int64_t i = n - 1; i > 0; --i) {
+    // Row i as the reflection before leaves it; the other rows follow in the pass below.
+    double* row = a + i * stride;
+    for (int64_t c = 0; c <= i; ++c) row[c] = row[c] - u[i] * w[c] - w[i] * u[c];
+    d[i] = row[i];
+    std::memcpy(x, row, static_cast<size_t>(i) * sizeof *x);
+    double beta = 0;
+    e[i] = reflection(x, i, beta);
+    if (beta == 0) clear(x, 0);
+    clear(x, i), clear(u, i), clear(w, i);
+    double* y = scratch + 3 * stride;
+    update_and_multiply(a, stride, i, u, w, x, y);
+    // A' = (1 - β x xᵀ) A (1 - β x xᵀ) = A - x wᵀ - w xᵀ,  w = β A x - (β²/2) (xᵀ A x) x
+    double inner = 0;
+    for (int64_t c = 0; c < i; ++c) inner += x[c] * y[c];
+    for (int64_t c = 0; c < i; ++c) w[c] = beta * y[c] - beta * beta / 2 * inner * x[c];
+    std::swap(u, x);
+  }
+  d[0] = a[0] - 2 * u[0] * w[0];
+  e[0] = 0;
+}
+
+// d: the diagonal, becomes the eigenvalues; e: the numbers beside it, e[i] between i and i + 1.
+bool values_of_tridiagonal(double* d, double* e, int64_t n) {
+  double norm = 0;
+  for (int64_t i = 0; i < n; ++i) norm = std::max(norm, std::abs(d[i]) + std::abs(e[i]));
+  if (!std::isfinite(norm)) return false;
+  // An entry this small moves no eigenvalue by more than rounding has.
+  const double negligible = std::ldexp(norm, -54), least = negligible * negligible;
+  for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // only squares are needed
+  for (int64_t low = 0; low < n; ++low) {
+    for (int tries = 0;; ++tries) {
+      int64_t high = low;
+      while (high + 1 < n && e[high] > least) ++high;
+      if (high == low) break;
+      if (tries == 60) return false;
+      // Wilkinson's shift: the eigenvalue of the first 2 × 2 that is nearer to d[low].
+      const double root = std::sqrt(e[low]), half = (d[low + 1] - d[low]) / (2 * root);
+      const double shift = d[low] - root / (half + std::copysign(std::hypot(half, 1.0), half));
+      // One QL step from the bottom up, on squares: Parlett, section 8-15.
+      double c = 1, s = 0, gamma = d[high] - shift, p = gamma * gamma;
+      for (int64_t i = high - 1; i >= low; --i) {
+        const double beside = e[i], r = p + beside, before = gamma, c_before = c;
+        if (i + 1 < high) e[i + 1] = s * r;
+        const double inverse = r / p;  // of c, and made beside it: every step waits for the one before
+        c = p / r, s = beside / r;
+        const double now = d[i];
+        gamma = c * (now - shift) - s * before;
+        d[i + 1] = before + (now - gamma);
+        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * beside;  // else c is 0
+      }
+      e[low] = s * p;
+      d[low] = shift + gamma;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
+  if (n == 0) return true;
+  const int64_t stride = eigenvalue_stride(n);
+  // The tiles on the diagonal are kept whole, and what fills them up is zero.
+  for (int64_t i = 0; i < eigenvalue_rows(n); ++i)
+    for (int64_t c = i / tile * tile; c < i / tile * tile + tile; ++c) {
+      if (i >= n || c >= n) a[i * stride + c] = 0;
+      else if (c > i) a[i * stride + c] = a[c * stride + i];
+    }
+  for (int64_t i = n; i < eigenvalue_rows(n); ++i)
+    std::memset(a + i * stride, 0, static_cast<size_t>(stride) * sizeof *a);
+  double* e = scratch + 4 * stride;
+  tridiagonal(a, n, values, e, scratch);
+  for (int64_t i = 0; i + 1 < n; ++i) e[i] = e[i + 1];
+  e[n - 1] = 0;
+  return values_of_tridiagonal(values, e, n);
+}
+
+}  // namespace mh::kernels

@@ -1,0 +1,184 @@
+#include "analysis/experts_report.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "analysis/entropy.h"
+#include "base/error.h"
+#include "base/random.h"
+
+namespace mh::analysis {
+
+namespace {
+
+using attention::Shape;
+
+// Gates of experts, (B, E) or (B, Tq, E), or an error.
+void require_shares(const Shape& shape, const at::Tensor& g) {
+  if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
+  throw Error(Exit::usage, Problem{shape.name, "a mixture of experts, whose gates are shares", "gates that weigh heads",
+                                   "combiner 'mae' makes mixtures of experts"});
+}
+
+class GateWatch : public attention::Observer {
+ public:
+  void begin(const at::Tensor& lengths) override {
+    lengths_ = lengths;
+    first_ = at::Tensor();
+  }
+
+  at::Tensor gates(const Shape& shape, const at::Tensor& given) override {
+    c10::NoGradGuard no_gradient;
+    require_shares(shape, given);
+    const at::Tensor g = given.detach().to(at::kCPU);
+    const bool by_position = g.dim() == 3;
+    const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
+    if (!first_.defined()) first_ = chosen;
+    at::Tensor entropy = entropy_of_rows(g), units = chosen;
+    if (by_position && lengths_.defined()) {
+      const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths_.unsqueeze(1);
+      entropy = entropy.masked_select(real), units = chosen.masked_select(real);
+    }
+    LayerGates& layer = layers_[shape.name];
+    if (layer.counts.empty()) {
+      layer.kind = name_of(shape.kind), layer.layer = shape.layer, layer.by_position = by_position;
+      layer.counts.resize(static_cast<size_t>(g.size(-1)));
+      order_.push_back(shape.name);
+    }
+    layer.units += units.numel();
+    layer.entropy += entropy.sum().item<double>();
+    const at::Tensor counts = units.flatten().bincount({}, g.size(-1));
+    for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
+    return given;
+  }
+
+  // (B) or (B, Tq): experts of this pass's units in the first layer with gates.
+  const at::Tensor& first() const { return first_; }
+  std::vector<LayerGates> layers() const {
+    std::vector<LayerGates> all;
+    for (const std::string& name : order_) all.push_back(layers_.at(name));
+    return all;
+  }
+
+ private:
+  at::Tensor lengths_, first_;
+  std::map<std::string, LayerGates> layers_;
+  std::vector<std::string> order_;
+};
+
+// A one at one expert of each unit, in place of its gates.
+class OneExpert : public attention::Observer {
+ public:
+  // seed 0: each unit's own expert; else drawn.
+  explicit OneExpert(int64_t seed) : seed_(seed) {}
+  at::Tensor gates(const Shape& shape, const at::Tensor& g) override {
+    at::Tensor chosen = g.argmax(-1);
+    if (seed_ > 0) {
+      // A layer draws for its units in their order, however many rows a pass has.
+      auto [at, added] = draws_.try_emplace(
+          shape.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(shape.kind))), 0U,
+          static_cast<uint32_t>(shape.layer));
+      at::Tensor drawn = at::empty(chosen.sizes(), at::kLong);
+      auto* out = drawn.mutable_data_ptr<int64_t>();
+      for (int64_t i = 0; i < drawn.numel(); ++i)
+        out[i] = static_cast<int64_t>(at->second.below(static_cast<uint64_t>(g.size(-1))));
+      chosen = drawn.to(g.device());
+    }
+    return at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
+  }
+
+ private:
+  int64_t seed_;
+  std::map<std::string, RandomSequence> draws_;
+};
+
+double perplexity(const Subject& s, attention::Observer* observer) {
+  task::Listener listener;
+  listener.progress = s.progress;
+  listener.observer = observer;
+  const task::Score score = task::score_text(s.model, s.text, s.how, listener);
+  return std::exp(score.nll / static_cast<double>(score.tokens));
+}
+
+}  // namespace
+
+void require_experts(model::LanguageModel& model) {
+  c10::NoGradGuard no_gradient;
+  GateWatch watch;
+  model.hidden(at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device())), {}, nullptr,
+               &watch);
+  if (watch.layers().empty())
+    throw Error(Exit::usage, Problem{"mh-spectrum experts", "a model with a mixture of experts", "gates in no layer",
+                                     "combiner 'mae' makes them"});
+}
+
+ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
+  c10::NoGradGuard no_gradient;
+  GateWatch watch;
+  std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // by expert and token
+  std::map<int32_t, int64_t> of_token;
+  std::map<int64_t, int64_t> of_expert;
+  double all = 0;
+  task::Walk walk;
+  walk.observer = &watch;
+  walk.progress = s.progress;
+  walk.visit = [&](const task::Pass& pass) {
+    const at::Tensor first = watch.first().contiguous(), inputs = pass.batch.inputs.to(at::kCPU).contiguous();
+    const auto* chosen = first.const_data_ptr<int64_t>();
+    const auto* token = inputs.const_data_ptr<int64_t>();
+    const int64_t width = inputs.size(1);
+    const bool by_position = first.dim() == 2;
+    for (size_t b = 0; b < pass.rows.size(); ++b) {
+      const auto row = static_cast<int64_t>(b);
+      for (int64_t t = pass.rows[b].scored; t < pass.rows[b].length; ++t) {
+        const int64_t expert = by_position ? chosen[row * width + t] : chosen[row];
+        const auto id = static_cast<int32_t>(token[row * width + t]);
+        ++joint[{expert, id}], ++of_token[id], ++of_expert[expert], ++all;
+      }
+    }
+  };
+  task::walk_text(s.model, s.text, s.how, walk);
+  ExpertReport report{watch.layers(), {}};
+  const auto cut = [&](std::vector<TokenOfExpert>& some) {
+    std::stable_sort(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
+    if (static_cast<int64_t>(some.size()) > tokens) some.resize(static_cast<size_t>(tokens));
+    report.tokens.insert(report.tokens.end(), some.begin(), some.end());
+    some.clear();
+  };
+  std::vector<TokenOfExpert> some;
+  for (const auto& [key, count] : joint) {
+    const auto& [expert, id] = key;
+    if (!some.empty() && some.back().expert != expert) cut(some);
+    if (count < least) continue;
+    const double pmi = std::log(static_cast<double>(count) * all /
+                                (static_cast<double>(of_token[id]) * static_cast<double>(of_expert[expert])));
+    some.push_back({expert, id, count, pmi});
+  }
+  cut(some);
+  return report;
+}
+
+std::vector<ExpertScore> evaluate_experts(const Subject& s, int64_t seeds) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  OneExpert own(0);
+  std::vector<ExpertScore> scores{{"own", perplexity(s, nullptr), none, 1},
+                                  {"specialised", perplexity(s, &own), none, 1}};
+  double sum = 0, squares = 0;
+  std::vector<double> runs;
+  for (int64_t seed = 1; seed <= seeds; ++seed) {
+    OneExpert random(seed);
+    runs.push_back(perplexity(s, &random));
+    sum += runs.back();
+  }
+  const double mean = sum / static_cast<double>(seeds);
+  for (double x : runs) squares += (x - mean) * (x - mean);
+  scores.push_back({"random", mean, seeds > 1 ? std::sqrt(squares / static_cast<double>(seeds - 1)) : none, seeds});
+  return scores;
+}
+
+}  // namespace mh::analysis

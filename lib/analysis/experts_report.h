@@ -1,0 +1,59 @@
+// What the experts of a mixture do (MAE, sections 5.1 to 5.3): for gates g over E experts,
+//
+//   entropy      H(g) = -Σ_i g_i ln g_i of each unit, then the mean; ln E where all are even
+//   attribution  a unit belongs to its expert argmax_i g_i, the first of equal ones
+//   PMI          ln p(token, expert) / (p(token) p(expert)), over the tokens of units of the first layer with gates
+//   specialised  every unit uses its own expert alone, at every layer: g becomes a one at its argmax
+//   random       an expert drawn evenly for each layer and unit in its place
+//
+// A unit is what has a gate of its own: a row of the text, or a position where gates go by position (a causal mean).
+// A one in the gates gives head weights h / (h - t) without the t heads that the expert leaves out.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "analysis/subject.h"
+
+namespace mh::analysis {
+
+// Error(usage) where no layer of the model weighs experts: gates that are shares, summing to 1.
+void require_experts(model::LanguageModel& model);
+
+struct LayerGates {
+  std::string kind;
+  int64_t layer = 0;
+  bool by_position = false;
+  int64_t units = 0;
+  double entropy = 0;           // summed over units
+  std::vector<int64_t> counts;  // units of each expert
+};
+
+struct TokenOfExpert {
+  int64_t expert = 0;
+  int32_t token = 0;
+  int64_t count = 0;  // of the token, in units of the expert
+  double pmi = 0;
+};
+
+struct ExpertReport {
+  std::vector<LayerGates> layers;     // from the input to the output
+  std::vector<TokenOfExpert> tokens;  // by expert, the highest PMI first, then the lower token
+};
+
+// `tokens`: at most so many of each expert, those that it has seen at least `least` times. Positions that are only
+// context or padding do not count.
+ExpertReport report_experts(const Subject& subject, int64_t tokens, int64_t least);
+
+struct ExpertScore {
+  std::string gates;  // "own", "specialised", "random"
+  double perplexity;  // mean over runs
+  double deviation;   // sample standard deviation over runs, NaN of one
+  int64_t runs;
+};
+
+// Perplexity with the model's gates, with each unit's expert alone, and with random ones: `seeds` runs, seeds from 1.
+std::vector<ExpertScore> evaluate_experts(const Subject& subject, int64_t seeds);
+
+}  // namespace mh::analysis

@@ -1,0 +1,145 @@
+#include "analysis/spectrum.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "cpu/eigenvalues.h"
+
+namespace mh::analysis {
+
+namespace {
+
+// Rows of the product x xᵀ that are made at once. Of a causal 512 × 512 matrix, a quarter of the work is left.
+constexpr int64_t kRows = 64;
+constexpr int64_t kSmall = 16;  // up to here plain loops are faster than calls
+
+// The lower triangle of x xᵀ, x (m, n) fp64 contiguous, in the layout of kernels::symmetric_eigenvalues.
+void gram(const at::Tensor& x, double* a) {
+  const int64_t m = x.size(0), n = x.size(1), stride = kernels::eigenvalue_stride(m);
+  const auto* data = x.const_data_ptr<double>();
+  if (m <= kSmall) {
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j <= i; ++j) {
+        double sum = 0;
+        for (int64_t c = 0; c < n; ++c) sum += data[i * n + c] * data[j * n + c];
+        a[i * stride + j] = sum;
+      }
+    return;
+  }
+  at::Tensor out = at::from_blob(a, {m, m}, {stride, 1}, at::kDouble);
+  for (int64_t first = 0; first < m; first += kRows) {
+    const int64_t count = std::min(kRows, m - first);
+    int64_t width = 0;  // behind it, these rows are zero
+    for (int64_t i = first; i < first + count; ++i) {
+      const double* row = data + i * n;
+      int64_t end = n;
+      while (end > width && row[end - 1] == 0) --end;
+      width = std::max(width, end);
+    }
+    at::Tensor into = out.narrow(0, first, m - first).narrow(1, first, count);
+    if (width == 0) into.zero_();
+    else
+      at::mm_out(into, x.narrow(0, first, m - first).narrow(1, 0, width),
+                 x.narrow(0, first, count).narrow(1, 0, width).t());
+  }
+}
+
+// σ of x (m, n) fp64 contiguous, m ≤ n, into values (m); false where they are not finite.
+bool values_of(const at::Tensor& x, double* values) {
+  const int64_t m = x.size(0);
+  std::vector<double> a(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m)));
+  std::vector<double> scratch(static_cast<size_t>(kernels::eigenvalue_scratch(m)));
+  gram(x, a.data());
+  if (!kernels::symmetric_eigenvalues(a.data(), m, values, scratch.data())) return false;
+  std::sort(values, values + m, std::greater<>());
+  const double least = values[0] * 0x1p-50;
+  for (int64_t i = 0; i < m; ++i) values[i] = values[i] > least ? std::sqrt(values[i]) : 0;
+  return true;
+}
+
+}  // namespace
+
+at::Tensor singular_values(const at::Tensor& given) {
+  c10::NoGradGuard no_gradient;
+  at::Tensor x = given.detach().to(at::kCPU);
+  auto sizes = x.sizes().vec();
+  if (x.size(-2) > x.size(-1)) x = x.transpose(-1, -2), std::swap(sizes[sizes.size() - 2], sizes.back());
+  sizes.pop_back();
+  at::Tensor values = at::empty(sizes, at::kDouble);
+  if (values.numel() == 0) return values;
+  const at::Tensor flat = x.reshape({-1, x.size(-2), x.size(-1)});
+  const int64_t m = flat.size(1);
+  auto* out = values.mutable_data_ptr<double>();
+  std::atomic<bool> finite{true};
+  at::parallel_for(0, flat.size(0), 1, [&](int64_t begin, int64_t end) {
+    c10::NoGradGuard none;
+    for (int64_t i = begin; i < end; ++i)
+      if (!values_of(flat[i].to(at::kDouble).contiguous(), out + i * m)) finite = false;
+  });
+  if (!finite)
+    throw Error(Exit::failed, Problem{"singular values", "finite numbers", "others", "the model has diverged"});
+  return values;
+}
+
+at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b) {
+  c10::NoGradGuard no_gradient;
+  // a = Q R, bᵀ = Q' R': σ(a b) = σ(R R'ᵀ), as rotations change none.
+  const at::Tensor left = std::get<1>(at::linalg_qr(a.detach().to(at::kCPU, at::kDouble), "r"));
+  const at::Tensor right =
+      std::get<1>(at::linalg_qr(b.detach().to(at::kCPU, at::kDouble).transpose(-1, -2).contiguous(), "r"));
+  return singular_values(at::matmul(left, right.transpose(-1, -2)));
+}
+
+Ranks ranks_of(const at::Tensor& values) {
+  const at::Tensor p = values / values.sum(-1, true);
+  Ranks r;
+  r.curve = p.cumsum(-1);
+  r.area = r.curve.mean(-1);
+  // 0 ln 0 = 0; NaN stays NaN.
+  r.effective = (-at::xlogy(p, p).sum(-1)).exp();
+  r.stable = values.square().sum(-1) / values.select(-1, 0).square();
+  return r;
+}
+
+void SpectrumMeans::add(const at::Tensor& values) {
+  if (values.size(0) == 0) return;
+  const Ranks r = ranks_of(values);
+  const auto sum = [&](at::Tensor& total, const at::Tensor& x) {
+    const at::Tensor now = x.sum(0);
+    total = blocks_ == 0 ? now : total + now;
+  };
+  sum(sums_.curve, r.curve), sum(sums_.area, r.area), sum(sums_.effective, r.effective), sum(sums_.stable, r.stable);
+  for (int64_t b = 0; b < values.size(0); ++b) {
+    ++blocks_;
+    if (!sampled_) continue;
+    // Reservoir sampling: every block so far has the same chance of being among those kept.
+    if (blocks_ <= kSample) {
+      sample_.push_back(r.curve[b].to(at::kFloat));
+    } else if (const auto place = random_.below(static_cast<uint64_t>(blocks_));
+               place < static_cast<uint64_t>(kSample)) {
+      sample_[place] = r.curve[b].to(at::kFloat);
+    }
+  }
+}
+
+Ranks SpectrumMeans::means() const {
+  const auto n = static_cast<double>(std::max<int64_t>(1, blocks_));
+  return {sums_.curve / n, sums_.area / n, sums_.effective / n, sums_.stable / n};
+}
+
+at::Tensor SpectrumMeans::percentile(double share) const {
+  const at::Tensor sorted = std::get<0>(at::stack(sample_).to(at::kDouble).sort(0));
+  const double place = share * static_cast<double>(sorted.size(0) - 1);
+  const auto low = static_cast<int64_t>(place);
+  const auto high = std::min(low + 1, sorted.size(0) - 1);
+  return sorted[low] + (place - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+}  // namespace mh::analysis

@@ -1,0 +1,206 @@
+#include "analysis/spectrum_source.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <map>
+
+#include "analysis/heads.h"
+#include "attention/layer.h"
+#include "base/error.h"
+
+namespace mh::analysis {
+
+Registry<SpectrumSource>& spectrum_sources() {
+  static Registry<SpectrumSource> registry("source of matrices");
+  return registry;
+}
+
+PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& name, bool by_head) {
+  for (const auto& p : places_)
+    if (p->name == name) return *p;
+  // A layer's prefix is that of its parameters.
+  const auto where = layer_of(name + ".x");
+  const auto parameter = layer_of(name);
+  const auto& found = where ? where : parameter;
+  places_.push_back(std::make_unique<PlaceSpectra>(PlaceSpectra{of,
+                                                                name,
+                                                                found ? name_of(found->kind) : "",
+                                                                found ? found->layer : -1,
+                                                                by_head,
+                                                                SpectrumMeans(asked_.curves),
+                                                                {},
+                                                                false}));
+  return *places_.back();
+}
+
+at::Tensor SpectrumSource::full_rows(const at::Tensor& x) const {
+  if (!lengths_.defined() || asked_.block == 0) return x;
+  const at::Tensor full = (lengths_ >= asked_.block).nonzero().flatten();
+  return full.size(0) == x.size(0) ? x : x.index_select(0, full.to(x.device()));
+}
+
+void SpectrumSource::add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy) {
+  const at::Tensor rows = full_rows(x.detach());
+  if (rows.size(0) == 0) return;
+  PlaceSpectra& here = place(of, shape.name, true);
+  here.spectra.add(singular_values(rows));
+  if (entropy) here.entropy.add(rows), here.has_entropy = true;
+}
+
+NamedSource source_named(const std::string& text, const std::string& where) {
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon), argument = colon == text.npos ? "" : text.substr(colon + 1);
+  NamedSource named{spectrum_sources().make(name, where), argument};
+  const bool takes = name == "weight";
+  if (takes != !argument.empty())
+    throw Error(Exit::usage,
+                Problem{where, takes ? "weight:NAME, the name of a parameter" : str(name, " by itself"), text, ""});
+  return named;
+}
+
+void observe(const Subject& subject, attention::Observer& observer) {
+  c10::NoGradGuard no_gradient;
+  task::Walk walk;
+  walk.observer = &observer;
+  walk.visit = [](const task::Pass&) {};
+  walk.progress = subject.progress;
+  task::walk_text(subject.model, subject.text, subject.how, walk);
+}
+
+namespace {
+
+class Attention : public SpectrumSource {
+ public:
+  void probabilities(const attention::Shape& shape, const at::Tensor& p) override {
+    add_rows("attention", shape, p, true);
+  }
+};
+
+class BeforeMixing : public SpectrumSource {
+ public:
+  void start(model::LanguageModel& model, const Asked& asked) override {
+    SpectrumSource::start(model, asked);
+    for (const attention::AttentionLayer* layer : model.attention_layers()) {
+      const auto mixes = layer->mixes();
+      if (mixes != attention::Mixes::nothing) of_logits_[layer->shape().name] = mixes == attention::Mixes::logits;
+      logits_ = logits_ || mixes == attention::Mixes::logits;
+    }
+    if (of_logits_.empty())
+      throw Error(Exit::usage, Problem{"--of before-mixing", "a model whose heads are mixed", "a mixer in no layer",
+                                       "attention is the same there"});
+  }
+  // Logits come whole, as with --of logits.
+  bool wants_scores() const override { return logits_; }
+  at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override {
+    const bool logits = of_logits_.at(shape.name);
+    add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", shape, x, !logits);
+    return x;
+  }
+
+ private:
+  std::map<std::string, bool> of_logits_;  // by layer, those that mix
+  bool logits_ = false;
+};
+
+class Logits : public SpectrumSource {
+ public:
+  bool wants_scores() const override { return true; }
+  void scores(const attention::Shape& shape, const at::Tensor& x) override { add_rows("logits", shape, x, false); }
+};
+
+class Mixing : public SpectrumSource {
+ public:
+  void mixing(const attention::Shape& shape, const at::Tensor& m) override {
+    at::Tensor x = m.detach().to(at::kCPU);
+    const bool fixed = x.dim() == 2;  // the same at every position
+    if (!fixed) x = full_rows(x).flatten(0, 1);
+    if (x.size(0) == 0) return;
+    PlaceSpectra& here = place("mixing", shape.name, false);
+    if (fixed && here.spectra.blocks() > 0) return;
+    x = x.view({-1, 1, x.size(-2), x.size(-1)});
+    const auto before = static_cast<double>(here.spectra.blocks()), now = static_cast<double>(x.size(0));
+    here.spectra.add(singular_values(x));
+    const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
+    here.picture = here.picture.defined() ? (here.picture * before + mean * now) / (before + now) : mean;
+  }
+};
+
+// A parameter's matrices, each one block.
+class OfParameters : public SpectrumSource {
+ public:
+  bool reads_text() const override { return false; }
+
+ protected:
+  PlaceSpectra& add(const std::string& of, const std::string& name, const at::Tensor& values, bool by_head) {
+    PlaceSpectra& here = place(of, name, by_head);
+    here.spectra.add(values.unsqueeze(0));
+    return here;
+  }
+};
+
+class Alphas : public OfParameters {
+ public:
+  void start(model::LanguageModel& model, const Asked& asked) override {
+    SpectrumSource::start(model, asked);
+    for (const model::Parameter& p : model.parameters().all()) {
+      if (!p.traits().second_head_axis || p.master().dim() != 2) continue;
+      add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
+          p.master().detach().to(at::kCPU, at::kDouble);
+    }
+    if (places().empty())
+      throw Error(Exit::usage,
+                  Problem{"--of alphas", "a model with parameters from heads to heads", "none of them", ""});
+  }
+};
+
+class OutputValue : public OfParameters {
+ public:
+  void start(model::LanguageModel& model, const Asked& asked) override {
+    SpectrumSource::start(model, asked);
+    for (const attention::AttentionLayer* layer : model.attention_layers()) {
+      const attention::Shape& s = layer->shape();
+      const auto* v = model.parameters().find(s.name + ".value.weight");
+      const auto* o = model.parameters().find(s.name + ".output.weight");
+      if (v == nullptr || o == nullptr || s.heads == 0) continue;
+      // x W^V_i W^O_i of a row x: weights are (out, in).
+      const at::Tensor value = v->master().detach().view({s.heads, s.value_size, s.width});
+      const at::Tensor output = o->master().detach().view({s.width, s.heads, s.value_size}).transpose(0, 1);
+      add("output-value", s.name, singular_values_of_product(output, value), true);
+    }
+  }
+};
+
+class Weight : public OfParameters {
+ public:
+  void start(model::LanguageModel& model, const Asked& asked) override {
+    SpectrumSource::start(model, asked);
+    const auto* p = model.parameters().find(asked.argument);
+    if (p == nullptr) {
+      std::vector<std::string> names;
+      for (const model::Parameter& each : model.parameters().all()) names.push_back(each.name());
+      throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", asked.argument, "'"),
+                                       did_you_mean(asked.argument, names)});
+    }
+    const at::Tensor x = p->master().detach();
+    if (x.dim() != 2 && x.dim() != 3)
+      throw Error(Exit::usage, Problem{"--of weight", "a matrix",
+                                       str(asked.argument, ", with ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
+    const at::Tensor values = singular_values(x);
+    add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
+  }
+};
+
+const Registered<SpectrumSource, Attention> attention_entry(spectrum_sources(), "attention",
+                                                            "attention matrices, after mixing");
+const Registered<SpectrumSource, BeforeMixing> before_entry(spectrum_sources(), "before-mixing",
+                                                            "what a mixer is given");
+const Registered<SpectrumSource, Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
+const Registered<SpectrumSource, Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
+const Registered<SpectrumSource, Alphas> alphas_entry(spectrum_sources(), "alphas", "parameters from heads to heads");
+const Registered<SpectrumSource, OutputValue> output_entry(spectrum_sources(), "output-value",
+                                                           "what each head makes of an input");
+const Registered<SpectrumSource, Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
+
+}  // namespace
+}  // namespace mh::analysis
