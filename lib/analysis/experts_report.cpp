@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "analysis/entropy.h"
+#include "attention/stage.h"
 #include "base/error.h"
 #include "base/random.h"
 

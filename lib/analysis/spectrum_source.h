@@ -22,6 +22,7 @@
 #include "analysis/entropy.h"
 #include "analysis/spectrum.h"
 #include "analysis/subject.h"
+#include "attention/stage.h"
 #include "base/registry.h"
 
 namespace mh::analysis {

@@ -1,0 +1,79 @@
+// Spectra of attention: how many directions a model's matrices really have.
+//
+//   mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv
+//   mh-spectrum run1/best.safetensors --of output-value
+//   mh-spectrum experts run1/best.safetensors valid.mhs --show tokens
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/tool.h"
+#include "model/device.h"
+#include "spectrum.h"
+
+using namespace mh;
+
+int main(int argc, char** argv) {
+  Tool tool({"mh-spectrum",
+             "Shows the singular values of a model's matrices, layer by layer and head by head: mh-spectrum MODEL... "
+             "[DATA].\nA row for each: cumulative values c_k = sum of the first k / sum of all (c_first: k = 1, c_10: "
+             "the first 10%, …),\narea (mean of c_k), effective and stable rank, entropy; every k with --curves. Its "
+             "subcommand shows experts.",
+             "  mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv\n"
+             "  mh-spectrum run1/best.safetensors run2/best.safetensors valid.mhs --summary | column -t\n"
+             "  mh-spectrum run1/best.safetensors valid.mhs --plot spectrum.svg --curves curves.tsv\n"
+             "  mh-spectrum run1/best.safetensors --of alphas --plot alphas.pdf\n"
+             "  mh-spectrum run1/best.safetensors --of weight:decoder.layers.0.self.query.weight\n"
+             "  mh-spectrum experts run1/best.safetensors valid.mhs --show tokens"});
+  spectrum::Arguments a;
+  CLI::App& app = tool.app();
+  const auto choice = [](CLI::App& to, const char* name, std::string& value, const char* help,
+                         const std::vector<std::string>& choices) {
+    to.add_option(name, value, help)->type_name("WHAT")->check(CLI::IsMember(choices));
+  };
+  app.add_option("files", a.files, "checkpoints, then a shard unless --of asks for parameters; one of them may be -")
+      ->type_name("MODEL... [DATA]");
+  app.add_option("--of", a.of,
+                 "attention, before-mixing, logits or mixing, of a text; alphas, output-value or weight:NAME, of the "
+                 "model alone [attention]")
+      ->type_name("MATRICES");
+  choice(app, "--format", a.format, "table or json [table]", {"table", "json"});
+  app.add_flag("--summary", a.summary, "a row for each model: means over layers");
+  app.add_option("--curves", a.curves, "write c_k for every k, with percentiles over blocks, to a table")
+      ->type_name("FILE");
+  app.add_option("--plot", a.plot, "draw curves by layer, or heat maps: .svg, .png, .pdf; - in the terminal")
+      ->type_name("FILE");
+  app.add_option("--dump", a.dump, "write the attention matrices of the sample as .safetensors")->type_name("FILE");
+  app.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  add_model_options(app, a);
+  task::ScoringOptions scoring;
+  scoring.sample.blocks = 64;
+  CommandLineFields fields(app);
+  scoring.describe(fields), fields.declare(scoring.sample);
+  CLI::App* experts = app.add_subcommand("experts", "what the experts of a mixture do");
+  experts->add_option("model", a.model, "checkpoint")->required()->type_name("MODEL");
+  experts->add_option("data", a.data, "shard")->required()->type_name("DATA");
+  choice(*experts, "--show", a.show,
+         "gates: entropy and shares of units; tokens: those with the highest mutual information; scores: perplexity "
+         "with each unit's own expert alone, and with random ones [gates]",
+         {"gates", "tokens", "scores"});
+  experts->add_option("--tokens", a.tokens, "of each expert, for --show tokens [10]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 30));
+  experts->add_option("--least", a.least, "times that an expert has seen a token that is shown [5]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 30));
+  experts->add_option("--random", a.random, "runs with random experts, for --show scores [5]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  for (const char* name : {"files", "--of", "--summary", "--curves", "--plot", "--dump"})
+    experts->excludes(app.get_option(name));
+  return tool.run(argc, argv, [&] {
+    fields.take(scoring), fields.take(scoring.sample);
+    model::prepare_cpu(a.threads);
+    quietly([&] {
+      if (experts->parsed()) spectrum::show_experts(a, scoring);
+      else spectrum::show(a, scoring);
+    });
+  });
+}

@@ -1,0 +1,283 @@
+// mh-spectrum MODEL... [DATA]: spectra as rows, curves and pictures.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "analysis/dump.h"
+#include "analysis/observers.h"
+#include "analysis/spectrum_source.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/plot.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "spectrum.h"
+
+namespace mh::spectrum {
+
+using analysis::PlaceSpectra;
+using nlohmann::ordered_json;
+
+namespace {
+
+// What a row says of a head, or of the mean of several.
+struct Figures {
+  double area = 0, effective = 0, stable = 0, entropy = 0, share = 0;
+  std::vector<double> parts;  // c_first, c_10 … c_90
+  std::vector<double> curve;  // c_k; none for the mean of curves of several lengths
+};
+
+const double none = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<double> numbers(const at::Tensor& x) {
+  const at::Tensor y = x.contiguous();
+  return {y.const_data_ptr<double>(), y.const_data_ptr<double>() + y.numel()};
+}
+
+std::vector<Figures> figures_of(const PlaceSpectra& place) {
+  const analysis::Ranks means = place.spectra.means();
+  const auto area = numbers(means.area), effective = numbers(means.effective), stable = numbers(means.stable);
+  const auto entropy = place.has_entropy ? numbers(place.entropy.entropy()) : std::vector<double>(area.size(), none);
+  const auto share = place.has_entropy ? numbers(place.entropy.share()) : entropy;
+  std::vector<Figures> heads;
+  for (size_t h = 0; h < area.size(); ++h) {
+    Figures f{
+        area[h], effective[h], stable[h], entropy[h], share[h], {}, numbers(means.curve[static_cast<int64_t>(h)])};
+    f.parts.push_back(f.curve[0]);
+    for (size_t tenth = 1; tenth < 10; ++tenth) f.parts.push_back(f.curve[(tenth * f.curve.size() + 9) / 10 - 1]);
+    heads.push_back(f);
+  }
+  return heads;
+}
+
+Figures mean_of(const std::vector<Figures>& all) {
+  Figures m;
+  m.parts.resize(10);
+  const bool alike =
+      std::all_of(all.begin(), all.end(), [&](const Figures& f) { return f.curve.size() == all[0].curve.size(); });
+  if (alike) m.curve.resize(all[0].curve.size());
+  const auto add = [&](double& to, double x) { to += x / static_cast<double>(all.size()); };
+  for (const Figures& f : all) {
+    add(m.area, f.area), add(m.effective, f.effective), add(m.stable, f.stable);
+    add(m.entropy, f.entropy), add(m.share, f.share);
+    for (size_t i = 0; i < m.parts.size(); ++i) add(m.parts[i], f.parts[i]);
+    for (size_t i = 0; i < m.curve.size(); ++i) add(m.curve[i], f.curve[i]);
+  }
+  return m;
+}
+
+void add_figures(ordered_json& row, const Figures& f) {
+  row["area"] = f.area;
+  row["effective_rank"] = f.effective;
+  row["stable_rank"] = f.stable;
+  row["entropy"] = f.entropy;
+  row["entropy_share"] = f.share;
+  for (size_t i = 0; i < f.parts.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.parts[i];
+}
+
+ordered_json number_or_none(int64_t x) { return x < 0 ? ordered_json("-") : ordered_json(x); }
+
+std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
+
+// Curves of layers, and the mean of all.
+Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, Figures>>& layers) {
+  Chart chart{title, "k", "c_k", {}};
+  const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
+    Curve curve{name, {}, y, bold};
+    for (size_t k = 0; k < y.size(); ++k) curve.x.push_back(static_cast<double>(k + 1));
+    chart.curves.push_back(curve);
+  };
+  std::vector<Figures> all;
+  for (const auto& [name, f] : layers) add(name, f.curve, false), all.push_back(f);
+  if (const Figures mean = mean_of(all); all.size() > 1 && !mean.curve.empty()) add("mean", mean.curve, true);
+  return chart;
+}
+
+std::vector<std::vector<double>> rows_of(const at::Tensor& x) {
+  std::vector<std::vector<double>> rows;
+  for (int64_t i = 0; i < x.size(0); ++i) rows.push_back(numbers(x[i]));
+  return rows;
+}
+
+class Job {
+ public:
+  Job(const Arguments& a, const task::ScoringOptions& given)
+      : a_(a),
+        given_(given),
+        reads_text_(analysis::source_named(a.of, "--of").source->reads_text()),
+        models_(a.files),
+        table_(Table::format_named(a.format)) {
+    check();
+    if (!a.plot.empty()) plot_.emplace(a.plot);
+  }
+
+  void run() {
+    if (!a_.curves.empty()) {
+      curves_ = open_sink(a_.curves);
+      curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
+    }
+    for (const std::string& path : models_) look(path);
+    if (curves_ != nullptr) curves_->close();
+    if (plot_) {
+      if (!summaries_.empty()) plot_->add(chart_of(str(a_.of, ", mean over layers"), summaries_));
+      plot_->draw();
+    }
+  }
+
+ private:
+  // What can be seen before any work.
+  void check() {
+    if (reads_text_ && models_.size() > 1) data_name_ = models_.back(), models_.pop_back();
+    else if (reads_text_ || models_.empty())
+      throw Error(Exit::usage, Problem{"mh-spectrum", reads_text_ ? "one or more models, then the data" : "a model",
+                                       str(a_.files.size(), " files"),
+                                       reads_text_ ? "--of output-value and others need no data" : ""});
+    if (std::count(a_.files.begin(), a_.files.end(), "-") > 1)
+      throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- more than once", ""});
+    refuse_output_onto_input("-", a_.files);
+    std::set<std::string> outputs;
+    for (const auto& [option, file] :
+         {std::pair{"--curves", a_.curves}, std::pair{"--plot", a_.plot}, std::pair{"--dump", a_.dump}}) {
+      if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
+      if (file == "-") throw Error(Exit::usage, Problem{option, "a file, as rows go to standard output", "-", ""});
+      if (!outputs.insert(file).second) throw Error(Exit::usage, Problem{option, "a file of its own", file, ""});
+      refuse_output_onto_input(file, a_.files);
+    }
+    if (!a_.dump.empty() && (a_.of != "attention" || models_.size() != 1 || given_.sample.blocks == 0))
+      throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and a sample",
+                                       models_.size() != 1         ? str(models_.size(), " models")
+                                       : given_.sample.blocks == 0 ? std::string("--blocks 0")
+                                                                   : "--of " + a_.of,
+                                       ""});
+    const std::string argument = analysis::source_named(a_.of, "--of").argument;
+    for (const std::string& model : models_) {
+      if (model == "-") continue;
+      const io::Checkpoint header(model);
+      header.entry(io::kConfigKey);
+      if (argument.empty() || header.find(argument) != nullptr) continue;
+      std::vector<std::string> names;
+      for (const auto& tensor : header.tensors()) names.push_back(tensor.name);
+      throw Error(Exit::usage, Problem{str("--of ", a_.of), str("a parameter of ", model), "none of this name",
+                                       did_you_mean(argument, names)});
+    }
+    if (!reads_text_) return;
+    data_.emplace(data_name_);
+    check_vocabularies(models_, *data_, data_name_);
+  }
+
+  void look(const std::string& path) {
+    model::LoadedModel m = load(a_, path);
+    auto [source, argument] = analysis::source_named(a_.of, "--of");
+    ordered_json settings;
+    if (!reads_text_) {
+      source->start(*m.model, {argument, curves_ != nullptr, 0});
+    } else {
+      io::require_vocabulary(data_->header(), data_name_, *m.tokenizer, m.name);
+      const task::Text text = data_->text(*m.tokenizer);
+      const task::ScoringOptions how = resolved(given_, m, text);
+      source->start(*m.model, {"", curves_ != nullptr, how.block});
+      add_settings(settings, a_, how);
+      watch(m, *source, text, how);
+    }
+    if (source->places().empty())
+      throw Error(Exit::usage, Problem{str("--of ", a_.of), "matrices to look at, of rows of full length", "none",
+                                       "the model has none, or the text is shorter than a block"});
+    print(m.name, source->places(), settings);
+    if (plot_) draw(m.name, source->places());
+  }
+
+  void watch(model::LoadedModel& m, analysis::SpectrumSource& source, const task::Text& text,
+             const task::ScoringOptions& how) {
+    std::unique_ptr<Progress> progress;
+    const analysis::Subject subject{*m.model, text, how, analysis::Side::whole, [&](int64_t done, int64_t all) {
+                                      if (progress == nullptr)
+                                        progress = std::make_unique<Progress>("spectra", all, "rows");
+                                      progress->update(done);
+                                    }};
+    if (a_.dump.empty()) return analysis::observe(subject, source);
+    analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
+    auto sink = open_sink(a_.dump);
+    analysis::Observers both({&source, &dump});
+    analysis::observe(subject, both);
+    dump.write(*sink, {{"multihead.model", m.name},
+                       {"multihead.blocks", str(how.sample.blocks)},
+                       {"multihead.seed", str(how.sample.seed)}});
+    sink->close();
+  }
+
+  void print(const std::string& model, const std::vector<std::unique_ptr<PlaceSpectra>>& places,
+             const ordered_json& settings) {
+    std::vector<Figures> layers;
+    for (const auto& place : places) {
+      const auto heads = figures_of(*place);
+      layers.push_back(mean_of(heads));
+      if (curves_ != nullptr) write_curves(model, *place, heads);
+      if (a_.summary) continue;
+      for (size_t h = 0; h < heads.size(); ++h) {
+        ordered_json row{{"model", model},
+                         {"of", place->of},
+                         {"name", place->name},
+                         {"kind", or_none(place->kind)},
+                         {"layer", number_or_none(place->layer)},
+                         {"head", number_or_none(place->by_head ? static_cast<int64_t>(h) : -1)},
+                         {"matrices", place->spectra.blocks()},
+                         {"n", heads[h].curve.size()}};
+        add_figures(row, heads[h]);
+        row.update(settings);
+        table_.row(row);
+      }
+    }
+    if (!a_.summary) return;
+    ordered_json row{{"model", model}, {"of", a_.of}, {"layers", layers.size()}};
+    add_figures(row, mean_of(layers));
+    row.update(settings);
+    table_.row(row);
+  }
+
+  void write_curves(const std::string& model, const PlaceSpectra& place, const std::vector<Figures>& heads) {
+    const at::Tensor low = place.spectra.percentile(0.1), middle = place.spectra.percentile(0.5),
+                     high = place.spectra.percentile(0.9);
+    for (size_t h = 0; h < heads.size(); ++h) {
+      const auto i = static_cast<int64_t>(h);
+      const auto p10 = numbers(low[i]), p50 = numbers(middle[i]), p90 = numbers(high[i]);
+      const std::string head = place.by_head ? str(h) : "-";
+      for (size_t k = 0; k < p10.size(); ++k)
+        curves_->write(str(model, '\t', place.of, '\t', place.name, '\t', head, '\t', k + 1, '\t',
+                           shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t', shortest(p50[k]), '\t',
+                           shortest(p90[k]), '\n'));
+    }
+  }
+
+  void draw(const std::string& model, const std::vector<std::unique_ptr<PlaceSpectra>>& places) {
+    std::vector<std::pair<std::string, Figures>> layers;
+    std::vector<Figures> all;
+    for (const auto& place : places) {
+      if (place->picture.defined())
+        plot_->add(HeatMap{str(model, ": ", place->name), "to head", "from head", rows_of(place->picture)});
+      all.push_back(mean_of(figures_of(*place)));
+      layers.emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name, all.back());
+    }
+    plot_->add(chart_of(str(model, ": ", a_.of), layers));
+    if (models_.size() > 1) summaries_.emplace_back(model, mean_of(all));
+  }
+
+  const Arguments& a_;
+  const task::ScoringOptions& given_;
+  bool reads_text_;
+  std::vector<std::string> models_;
+  std::string data_name_;
+  std::optional<Data> data_;
+  Table table_;
+  std::unique_ptr<ByteSink> curves_;
+  std::optional<Plot> plot_;
+  std::vector<std::pair<std::string, Figures>> summaries_;  // of several models
+};
+
+}  // namespace
+
+void show(const Arguments& a, const task::ScoringOptions& given) { Job(a, given).run(); }
+
+}  // namespace mh::spectrum
