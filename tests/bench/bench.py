@@ -286,6 +286,25 @@ class Bench:
         self.talk((done.stdout + done.stderr).strip().splitlines()[-1])
         self.row("losses of 200 updates within 1e-3 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
+    def analysis(self):
+        count, n = 16, 512
+        matrices, values = self.folder / "matrices", self.folder / "values"
+        size, threads = [str(count), str(n)], str(self.a.threads)
+
+        def of(program, *options):
+            return float(subprocess.run([*map(str, program), *map(str, options)], check=True, capture_output=True, text=True).stdout or 0)
+
+        peer = [sys.executable, "-B", here / "peer_spectrum.py"]
+        of([*peer, "make"], matrices, *size)
+        mine, numpys, torches = [], [], []
+        for i in range(self.a.rounds):
+            self.talk(f"singular values, round {i + 1} of {self.a.rounds}")
+            mine.append(of([self.tools.parent / "tests/spectrum-bench"], matrices, *size, threads, values))
+            numpys.append(of([*peer, "numpy"], matrices, *size, threads))
+            torches.append(of([*peer, "torch"], matrices, *size, threads))
+        for name, theirs in (("numpy", numpys), ("torch", torches)):
+            self.row(f"singular values of 512 x 512, {count} at once, against {name}", "ms", mine, theirs, 1.5, less=True)
+        self.row("their curves, within 1e-6 of numpy's in fp64", "difference", [of([*peer, "check"], matrices, *size, values)], 1e-6, 1, less=True)
 
     def stage_equality(self):
         self.talk("every stage, the project and PyTorch")

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Singular values by numpy and torch, the peers of spectrum_bench.
+
+    peer_spectrum.py make FILE COUNT N            causal attention matrices, fp32, from random queries and keys
+    peer_spectrum.py numpy|torch FILE COUNT N THREADS   milliseconds a matrix
+    peer_spectrum.py check FILE COUNT N VALUES    the largest difference of c_k between VALUES and numpy's in fp64
+"""
+import os
+import sys
+import time
+
+
+def main():
+    what, path, count, n = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    if what in ("numpy", "torch"):
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = sys.argv[5]
+    import numpy
+
+    if what == "make":
+        random = numpy.random.default_rng(1)
+        q, k = (random.standard_normal((count, n, 64), dtype=numpy.float32) for _ in range(2))
+        logits = numpy.where(numpy.tri(n, dtype=bool), q @ k.transpose(0, 2, 1) / 8, -numpy.inf)
+        p = numpy.exp(logits - logits.max(-1, keepdims=True))
+        (p / p.sum(-1, keepdims=True)).astype(numpy.float32).tofile(path)
+        return
+    x = numpy.fromfile(path, numpy.float32).reshape(count, n, n)
+    if what == "check":
+        def curves(values):
+            return values.cumsum(-1) / values.sum(-1, keepdims=True)
+        found = numpy.fromfile(sys.argv[5], numpy.float64).reshape(count, n)
+        print(abs(curves(found) - curves(numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False))).max())
+        return
+    if what == "numpy":
+        def values():
+            return numpy.linalg.svd(x, compute_uv=False)
+    else:
+        import torch
+
+        torch.set_num_threads(int(sys.argv[5]))
+        matrices = torch.from_numpy(x)
+
+        def values():
+            return torch.linalg.svdvals(matrices)
+    values()
+    began = time.perf_counter()
+    values()
+    print(1000 * (time.perf_counter() - began) / count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+# Spectra as tables, curves, pictures and dumps; experts; what is refused before any work.
+[ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+small=(--config "$ROOT/configs/recipes/wikitext2-small.toml" --train t.mhs --valid t.mhs -q --set model.layers=2
+  --set model.width=16 --set attention.heads=2 --set train.block=32 --set train.batch_tokens=128 --set train.length=4u)
+mh-train "${small[@]}" --out run
+mh-train "${small[@]}" --out mixed --set 'attention.mixer="mixhead-a"' --set 'attention.combiner="mae"' --set attention.mae.hidden=8
+model=run/best.safetensors mixed=mixed/best.safetensors
+expect 0 mh-spectrum $model t.mhs --blocks 8 --curves curves.tsv --plot picture.svg --dump p.safetensors
+mv out spectrum.tsv
+expect 0 mh-spectrum --format json $model t.mhs --blocks 8
+cp out spectrum.json
+cat t.mhs | mh-spectrum --format json $model - --blocks 8 --batch 3 > piped.json
+grep -q '<svg' picture.svg || fail "no picture"
+python3 - <<'P'
+import csv, json, math
+rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
+assert len(rows) == 4, rows
+for row in rows:
+    parts = [float(row["c_first"])] + [float(row[f"c_{i}"]) for i in range(10, 100, 10)]
+    assert parts == sorted(parts) and 0 < parts[0] and parts[-1] <= 1
+    assert row["matrices"] == "8" and row["n"] == "32" and row["blocks"] == "8" and row["seed"] == "1"
+    assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + 1e-6 <= 32
+    # A causal query sees t + 1 keys; an untrained model spreads over nearly all.
+    assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + 1e-6
+    assert 0.5 < float(row["entropy_share"]) <= 1 + 1e-6
+piped = [json.loads(line) for line in open("piped.json")]
+for a, b in zip((json.loads(line) for line in open("spectrum.json")), piped):
+    assert all(abs(a[k] - b[k]) < 1e-5 * (1 + abs(a[k])) if isinstance(a[k], float) else a[k] == b[k] for k in a), (a, b)
+curves = list(csv.DictReader(open("curves.tsv"), delimiter="\t"))
+assert len(curves) == 4 * 32
+for row in curves:
+    assert float(row["p10"]) <= float(row["p50"]) <= float(row["p90"]) and 0 < float(row["mean"]) <= 1 + 1e-9
+first = [row for row in curves if row["name"] == rows[0]["name"] and row["head"] == "0"]
+assert abs(sum(float(row["mean"]) for row in first) / 32 - float(rows[0]["area"])) < 1e-9
+assert abs(float(first[0]["mean"]) - float(rows[0]["c_first"])) < 1e-9
+P
+expect 0 mh-spectrum $model $mixed t.mhs --blocks 8 --summary --plot both.svg
+[ "$(wc -l < out)" -eq 3 ] || fail "a line for each model"
+expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
+printed "attention-before-mixing"
+expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of logits --plot -
+expect 0 mh-spectrum $model $mixed --of output-value
+[ "$(wc -l < out)" -eq 9 ] || fail "a line for each layer and head of both models"
+expect 0 mh-spectrum $mixed --of alphas --plot heat.svg
+printed "decoder.layers.1.self.mixer"
+grep -q '<svg' heat.svg || fail "no heat map"
+expect 0 mh-spectrum $mixed --of weight:decoder.layers.0.self.query.weight --format json
+printed '"n":16'
+expect 0 mh-spectrum experts $mixed t.mhs --blocks 8
+[ "$(wc -l < out)" -eq 5 ] || fail "a line for each layer and expert"
+expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show tokens --least 2 --tokens 3
+printed "piece"
+expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show scores --random 2
+printed "specialised"
+mkdir kept
+mv spectrum.tsv spectrum.json piped.json curves.tsv picture.svg both.svg heat.svg kept
+
+# What is refused leaves nothing.
+mkdir no
+refuse() {  # STATUS MESSAGE ARGUMENTS…
+  local status=$1 message=$2
+  shift 2
+  expect "$status" mh-spectrum "$@"
+  said "$message"
+  [ ! -s out ] || fail "printed something: $*"
+  [ -z "$(ls no)" ] || fail "left something: $(ls no)"
+}
+refuse 2 "then the data" $model
+refuse 2 "did you mean 'attention'" $model t.mhs --of attentoin
+refuse 2 "did you mean 'decoder.layers.0.self.query.weight'" $model --of weight:decoder.layers.0.self.query.weigth
+refuse 2 "weight:NAME" $model --of weight
+refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
+refuse 2 "heads are mixed" $model t.mhs --of before-mixing --blocks 8
+refuse 2 "from heads to heads" $model --of alphas
+refuse 2 "matrices to look at" $model t.mhs --of mixing --blocks 8
+refuse 2 "whole blocks" $model t.mhs --blocks 100000
+refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
+refuse 2 "same file" $model t.mhs --curves $model
+refuse 2 "a file" $model t.mhs --curves -
+refuse 2 "of its own" $model t.mhs --curves no/x.svg --plot no/x.svg
+refuse 2 "one model" $model $mixed t.mhs --dump no/p.safetensors
+refuse 2 "one model" $model t.mhs --of logits --dump no/p.safetensors
+refuse 2 "one model" $model t.mhs --blocks 0 --dump no/p.safetensors
+refuse 3 "nowhere" $model nowhere.mhs --curves no/c
+refuse 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
+refuse 2 "a mixture of experts" experts $model t.mhs
+refuse 2 "excludes" experts $mixed t.mhs --summary
+sed 's/w/x/g' text > other
+mh-prep vocab other > v2 2>/dev/null
+mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null
+refuse 3 "fingerprint" $model t2.mhs --curves no/c
+refuse 3 "fingerprint" experts $mixed t2.mhs
+(PATH=$(dirname "$(command -v mh-spectrum)") && refuse 1 "gnuplot" $model t.mhs --plot no/picture.svg) || exit 1
+
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 - <<'P'
+import csv
+import numpy
+from safetensors.numpy import load_file
+
+matrices = load_file("p.safetensors")
+for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
+    p = matrices[row["name"]][:, int(row["head"])].astype(numpy.float64)
+    assert p.shape == (8, 32, 32)
+    values = numpy.linalg.svd(p, compute_uv=False)
+    share = values / values.sum(-1, keepdims=True)
+    curve = share.cumsum(-1)
+    assert abs(curve.mean() - float(row["area"])) < 1e-6
+    effective = numpy.exp(-(share * numpy.log(numpy.maximum(share, 1e-300))).sum(-1)).mean()
+    assert abs(effective - float(row["effective_rank"])) < 1e-3
+    assert abs((values ** 2).sum(-1) / values[:, 0] ** 2 - 0).mean() - float(row["stable_rank"]) < 1e-5
+    entropy = -(p * numpy.log(numpy.maximum(p, 1e-300))).sum(-1)
+    assert abs(entropy.mean() - float(row["entropy"])) < 1e-5
+    seen = numpy.log(numpy.arange(2, 33))
+    assert abs((entropy[:, 1:] / seen).mean() - float(row["entropy_share"])) < 1e-5
+    curves = [c for c in csv.DictReader(open("kept/curves.tsv"), delimiter="\t") if (c["name"], c["head"]) == (row["name"], row["head"])]
+    for name, share_of in (("p10", 10), ("p50", 50), ("p90", 90)):
+        assert abs(numpy.percentile(curve, share_of, axis=0) - [float(c[name]) for c in curves]).max() < 1e-5
+P
