@@ -112,9 +112,12 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
 
 // d: the diagonal, becomes the eigenvalues; e: the numbers beside it, e[i] between i and i + 1.
 bool values_of_tridiagonal(double* d, double* e, int64_t n) {
-  double norm = 0;
-  for (int64_t i = 0; i < n; ++i) norm = std::max(norm, std::abs(d[i]) + std::abs(e[i]));
-  if (!std::isfinite(norm)) return false;
+  double norm = 0, sum = 0;  // a sum, because a maximum would pass over NaN
+  for (int64_t i = 0; i < n; ++i) {
+    const double row = std::abs(d[i]) + std::abs(e[i]);
+    norm = std::max(norm, row), sum += row;
+  }
+  if (!std::isfinite(sum)) return false;
   // An entry this small moves no eigenvalue by more than rounding has.
   const double negligible = std::ldexp(norm, -54), least = negligible * negligible;
   for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // only squares are needed

@@ -51,18 +51,30 @@ void gram(const at::Tensor& x, double* a) {
   }
 }
 
-// σ of x (m, n) fp64 contiguous, m ≤ n, into values (m); false where they are not finite.
-bool values_of(const at::Tensor& x, double* values) {
-  const int64_t m = x.size(0);
-  std::vector<double> a(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m)));
-  std::vector<double> scratch(static_cast<size_t>(kernels::eigenvalue_scratch(m)));
-  gram(x, a.data());
-  if (!kernels::symmetric_eigenvalues(a.data(), m, values, scratch.data())) return false;
-  std::sort(values, values + m, std::greater<>());
-  const double least = values[0] * 0x1p-50;
-  for (int64_t i = 0; i < m; ++i) values[i] = values[i] > least ? std::sqrt(values[i]) : 0;
-  return true;
-}
+// σ of one matrix after another of (m, n), m ≤ n, in memory that is taken once: fresh pages would cost a tenth.
+class Worker {
+ public:
+  Worker(int64_t m, int64_t n)
+      : x_(at::empty({m, n}, at::kDouble)),
+        a_(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m))),
+        scratch_(static_cast<size_t>(kernels::eigenvalue_scratch(m))) {}
+
+  // Into values (m); false where they are not finite.
+  bool values_of(const at::Tensor& x, double* values) {
+    const int64_t m = x_.size(0);
+    x_.copy_(x);
+    gram(x_, a_.data());
+    if (!kernels::symmetric_eigenvalues(a_.data(), m, values, scratch_.data())) return false;
+    std::sort(values, values + m, std::greater<>());
+    const double least = values[0] * 0x1p-48;
+    for (int64_t i = 0; i < m; ++i) values[i] = values[i] > least ? std::sqrt(values[i]) : 0;
+    return true;
+  }
+
+ private:
+  at::Tensor x_;
+  std::vector<double> a_, scratch_;
+};
 
 }  // namespace
 
@@ -80,8 +92,9 @@ at::Tensor singular_values(const at::Tensor& given) {
   std::atomic<bool> finite{true};
   at::parallel_for(0, flat.size(0), 1, [&](int64_t begin, int64_t end) {
     c10::NoGradGuard none;
+    Worker worker(m, flat.size(2));
     for (int64_t i = begin; i < end; ++i)
-      if (!values_of(flat[i].to(at::kDouble).contiguous(), out + i * m)) finite = false;
+      if (!worker.values_of(flat[i], out + i * m)) finite = false;
   });
   if (!finite)
     throw Error(Exit::failed, Problem{"singular values", "finite numbers", "others", "the model has diverged"});

@@ -19,7 +19,7 @@ namespace mh::analysis {
 
 // x (…, m, n), of any floating type -> (…, min(m, n)) fp64 on the CPU, descending; values only. They are the roots of
 // the eigenvalues of x xᵀ or xᵀ x, in double precision: a value is off by up to some 3e-8 σ_1, as small as singular
-// values of an fp32 matrix are exact at all, and one below 2^-25 σ_1 is given as 0. So c_k is good to 1e-6 where the
+// values of an fp32 matrix are exact at all, and one below 2^-24 σ_1 is given as 0. So c_k is good to 1e-6 where the
 // values' sum is some tens of σ_1, and to 1e-5 in matrices of rank 1. One matrix a thread; where the ends of rows are
 // zero, as a causal mask leaves them, they are left out. Error(failed) for numbers that are not finite.
 at::Tensor singular_values(const at::Tensor& x);

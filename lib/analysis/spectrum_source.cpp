@@ -111,6 +111,12 @@ class Logits : public SpectrumSource {
 
 class Mixing : public SpectrumSource {
  public:
+  void start(model::LanguageModel& model, const Asked& asked) override {
+    SpectrumSource::start(model, asked);
+    for (const attention::AttentionLayer* layer : model.attention_layers())
+      if (layer->mixes() != attention::Mixes::nothing) return;
+    throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer", ""});
+  }
   void mixing(const attention::Shape& shape, const at::Tensor& m) override {
     at::Tensor x = m.detach().to(at::kCPU);
     const bool fixed = x.dim() == 2;  // the same at every position

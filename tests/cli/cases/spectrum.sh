@@ -75,7 +75,7 @@ refuse 2 "weight:NAME" $model --of weight
 refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
 refuse 2 "heads are mixed" $model t.mhs --of before-mixing --blocks 8
 refuse 2 "from heads to heads" $model --of alphas
-refuse 2 "matrices to look at" $model t.mhs --of mixing --blocks 8
+refuse 2 "heads are mixed" $model t.mhs --of mixing --blocks 8
 refuse 2 "whole blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
 refuse 2 "same file" $model t.mhs --curves $model
@@ -93,7 +93,9 @@ mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null
 refuse 3 "fingerprint" $model t2.mhs --curves no/c
 refuse 3 "fingerprint" experts $mixed t2.mhs
-(PATH=$(dirname "$(command -v mh-spectrum)") && refuse 1 "gnuplot" $model t.mhs --plot no/picture.svg) || exit 1
+expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/picture.svg
+said "gnuplot"
+[ -z "$(ls no)" ] || fail "left a picture"
 
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 - <<'P'
@@ -111,7 +113,7 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     assert abs(curve.mean() - float(row["area"])) < 1e-6
     effective = numpy.exp(-(share * numpy.log(numpy.maximum(share, 1e-300))).sum(-1)).mean()
     assert abs(effective - float(row["effective_rank"])) < 1e-3
-    assert abs((values ** 2).sum(-1) / values[:, 0] ** 2 - 0).mean() - float(row["stable_rank"]) < 1e-5
+    assert abs(((values ** 2).sum(-1) / values[:, 0] ** 2).mean() - float(row["stable_rank"])) < 1e-5
     entropy = -(p * numpy.log(numpy.maximum(p, 1e-300))).sum(-1)
     assert abs(entropy.mean() - float(row["entropy"])) < 1e-5
     seen = numpy.log(numpy.arange(2, 33))
