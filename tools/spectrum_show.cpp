@@ -171,7 +171,7 @@ class Job {
   void look(const std::string& path) {
     model::LoadedModel m = load(a_, path);
     auto [source, argument] = analysis::source_named(a_.of, "--of");
-    ordered_json settings;
+    ordered_json settings = ordered_json::object();
     if (!reads_text_) {
       source->start(*m.model, {argument, curves_ != nullptr, 0});
     } else {

@@ -78,7 +78,7 @@ refuse 2 "from heads to heads" $model --of alphas
 refuse 2 "heads are mixed" $model t.mhs --of mixing --blocks 8
 refuse 2 "whole blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
-refuse 2 "same file" $model t.mhs --curves $model
+refuse 2 "an output apart" $model t.mhs --curves $model
 refuse 2 "a file" $model t.mhs --curves -
 refuse 2 "of its own" $model t.mhs --curves no/x.svg --plot no/x.svg
 refuse 2 "one model" $model $mixed t.mhs --dump no/p.safetensors
@@ -91,8 +91,8 @@ refuse 2 "excludes" experts $mixed t.mhs --summary
 sed 's/w/x/g' text > other
 mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null
-refuse 3 "fingerprint" $model t2.mhs --curves no/c
-refuse 3 "fingerprint" experts $mixed t2.mhs
+refuse 3 "the vocabulary" $model t2.mhs --curves no/c
+refuse 3 "the vocabulary" experts $mixed t2.mhs
 expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/picture.svg
 said "gnuplot"
 [ -z "$(ls no)" ] || fail "left a picture"
