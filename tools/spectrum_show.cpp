@@ -82,8 +82,33 @@ ordered_json number_or_none(int64_t x) { return x < 0 ? ordered_json("-") : orde
 
 std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
 
-// Curves of layers, and the mean of all.
-Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, Figures>>& layers) {
+// Paths as short as tells them apart: without the folders in front and the names at the end that all have.
+std::vector<std::string> short_names(const std::vector<std::string>& paths) {
+  std::vector<std::vector<std::string>> parts;
+  for (const std::string& path : paths) parts.push_back(split(path, '/'));
+  const auto common = [&](auto part) {  // part(path, i): the i-th from one end
+    size_t i = 0;
+    while (std::all_of(parts.begin(), parts.end(), [&](const auto& p) {
+      return i + 1 < p.size() && i + 1 < parts[0].size() && part(p, i) == part(parts[0], i);
+    }))
+      ++i;
+    return i;
+  };
+  size_t front = common([](const auto& p, size_t i) { return p[i]; });
+  size_t back = common([](const auto& p, size_t i) { return p[p.size() - 1 - i]; });
+  std::vector<std::string> names;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& p = parts[i];
+    if (parts.size() < 2 || front + back >= p.size()) names.push_back(paths[i]);
+    else
+      names.push_back(
+          join({p.begin() + static_cast<std::ptrdiff_t>(front), p.end() - static_cast<std::ptrdiff_t>(back)}, "/"));
+  }
+  return names;
+}
+
+// Curves by name, and the mean of all where it is asked for.
+Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, Figures>>& layers, bool with_mean) {
   Chart chart{title, "k", "c_k", {}};
   const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
     Curve curve{name, {}, y, bold};
@@ -92,7 +117,8 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
   };
   std::vector<Figures> all;
   for (const auto& [name, f] : layers) add(name, f.curve, false), all.push_back(f);
-  if (const Figures mean = mean_of(all); all.size() > 1 && !mean.curve.empty()) add("mean", mean.curve, true);
+  if (!with_mean || all.size() < 2) return chart;
+  if (const Figures mean = mean_of(all); !mean.curve.empty()) add("mean", mean.curve, true);
   return chart;
 }
 
@@ -119,10 +145,11 @@ class Job {
       curves_ = open_sink(a_.curves);
       curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
     }
-    for (const std::string& path : models_) look(path);
+    const auto names = short_names(models_);
+    for (size_t i = 0; i < models_.size(); ++i) look(models_[i], names[i]);
     if (curves_ != nullptr) curves_->close();
     if (plot_) {
-      if (!summaries_.empty()) plot_->add(chart_of(str(a_.of, ", mean over layers"), summaries_));
+      if (!summaries_.empty()) plot_->add(chart_of(str(a_.of, ", mean over layers"), summaries_, false));
       plot_->draw();
     }
   }
@@ -168,7 +195,8 @@ class Job {
     check_vocabularies(models_, *data_, data_name_);
   }
 
-  void look(const std::string& path) {
+  // `title`: of the model in pictures.
+  void look(const std::string& path, const std::string& title) {
     model::LoadedModel m = load(a_, path);
     auto [source, argument] = analysis::source_named(a_.of, "--of");
     ordered_json settings = ordered_json::object();
@@ -186,7 +214,7 @@ class Job {
       throw Error(Exit::usage, Problem{str("--of ", a_.of), "matrices to look at, of rows of full length", "none",
                                        "the model has none, or the text is shorter than a block"});
     print(m.name, source->places(), settings);
-    if (plot_) draw(m.name, source->places());
+    if (plot_) draw(title, source->places());
   }
 
   void watch(model::LoadedModel& m, analysis::SpectrumSource& source, const task::Text& text,
@@ -256,11 +284,12 @@ class Job {
     std::vector<Figures> all;
     for (const auto& place : places) {
       if (place->picture.defined())
-        plot_->add(HeatMap{str(model, ": ", place->name), "to head", "from head", rows_of(place->picture)});
+        plot_->add(
+            HeatMap{str(model, ": ", place->name), "head (second axis)", "head (first axis)", rows_of(place->picture)});
       all.push_back(mean_of(figures_of(*place)));
       layers.emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name, all.back());
     }
-    plot_->add(chart_of(str(model, ": ", a_.of), layers));
+    plot_->add(chart_of(str(model, ": ", a_.of), layers, true));
     if (models_.size() > 1) summaries_.emplace_back(model, mean_of(all));
   }
 
