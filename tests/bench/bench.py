@@ -286,7 +286,8 @@ class Bench:
         self.talk((done.stdout + done.stderr).strip().splitlines()[-1])
         self.row("losses of 200 updates within 1e-3 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
-    def analysis(self):
+    def spectra(self):
+        """Singular values alone, of many matrices."""
         count, n = 16, 512
         matrices, values = self.folder / "matrices", self.folder / "values"
         size, threads = [str(count), str(n)], str(self.a.threads)
@@ -352,6 +353,7 @@ class Bench:
 
     def analysis(self):
         self.scan()
+        self.spectra()
         self.cut()
 
 

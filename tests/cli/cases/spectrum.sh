@@ -35,10 +35,12 @@ for row in curves:
     assert float(row["p10"]) <= float(row["p50"]) <= float(row["p90"]) and 0 < float(row["mean"]) <= 1 + 1e-9
 first = [row for row in curves if row["name"] == rows[0]["name"] and row["head"] == "0"]
 assert abs(sum(float(row["mean"]) for row in first) / 32 - float(rows[0]["area"])) < 1e-9
-assert abs(float(first[0]["mean"]) - float(rows[0]["c_first"])) < 1e-9
+for name, k in (("c_first", 1), ("c_10", 4), ("c_50", 16), ("c_90", 29)):
+    assert abs(float(first[k - 1]["mean"]) - float(rows[0][name])) < 1e-9, name
 P
 expect 0 mh-spectrum $model $mixed t.mhs --blocks 8 --summary --plot both.svg
 [ "$(wc -l < out)" -eq 3 ] || fail "a line for each model"
+grep -q 'mixed: attention' both.svg || fail "no title"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
 printed "attention-before-mixing"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of logits --plot -
