@@ -24,7 +24,8 @@ constexpr Side kSides[] = {Side::whole, Side::score, Side::value, Side::output};
 
 std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& more = "") {
   Config config;
-  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\nactivation = 'gelu'\n" + more + "[attention]\nheads = 3\n" + attention,
+  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\nactivation = 'gelu'\n" + more +
+                       "[attention]\nheads = 3\n" + attention,
                    "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
   model->parameters().initialise(3);

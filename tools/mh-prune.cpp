@@ -11,13 +11,14 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  Tool tool({"mh-prune", "Which heads of a model matter, and models without those that do not.",
-             "  mh-prune scan run1/best.safetensors test.mhs > heads.tsv\n"
-             "  mh-prune scan --summary run1/best.safetensors run2/best.safetensors test.mhs\n"
-             "  mh-prune rank --by taylor --plot heads.svg run1/best.safetensors valid.mhs\n"
-             "  mh-prune curve --by taylor,random --step 10% --plot curve.svg run1/best.safetensors test.mhs\n"
-             "  mh-prune cut run1/best.safetensors --heads 0:1,0:3,5:7 -o small.safetensors\n"
-             "  mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o - | mh-eval - test.mhs"});
+  Tool tool(
+      {"mh-prune", "Which heads of a model matter, and models without those that do not.",
+       "  mh-prune scan run1/best.safetensors test.mhs > heads.tsv\n"
+       "  mh-prune scan --summary run1/best.safetensors run2/best.safetensors test.mhs\n"
+       "  mh-prune rank --by taylor --plot heads.svg run1/best.safetensors valid.mhs\n"
+       "  mh-prune curve --by taylor,random --step 10% --plot curve.svg run1/best.safetensors test.mhs\n"
+       "  mh-prune cut run1/best.safetensors --heads 0:1,0:3,5:7 -o small.safetensors\n"
+       "  mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o - | mh-eval - test.mhs"});
   tool.app().require_subcommand(1);
   prune::Jobs jobs;
   prune::add_scan(tool.app(), jobs);

@@ -86,7 +86,7 @@ void add_curve(CLI::App& app, Jobs& jobs) {
       ->type_name("SHARD");
   jobs.push_back({sub, [c] {
                     c->fields->take(*c);
-                    draw_curves(*c);
+                    quietly([&] { draw_curves(*c); });
                   }});
 }
 

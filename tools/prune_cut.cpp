@@ -60,11 +60,12 @@ void check(const Arguments& a) {
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
 }
 
-std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m, const TextSource& data) {
+std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m,
+                                               const TextSource& data) {
   const task::Text text = data.text_for(m);
   const task::ScoringOptions how = scoring_for(m, a.scoring, text.tokens);
-  return analysis::importance_of(
-      a.measure, {*m.model, text, how, analysis::side_named(a.side), progress_bar("measure", "rows")});
+  return analysis::importance_of(a.measure,
+                                 {*m.model, text, how, analysis::side_named(a.side), progress_bar("measure", "rows")});
 }
 
 analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {

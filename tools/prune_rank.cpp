@@ -1,5 +1,6 @@
 // mh-prune rank --by MEASURE MODEL… DATA: heads in the order of their importance.
 #include "analysis/curve.h"
+#include "base/error.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "prune.h"
@@ -52,7 +53,7 @@ void add_rank(CLI::App& app, Jobs& jobs) {
   add_measures(*sub, *q);
   jobs.push_back({sub, [q] {
                     q->fields->take(*q);
-                    rank(*q);
+                    quietly([&] { rank(*q); });
                   }});
 }
 

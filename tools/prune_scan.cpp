@@ -168,7 +168,7 @@ void add_scan(CLI::App& app, Jobs& jobs) {
   sub->add_flag("--summary", s->summary, "a line for each layer: the deviation over its heads; models side by side");
   jobs.push_back({sub, [s] {
                     s->fields->take(*s);
-                    scan(*s);
+                    quietly([&] { scan(*s); });
                   }});
 }
 

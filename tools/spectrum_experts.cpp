@@ -18,19 +18,13 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given) {
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
   refuse_output_onto_input("-", {a.model, a.data});
   if (a.model != "-") io::Checkpoint header(a.model);
-  const Data data(a.data);
-  check_vocabularies({a.model}, data, a.data);
-  model::LoadedModel m = load(a, a.model);
-  io::require_vocabulary(data.header(), a.data, *m.tokenizer, m.name);
+  const TextSource data(a.data);
+  check_vocabularies({a.model}, data);
+  const model::LoadedModel m = load_as(a, io::Checkpoint(a.model), a.sets);
   analysis::require_experts(*m.model);
-  const task::Text text = data.text(*m.tokenizer);
-  analysis::Subject subject{*m.model, text, resolved(given, m, text)};
-  std::unique_ptr<Progress> progress;
-  subject.progress = [&](int64_t done, int64_t all) {
-    if (progress == nullptr) progress = std::make_unique<Progress>(a.show, all, "rows");
-    progress->update(done);
-    if (done == all) progress.reset();
-  };
+  const task::Text text = data.text_for(m);
+  analysis::Subject subject{*m.model, text, scoring_for(m, given, text.tokens)};
+  subject.progress = progress_bar(a.show, "rows");
   Table table(Table::format_named(a.format));
   const auto print = [&](ordered_json row) {
     add_settings(row, a, subject.how);

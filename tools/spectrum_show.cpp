@@ -90,20 +90,19 @@ class Job {
     }
     if (!reads_text_) return;
     data_.emplace(data_name_);
-    check_vocabularies(models_, *data_, data_name_);
+    check_vocabularies(models_, *data_);
   }
 
   // `title`: of the model in pictures.
   void look(const std::string& path, const std::string& title) {
-    model::LoadedModel m = load(a_, path);
+    const model::LoadedModel m = load_as(a_, io::Checkpoint(path), a_.sets);
     auto [source, argument] = analysis::source_named(a_.of, "--of");
     ordered_json settings = ordered_json::object();
     if (!reads_text_) {
       source->start(*m.model, {argument, curves_ != nullptr, 0});
     } else {
-      io::require_vocabulary(data_->header(), data_name_, *m.tokenizer, m.name);
-      const task::Text text = data_->text(*m.tokenizer);
-      const task::ScoringOptions how = resolved(given_, m, text);
+      const task::Text text = data_->text_for(m);
+      const task::ScoringOptions how = scoring_for(m, given_, text.tokens);
       source->start(*m.model, {"", curves_ != nullptr, how.block});
       add_settings(settings, a_, how);
       watch(m, *source, text, how);
@@ -115,14 +114,9 @@ class Job {
     if (plot_) draw(title, source->places());
   }
 
-  void watch(model::LoadedModel& m, analysis::SpectrumSource& source, const task::Text& text,
+  void watch(const model::LoadedModel& m, analysis::SpectrumSource& source, const task::Text& text,
              const task::ScoringOptions& how) {
-    std::unique_ptr<Progress> progress;
-    const analysis::Subject subject{*m.model, text, how, analysis::Side::whole, [&](int64_t done, int64_t all) {
-                                      if (progress == nullptr)
-                                        progress = std::make_unique<Progress>("spectra", all, "rows");
-                                      progress->update(done);
-                                    }};
+    const analysis::Subject subject{*m.model, text, how, analysis::Side::whole, progress_bar("spectra", "rows")};
     if (a_.dump.empty()) return analysis::observe(subject, source);
     analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
     auto sink = open_sink(a_.dump);
@@ -196,7 +190,7 @@ class Job {
   bool reads_text_;
   std::vector<std::string> models_;
   std::string data_name_;
-  std::optional<Data> data_;
+  std::optional<TextSource> data_;
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;

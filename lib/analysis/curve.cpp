@@ -2,28 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 #include <utility>
 
 #include "base/signals.h"
 
 namespace mh::analysis {
-
-std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer) {
-  std::vector<RankedHead> all;
-  for (const auto& [kind, layers] : scores)
-    for (size_t layer = 0; layer < layers.size(); ++layer)
-      for (size_t head = 0; head < layers[layer].size(); ++head)
-        all.push_back({kind, {static_cast<int64_t>(layer), static_cast<int64_t>(head)}, layers[layer][head]});
-  const auto place = [](const RankedHead& r) { return std::tie(r.kind, r.head.layer); };
-  std::stable_sort(all.begin(), all.end(), [&](const RankedHead& a, const RankedHead& b) {
-    if (per_layer && place(a) != place(b)) return place(a) < place(b);
-    return a.score < b.score;
-  });
-  for (size_t i = 0; i < all.size(); ++i)
-    all[i].rank = i > 0 && (!per_layer || place(all[i]) == place(all[i - 1])) ? all[i - 1].rank + 1 : 1;
-  return all;
-}
 
 namespace {
 

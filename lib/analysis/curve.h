@@ -11,16 +11,6 @@
 
 namespace mh::analysis {
 
-struct RankedHead {
-  Kind kind = Kind::decoder_self;
-  Head head;
-  double score = 0;
-  int64_t rank = 0;  // from 1, the least important
-};
-// The least important first; of equal scores the lower kind, then layer, then head. `per_layer`: layer by layer, with
-// ranks of their own. Layers without scores are left out.
-std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer);
-
 struct CurveOptions {
   double step = 0.1;       // part of the heads that go in each step
   bool per_layer = false;  // of each layer as many; else of all together

@@ -89,33 +89,24 @@ attention::HeadSide head_side(Side side) {
 
 HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where) {
-  struct Scored {
-    double score;
-    Kind kind;
-    Head head;
+  const auto order = ranked(scores, per_layer);
+  const auto group = [&](const RankedHead& r) {
+    return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(Kind{}, int64_t{-1});
   };
-  std::vector<std::vector<Scored>> groups(1);
-  for (const auto& [kind, layers] : scores)
-    for (size_t layer = 0; layer < layers.size(); ++layer) {
-      if (per_layer && !groups.back().empty()) groups.emplace_back();
-      for (size_t head = 0; head < layers[layer].size(); ++head)
-        groups.back().push_back({layers[layer][head], kind, {static_cast<int64_t>(layer), static_cast<int64_t>(head)}});
-    }
-  if (groups.back().empty()) groups.pop_back();
+  std::map<std::pair<Kind, int64_t>, int64_t> sizes;
+  for (const RankedHead& r : order) ++sizes[group(r)];
   HeadSet least;
-  for (auto& group : groups) {
-    std::stable_sort(group.begin(), group.end(), [](const Scored& a, const Scored& b) { return a.score < b.score; });
-    const auto all = static_cast<int64_t>(group.size());
+  for (const RankedHead& r : order) {
+    const int64_t all = sizes.at(group(r));
     constexpr double kRounding = 1e-9;  // 30% of 10 are 3
     const auto number =
         share.count > 0 ? share.count : static_cast<int64_t>(share.fraction * static_cast<double>(all) + kRounding);
     if (number > all)
       throw Error(Exit::usage, Problem{where,
                                        str("at most ", all, ", the heads that ",
-                                           per_layer ? str("layer ", group[0].head.layer, " has") : "there are"),
+                                           per_layer ? str("layer ", r.head.layer, " has") : "there are"),
                                        str(number), ""});
-    for (int64_t i = 0; i < number; ++i)
-      least[group[static_cast<size_t>(i)].kind].insert(group[static_cast<size_t>(i)].head);
+    if (r.rank <= number) least[r.kind].insert(r.head);
   }
   if (least.empty()) throw Error(Exit::usage, Problem{where, "at least one head to cut", "none", "give more"});
   return least;

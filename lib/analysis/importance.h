@@ -44,6 +44,16 @@ std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject
 // Divides each layer's scores by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017); zeros stay.
 void normalise_by_layer(LayerScores& scores);
 
+struct RankedHead {
+  Kind kind = Kind::decoder_self;
+  Head head;
+  double score = 0;
+  int64_t rank = 0;  // from 1, the least important
+};
+// The least important first; of equal scores the lower kind, then layer, then head. `per_layer`: layer by layer, with
+// ranks of their own. Layers without scores are left out.
+std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer);
+
 const char* name_of(Side side);
 Side side_named(const std::string& name);  // the side of that name; whole for any other
 const char* name_of(attention::HeadSide side);

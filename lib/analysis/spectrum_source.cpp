@@ -150,7 +150,7 @@ class Alphas : public OfParameters {
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
     for (const model::Parameter& p : model.parameters().all()) {
-      if (!p.traits().second_head_axis || p.master().dim() != 2) continue;
+      if (p.traits().head_axes.size() != 2 || p.master().dim() != 2) continue;
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
@@ -169,9 +169,14 @@ class OutputValue : public OfParameters {
       const auto* v = model.parameters().find(s.name + ".value.weight");
       const auto* o = model.parameters().find(s.name + ".output.weight");
       if (v == nullptr || o == nullptr || s.heads == 0) continue;
+      if (s.value_heads != s.output_heads)
+        throw Error(
+            Exit::usage,
+            Problem{"--of output-value", "as many output heads as value heads in every layer",
+                    str(s.name, ", ", s.value_heads, " value heads and ", s.output_heads, " output heads"), ""});
       // x W^V_i W^O_i of a row x: weights are (out, in).
-      const at::Tensor value = v->master().detach().view({s.heads, s.value_size, s.width});
-      const at::Tensor output = o->master().detach().view({s.width, s.heads, s.value_size}).transpose(0, 1);
+      const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
+      const at::Tensor output = o->master().detach().view({s.width, s.value_heads, s.value_size}).transpose(0, 1);
       add("output-value", s.name, singular_values_of_product(output, value), true);
     }
   }

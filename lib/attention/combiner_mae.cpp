@@ -105,7 +105,9 @@ class MixtureOfExperts : public Combiner {
     return options;
   }
   // (…, E) -> (…, h), of the heads that are left
-  at::Tensor scale_of(const at::Tensor& g) { return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device())))); }
+  at::Tensor scale_of(const at::Tensor& g) {
+    return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
+  }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
   // (E, h): 1 where the expert leaves out the head.

@@ -14,7 +14,7 @@ namespace mh::model {
 struct LoadedModel {
   std::string name;  // of the file
   ModelConfig config;
-  std::string toml;       // the whole resolved configuration, [train] included
+  std::string toml;  // the whole resolved configuration, [train] included
   std::unique_ptr<io::Tokenizer> tokenizer;
   std::unique_ptr<LanguageModel> model;
 };
