@@ -275,6 +275,21 @@ TEST_CASE("a measure of heads that a layer does not have is refused, and no othe
   CHECK(status_of([&] { importance_of("tailor", asked.subject(Side::whole)); }) == 2);
 }
 
+TEST_CASE("received in cross-attention is the mean over the keys that are seen", "[importance]") {
+  attention::Shape shape;
+  shape.kind = Kind::decoder_cross;
+  // Two heads, two queries, of which the second row's last is padding, and three keys, of which its last is masked.
+  at::Tensor p = at::tensor({0.2, 0.5, 0.3, 0.6, 0.3, 0.1, 0.1, 0.1, 0.8, 0.4, 0.4, 0.2,  //
+                             0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
+                            at::kFloat)
+                     .view({2, 2, 2, 3});
+  const auto measure = importances().make("received", "")->watch(Side::whole);
+  measure->begin(at::tensor({2, 1}, at::kLong));
+  measure->probabilities(shape, p);
+  const auto scores = measure->scores().at(Kind::decoder_cross)[0];
+  CHECK(near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5}));
+}
+
 TEST_CASE("gate is the mean of what heads are weighed by", "[importance]") {
   for (const std::string& attention :
        {std::string("combiner = 'gates'\ngates.input = true\n"), std::string("combiner = 'hard-concrete'\n"),
