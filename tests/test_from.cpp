@@ -22,7 +22,7 @@ bool same(model::LoadedModel& a, model::LoadedModel& b) {
 
 TEST_CASE("a run from a checkpoint begins with its weights and nothing else of it", "[from]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   auto first = run_of(folder, "first", length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   {
@@ -48,7 +48,7 @@ TEST_CASE("a run from a checkpoint begins with its weights and nothing else of i
 
 TEST_CASE("a run from a checkpoint of another vocabulary or of other parameters is refused", "[from]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), 400);
+  write_text(folder.file("t.mhs"), lines(400));
   run_of(folder, "first", length(1));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   CHECK(status_of([&] {
