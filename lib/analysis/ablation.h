@@ -51,8 +51,8 @@ class Masked {
   ScalesKept kept_;
 };
 
-// Tokens in all rows of the upper layers at once. Of 8 layers of width 256 with blocks of 256 tokens, 8192 and 16384 take
-// the same time and 4096 a tenth more; activations of 16384 tokens take about 0.3 GB there.
+// Tokens in all rows of the upper layers at once. Of 8 layers of width 256 with blocks of 256 tokens, 8192 and 16384
+// take the same time and 4096 a tenth more; activations of 16384 tokens take about 0.3 GB there.
 constexpr int64_t kTokensAtOnce = 16384;
 
 // The model's scores without each of these sets of heads (besides those that are masked): the same as of one after the

@@ -106,7 +106,7 @@ refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
 refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
 refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
 mkdir empty
-for tool in mh-prune; do ln -s "$(command -v $tool)" empty/; done
+ln -s "$(command -v mh-prune)" empty/
 PATH=$PWD/empty refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
 said "gnuplot"
 rm -r empty
