@@ -8,6 +8,7 @@
 
 #include "analysis/discrepancy.h"
 #include "analysis/head_products.h"
+#include "analysis/rotation.h"
 #include "model/model_config.h"
 #include "numbers.h"
 #include "status.h"
@@ -56,7 +57,7 @@ struct Asked {
     how.batch = 1;
     how = task::resolve(how, *model, text.tokens);
   }
-  Subject subject(Side side, int64_t batch = 2) {
+  Subject subject(Side side, int64_t batch = 2) const {
     Subject s{*model, text, how, side};
     s.how.batch = batch;
     return s;
@@ -486,4 +487,22 @@ TEST_CASE("heads that are zero, alike or opposite", "[discrepancy]") {
   // Pairs 01: 2, 02: 1, 03: 0, 12: 1, 13: 2, 23: 1; each twice. Distances 4, 2, 0, 2, 4, 2.
   CHECK(layer.before.cosine == Approx(14));
   CHECK(layer.before.euclidean == Approx(28));
+}
+
+TEST_CASE("layers that have lost heads: of all of them, or of one side", "[importance]") {
+  const Asked none("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
+  for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
+    const LayerScores scores = importance_of(name, none.subject(Side::whole)).at(Kind::decoder_self);
+    CHECK(scores[0].empty());
+    CHECK(scores[1].size() == 3);
+  }
+  const auto pairs = heads_to_pair(none.model->parameters(), Selection::random, 1, {}, {},
+                                   [](const char* key) { return std::string(key); });
+  CHECK((pairs.at(Kind::decoder_self) == std::vector<int64_t>{0, 3}));
+  const Asked fewer("mixer = 'mixhead-a'\nvalue_heads = 2\n");
+  for (const std::string name : {"taylor", "weight-norm"}) {
+    CHECK(status_of([&] { importance_of(name, fewer.subject(Side::whole)); }) == 2);
+    CHECK(importance_of(name, fewer.subject(Side::score)).at(Kind::decoder_self)[0].size() == 3);
+    CHECK(importance_of(name, fewer.subject(Side::value)).at(Kind::decoder_self)[0].size() == 2);
+  }
 }

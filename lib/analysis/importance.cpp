@@ -66,6 +66,12 @@ void check_importance(const std::string& name, const std::string& where, model::
       refuse(str(side == Side::score ? "a mixer" : "a combiner that mixes heads", " in every layer, for ",
                  name_of(side), " heads that are not value heads"),
              layer->shape().name + " mixes nothing there");
+    const auto sides = sides_in(*layer, side);
+    for (const HeadSide one : sides)
+      if (layer->shape().heads_of(one) != layer->shape().heads_of(sides[0]))
+        refuse("as many heads on every side of a layer, for whole heads",
+               str(layer->shape().name, ": ", layer->shape().heads_of(sides[0]), " ", name_of(sides[0]), " heads, ",
+                   layer->shape().heads_of(one), " ", name_of(one), " heads; take one side"));
     if (const std::string why = importance->none_because(model, *layer, side); !why.empty())
       refuse(str("layers whose heads have such a score, side ", name_of(side)), str(layer->shape().name, ": ", why));
   }

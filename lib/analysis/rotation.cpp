@@ -115,8 +115,11 @@ std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& paramet
       throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
                                        most > 0 ? "lower it" : "too few layers or heads for this mode"});
     // Any head may meet any other.
-    for (size_t layer = 1; layer < layers.size(); ++layer)
-      check_swap(parameters, {{kind, {0, 0}, {static_cast<int64_t>(layer), 0}}}, options, key("kind"));
+    const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
+    for (auto layer = first; layer != layers.end(); ++layer)
+      if (layer != first && *layer > 0)
+        check_swap(parameters, {{kind, {first - layers.begin(), 0}, {layer - layers.begin(), 0}}}, options,
+                   key("kind"));
   }
   return chosen;
 }
