@@ -42,18 +42,21 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
   std::vector<task::Score> scores;
   for (const HeadSet& heads : without) {
     for (attention::AttentionLayer* layer : s.model.attention_layers()) {
-      at::Tensor scale = at::ones({layer->shape().heads});
-      for (const auto& [kind, set] : heads)
-        for (const Head& head : set)
-          if (kind == layer->shape().kind && head.layer == layer->shape().layer) scale[head.head] = 0;
-      attention::HeadScales scales;
       using attention::HeadSide;
+      const auto scale = [&, &gone = heads](HeadSide of) {
+        at::Tensor ones = at::ones({layer->shape().heads_of(of)});
+        for (const auto& [kind, set] : gone)
+          for (const Head& head : set)
+            if (kind == layer->shape().kind && head.layer == layer->shape().layer) ones[head.head] = 0;
+        return ones;
+      };
+      attention::HeadScales scales;
       const auto meant = [&](Side side, HeadSide of) {
         return layer->has_side(of) && (s.side == Side::whole || s.side == side);
       };
-      if (meant(Side::score, HeadSide::score)) scales.score = scale;
-      if (meant(Side::value, HeadSide::value)) scales.value = scale;
-      if (meant(Side::output, HeadSide::output)) scales.output = scale;
+      if (meant(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
+      if (meant(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
+      if (meant(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       layer->set_head_scales(scales);
     }
     scores.push_back(task::score_text(s.model, s.text, s.how));
@@ -126,6 +129,21 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
           check_same({*m, source, how, side});
         else CHECK(status_of([&] { score_without({*m, source, how, side}, {{}}); }) == 2);
     }
+}
+
+TEST_CASE("layers with other numbers of heads on their sides are scored without heads of one side", "[ablation]") {
+  const auto text = some_text(77);
+  const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
+  const task::Text source = task::text_of(text, 0);
+  Subject s{*mixed, source, {}};
+  s.how.block = 8, s.how.batch = 3;
+  s.how = task::resolve(s.how, *mixed, source.tokens);
+  CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
+  for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
+    s.side = side;
+    CHECK(all_heads(*mixed, side).at(Kind::decoder_self).size() == static_cast<size_t>(3 * heads));
+    check_same(s);
+  }
 }
 
 TEST_CASE("a sample is scored without heads as one after the other, contexts too", "[ablation]") {

@@ -22,8 +22,6 @@ namespace {
 
 constexpr HeadSide kSides[] = {HeadSide::score, HeadSide::value, HeadSide::output};
 
-int64_t heads_of_side(const attention::Shape& shape, HeadSide) { return shape.heads; }
-
 at::Tensor& scale_of(HeadScales& scales, HeadSide side) {
   return side == HeadSide::score ? scales.score : side == HeadSide::value ? scales.value : scales.output;
 }
@@ -46,7 +44,7 @@ HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vec
     at::Tensor& scale = scale_of(scales, s);
     const bool meant = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!meant && !scale.defined()) continue;
-    at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), heads_of_side(layer.shape(), s)}, at::kFloat);
+    at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), layer.shape().heads_of(s)}, at::kFloat);
     for (size_t b = 0; meant && b < blocks.size(); ++b)
       for (int64_t head : blocks[b]) all[static_cast<int64_t>(b)][head] = 0;
     all = all.to(device);
@@ -135,9 +133,9 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
   if (sides.empty())
     throw Error(Exit::usage, Problem{"--side", str("layers that have ", name_of(side), " heads of their own"),
                                      str(shape.name, ", which mixes none"), "use --side whole or value"});
-  const int64_t heads = heads_of_side(shape, sides[0]);
+  const int64_t heads = shape.heads_of(sides[0]);
   for (HeadSide s : sides)
-    if (heads_of_side(shape, s) != heads)
+    if (shape.heads_of(s) != heads)
       throw Error(Exit::usage,
                   Problem{"--side", "score, value or output",
                           str("whole, but ", shape.name, " has other numbers of score, value and output heads"), ""});
