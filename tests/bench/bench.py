@@ -11,6 +11,7 @@ faster; its memory is measured without, which makes it smaller.
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import random
@@ -72,7 +73,7 @@ def row(what, unit, project, peer, bar, less=False):
     """project and peer: one number a round. `less`: smaller is better. peer may be a fixed bound in the project's unit."""
     fixed = not isinstance(peer, list)
     peers = [peer] * len(project) if fixed else peer
-    ratios = [(b / a if less else a / b) for a, b in zip(project, peers)]
+    ratios = [(b / a if a else math.inf) if less else a / b for a, b in zip(project, peers)]
     low, high = interval(ratios)
     print(f"{what}\t{unit}\t{statistics.median(project):.4g}\t{'-' if fixed else f'{statistics.median(peer):.4g}'}\t"
           f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{bar:g}\t{'pass' if low >= bar else 'FAIL'}", flush=True)
