@@ -338,14 +338,14 @@ class Bench:
     def scan(self):
         """A scan of all heads in one pass, and one evaluation for each."""
         sizes = "layers = 8\nwidth = 256\nffn = 1024\n"
-        for what, entries, toml, block in (
-                ("8 layers, vocabulary 8000", 8000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256),
-                ("8 layers, vocabulary 1000", 1000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256),
+        for what, entries, toml, block, blocks in (
+                ("8 layers, vocabulary 8000", 8000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256, 8),
+                ("8 layers, vocabulary 1000", 1000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256, 8),
                 ("8 layers, vocabulary 8000, memory 640", 8000, f"[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 640\n{sizes}"
-                 "[attention]\nheads = 8\nscore = 'relative'\n[train]\nbatching = 'streams'\nblock = 128\n", 128)):
+                 "[attention]\nheads = 8\nscore = 'relative'\n[train]\nbatching = 'streams'\nblock = 128\n", 128, 2)):
             checkpoint = self.model(what.replace(" ", "-").replace(",", ""), entries, toml)
             self.talk(f"scan, {what}")
-            done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), "16", str(self.a.rounds),
+            done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), str(blocks), str(self.a.rounds),
                                    str(self.a.threads), str(block)], check=True, capture_output=True, text=True)
             *rounds, worst = done.stdout.splitlines()
             seconds = [[float(line.split()[i]) for line in rounds] for i in (0, 1)]
