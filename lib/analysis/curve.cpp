@@ -39,7 +39,8 @@ std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& meas
   HeadSet gone;
   std::vector<RankedHead> order;
   for (int64_t i = 0; i <= steps && stop_signal() == 0; ++i) {
-    const double fraction = std::min(1.0, static_cast<double>(i) * options.step);
+    // 3 steps of 0.1 are 0.3, to the digit.
+    const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
       const Masked masked(measured.model, measured.side, gone);
       auto scores = importance_of(measure, measured);
