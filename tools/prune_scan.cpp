@@ -35,7 +35,6 @@ struct Case {
   Kind kind;
   int64_t layer, head;  // head: without it, or only it; -1 for all of the layer
   HeadSet gone;
-  double perplexity = 0;
 };
 
 // The heads that --heads names, or all.
@@ -119,34 +118,34 @@ void scan(Scan& s) {
     for (const Case& c : all) without.push_back(c.gone);
     const auto scores = analysis::score_without(asked.subject("scan"), without);
     const double full = std::exp(per_token(scores[0]));
-    auto row = [&](const ordered_json& kind, const ordered_json& layer, const ordered_json& head, const char* mode,
-                   const task::Score& score) {
-      const double nll = per_token(score), perplexity = std::exp(nll);
-      if (!s.summary)
-        table.row(with_protocol({{"model", asked.model.name},
-                                 {"kind", kind},
-                                 {"layer", layer},
-                                 {"head", head},
-                                 {"side", s.side},
-                                 {"mode", mode},
-                                 {"nll", nll},
-                                 {"perplexity", perplexity},
-                                 {"difference", perplexity - full},
-                                 {"relative", 100 * (perplexity / full - 1)},
-                                 {"tokens", score.tokens}},
-                                s, asked.how));
-      return perplexity;
-    };
-    row("-", "-", "-", "full", scores[0]);
     std::map<std::tuple<Kind, int64_t, Mode>, Line> of_model;
-    for (size_t k = 0; k < all.size(); ++k) {
+    for (size_t k = 0; k < all.size(); ++k)
+      of_model
+          .try_emplace({all[k].kind, all[k].layer, all[k].mode},
+                       Line{asked.model.name, full, {}, asked.how, scores[0].tokens})
+          .first->second.perplexities.push_back(std::exp(per_token(scores[k + 1])));
+    auto row = [&](const ordered_json& kind, const ordered_json& layer, const ordered_json& head, const char* mode,
+                   const task::Score& score, double deviation) {
+      const double nll = per_token(score), perplexity = std::exp(nll);
+      table.row(with_protocol({{"model", asked.model.name},
+                               {"kind", kind},
+                               {"layer", layer},
+                               {"head", head},
+                               {"side", s.side},
+                               {"mode", mode},
+                               {"nll", nll},
+                               {"perplexity", perplexity},
+                               {"difference", perplexity - full},
+                               {"relative", 100 * (perplexity / full - 1)},
+                               {"layer_deviation", deviation},
+                               {"tokens", score.tokens}},
+                              s, asked.how));
+    };
+    if (!s.summary) row("-", "-", "-", "full", scores[0], std::numeric_limits<double>::quiet_NaN());
+    for (size_t k = 0; !s.summary && k < all.size(); ++k) {
       const Case& c = all[k];
-      const double perplexity = row(name_of(c.kind), c.layer, c.head < 0 ? ordered_json("-") : ordered_json(c.head),
-                                    name_of(c.mode), scores[k + 1]);
-      Line& line =
-          of_model.try_emplace({c.kind, c.layer, c.mode}, Line{asked.model.name, full, {}, asked.how, scores[0].tokens})
-              .first->second;
-      line.perplexities.push_back(perplexity);
+      row(name_of(c.kind), c.layer, c.head < 0 ? ordered_json("-") : ordered_json(c.head), name_of(c.mode),
+          scores[k + 1], analysis::deviation(of_model.at({c.kind, c.layer, c.mode}).perplexities));
     }
     for (auto& [place, line] : of_model) lines[place].push_back(std::move(line));
   }

@@ -337,19 +337,20 @@ class Bench:
 
     def scan(self):
         """A scan of all heads in one pass, and one evaluation for each."""
-        sizes = "layers = 8\nwidth = 256\nffn = 1024\n"
-        for what, entries, toml, block, blocks in (
-                ("8 layers, vocabulary 8000", 8000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256, 8),
-                ("8 layers, vocabulary 1000", 1000, f"[model]\n{sizes}[attention]\nheads = 8\n[train]\nblock = 256\n", 256, 8),
-                ("8 layers, vocabulary 8000, memory 640", 8000, f"[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 640\n{sizes}"
-                 "[attention]\nheads = 8\nscore = 'relative'\n[train]\nbatching = 'streams'\nblock = 128\n", 128, 2)):
+        for what, layers, entries, model, attention, train in (
+                ("8 layers, vocabulary 8000", 8, 8000, "", "", "block = 256\n"),
+                ("12 layers, vocabulary 200", 12, 200, "", "", "block = 256\n"),
+                ("8 layers, vocabulary 8000, memory 640", 8, 8000, "backbone = 'transformer-xl'\npositions = 'none'\nmemory = 640\n",
+                 "score = 'relative'\n", "batching = 'streams'\nblock = 128\n")):
+            toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
+            block, blocks = (128, 2) if model else (256, 8)
             checkpoint = self.model(what.replace(" ", "-").replace(",", ""), entries, toml)
             self.talk(f"scan, {what}")
             done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), str(blocks), str(self.a.rounds),
                                    str(self.a.threads), str(block)], check=True, capture_output=True, text=True)
             *rounds, worst = done.stdout.splitlines()
             seconds = [[float(line.split()[i]) for line in rounds] for i in (0, 1)]
-            self.row(f"scan of 64 heads, {what}", "s", *seconds, 1.8, less=True)
+            self.row(f"scan of {8 * layers} heads, {what}", "s", *seconds, 1.8, less=True)
             self.row("its losses within 1e-5 of one evaluation for each", "largest", [float(worst)], 1e-5, 1, less=True)
 
     def analysis(self):

@@ -35,6 +35,8 @@ assert [(line["layer"], line["model"].split("/")[0]) for line in lines] == [(0, 
 for line in lines[::2]:
     heads = [row["perplexity"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]]
     assert abs(line["deviation"] - statistics.stdev(heads)) < 1e-9 and line["change"] is None
+    deviations = {row["layer_deviation"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]}
+    assert deviations == {line["deviation"]}, deviations
     assert abs(line["difference"] - statistics.mean(heads) + rows[0]["perplexity"]) < 1e-9
 for first, second in zip(lines[::2], lines[1::2]):
     assert abs(second["change"] - 100 * (second["deviation"] / first["deviation"] - 1)) < 1e-9
@@ -49,7 +51,7 @@ cmp piped plain
 cat $a | mh-prune scan -q - t.mhs > piped
 [ "$(wc -l < piped)" -eq 10 ] || fail "a model from a pipe"
 expect 0 mh-prune scan --blocks 5 --seed 3 --block 8 $a t.mhs
-[ "$(awk 'NR == 2 {print $11}' out)" = 40 ] || fail "tokens of five blocks"
+[ "$(awk 'NR == 2 {print $12}' out)" = 40 ] || fail "tokens of five blocks"
 # Rankings.
 expect 0 mh-prune rank --by ablation,random --format json $a t.mhs
 python3 - <<'P'
