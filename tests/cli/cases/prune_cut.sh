@@ -40,6 +40,16 @@ said "decoder.self: heads 2 3 -> 0 3"
 expect 0 mh-eval none.safetensors t.mhs
 expect 0 mh-eval generate none.safetensors --length 5
 
+# What is left is looked at and trains on.
+for left in small none; do
+  expect 0 mh-prune scan $left.safetensors t.mhs
+  expect 0 mh-prune rank --by taylor,weight-norm $left.safetensors t.mhs
+  expect 0 mh-spectrum --blocks 4 $left.safetensors t.mhs
+  expect 0 mh-train -q --from $left.safetensors --train t.mhs --valid t.mhs --out trained --set train.length=2u
+  expect 0 mh-eval trained/last.safetensors t.mhs
+  rm -r trained
+done
+
 # A layer without heads can be configured, shown and trained too.
 expect 0 mh-train --dry-run --train t.mhs --set model.layers=2 --set model.width=32 --set attention.heads=4 \
   --set attention.decoder.self.0.heads=0
