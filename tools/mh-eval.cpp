@@ -19,9 +19,7 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   app.add_option("files", a.files, "checkpoints, then a shard; one of them may be - for standard input")
       ->type_name("MODEL... DATA");
-  app.add_option("--format", a.format, "table or json [table]")
-      ->type_name("WHAT")
-      ->check(CLI::IsMember({"table", "json"}));
+  app.add_option("--format", a.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   app.add_option("--per-token", a.per_token, "write each token's log-probability (nats) to a table")->type_name("FILE");
   app.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
       ->type_name("KEY=VALUE")

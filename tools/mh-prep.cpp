@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
       sub->add_option("-o,--output", a.output, "where to write [standard output]")->type_name("FILE");
       sub->add_option("--crlf", a.crlf, "lines that end in CR LF: refuse or normalise [refuse]")
           ->type_name("WHAT")
-          ->check(CLI::IsMember({"refuse", "normalise"}));
+          ->check(one_of({"refuse", "normalise"}));
     }
     return sub;
   };
@@ -41,9 +41,7 @@ int main(int argc, char** argv) {
   CommandLineFields lm_fields(*lm);
   lm_fields.declare(lm_options);
   CLI::App* info = add("info", "show what shards hold, after checking every sum", false);
-  info->add_option("--format", a.format, "table or json [table]")
-      ->type_name("WHAT")
-      ->check(CLI::IsMember({"table", "json"}));
+  info->add_option("--format", a.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   CLI::App* cat = add("cat", "turn shards back into text", false);
   cat->add_flag("--ids", a.ids, "numbers instead of text, one record a line");
   return tool.run(argc, argv, [&] {

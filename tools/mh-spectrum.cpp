@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   const auto choice = [](CLI::App& to, const char* name, std::string& value, const char* help,
                          const std::vector<std::string>& choices) {
-    to.add_option(name, value, help)->type_name("WHAT")->check(CLI::IsMember(choices));
+    to.add_option(name, value, help)->type_name("WHAT")->check(one_of(choices));
   };
   app.add_option("files", a.files, "checkpoints, then a shard unless --of asks for parameters; one of them may be -")
       ->type_name("MODEL... [DATA]");

@@ -23,41 +23,42 @@ int main(int argc, char** argv) {
        "  mh-swap report run1/best.safetensors swapped.safetensors valid.mhs --blocks 64"});
   swap::Arguments a;
   CLI::App& app = tool.app();
-  auto one_of = [](CLI::Option* option, const char* type, const std::vector<std::string>& choices) {
-    return option->type_name(type)->check(CLI::IsMember(choices));
+  auto word_of = [](CLI::Option* option, const char* type, const std::vector<std::string>& choices) {
+    return option->type_name(type)->check(one_of(choices));
   };
   app.add_option("model", a.model, "checkpoint; - is standard input")->type_name("MODEL");
   auto* pairs =
       app.add_option("--pairs", a.pairs, "these heads, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,...")->delimiter(',');
   pairs->type_name("PAIRS")->allow_extra_args(false);
-  one_of(app.add_option("--mode", a.mode,
-                        "hard: the k most important heads with the k least; soft: the k least of opposite layers; "
-                        "released: k layers as the published code; random: k pairs"),
-         "HOW", {"hard", "soft", "released", "random"})
+  word_of(app.add_option("--mode", a.mode,
+                         "hard: the k most important heads with the k least; soft: the k least of opposite layers; "
+                         "released: k layers as the published code; random: k pairs"),
+          "HOW", {"hard", "soft", "released", "random"})
       ->excludes(pairs);
   app.add_option("--k", a.k, "pairs; soft: heads of each layer; released: pairs of layers [3]")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->needs("--mode");
   app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
-  one_of(app.add_option("--by", a.by, "what makes a head important [avg-l2]"), "MEASURE",
-         analysis::importances().names())
+  word_of(app.add_option("--by", a.by, "what makes a head important [avg-l2]"), "MEASURE",
+          analysis::importances().names())
       ->needs("--data");
   app.add_option("--kind", a.kinds, "kinds of attention, each by itself, such as decoder.self [all of the model]")
       ->type_name("KINDS")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->needs("--mode");
-  one_of(app.add_option("--with", a.with,
-                        "what else goes with a head: output (its columns of the output projection), stages (its gates, "
-                        "alphas and the like), optimizer (its moments, in a training state)"),
-         "PARTS", {"output", "stages", "optimizer"})
+  word_of(
+      app.add_option("--with", a.with,
+                     "what else goes with a head: output (its columns of the output projection), stages (its gates, "
+                     "alphas and the like), optimizer (its moments, in a training state)"),
+      "PARTS", {"output", "stages", "optimizer"})
       ->delimiter(',')
       ->allow_extra_args(false);
   auto* output = app.add_option("-o,--output", a.output, "the new checkpoint; - is standard output");
   output->type_name("FILE");
   app.add_flag("--dry-run", a.dry_run, "print the pairs and their scores instead")->excludes(output);
-  one_of(app.add_option("--format", a.format, "of tables: table or json [table]"), "WHAT", {"table", "json"});
+  word_of(app.add_option("--format", a.format, "of tables: table or json [table]"), "WHAT", {"table", "json"});
   add_model_options(app, a);
   task::ScoringOptions scoring;
   CommandLineFields fields(app), sample_fields(app);

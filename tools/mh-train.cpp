@@ -3,6 +3,7 @@
 //   mh-train --config wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1 --set train.length=300u
 //   mh-train --resume --out run1
 //   mh-train --from swapped.safetensors --train train.mhs --out run2 --set train.length=100u
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/tool.h"
@@ -61,10 +62,10 @@ int main(int argc, char** argv) {
   CLI::Option* dry = app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
   app.add_option("--list", a.list, "list stages, keys or backbones, and end")
       ->type_name("WHAT")
-      ->check(CLI::IsMember({"stages", "keys", "backbones"}));
+      ->check(one_of({"stages", "keys", "backbones"}));
   app.add_option("--format", a.format, "of --dry-run: table or json [table]")
       ->type_name("WHAT")
-      ->check(CLI::IsMember({"table", "json"}));
+      ->check(one_of({"table", "json"}));
   add_model_options(app, a, "train.")->excludes(dry);
   app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(CLI::NonNegativeNumber);
   return tool.run(argc, argv, [&] {

@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "base/command_line.h"
+
 namespace mh {
 
 // --precision and --attention are left empty where they set keys of the configuration (mh-train).
@@ -17,7 +19,7 @@ struct ModelArguments {
 inline CLI::Option* add_model_options(CLI::App& app, ModelArguments& a, const std::string& key = "") {
   auto choice = [&](const std::string& name, std::string& value, const std::string& help, const char* type,
                     const std::vector<std::string>& choices) {
-    return app.add_option(name, value, help)->type_name(type)->check(CLI::IsMember(choices));
+    return app.add_option(name, value, help)->type_name(type)->check(one_of(choices));
   };
   const bool sets = !key.empty();
   CLI::Option* device = choice("--device", a.device, "auto, cpu or cuda [auto]", "WHERE", {"auto", "cpu", "cuda"});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/ablation.h"
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "model/device.h"
@@ -16,10 +17,8 @@ void add_question(CLI::App& app, Question& q) {
       ->type_name("MODEL... DATA");
   app.add_option("--side", q.side, "of a head where heads are mixed: whole, score, value or output [whole]")
       ->type_name("SIDE")
-      ->check(CLI::IsMember({"whole", "score", "value", "output"}));
-  app.add_option("--format", q.format, "table or json [table]")
-      ->type_name("WHAT")
-      ->check(CLI::IsMember({"table", "json"}));
+      ->check(one_of({"whole", "score", "value", "output"}));
+  app.add_option("--format", q.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   app.add_option("--set", q.sets, "change a key of the model that changes no parameter: model.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
@@ -35,7 +34,7 @@ void add_measures(CLI::App& app, Question& q) {
       ->type_name("MEASURE,...")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember(names));
+      ->check(one_of(names));
   app.add_flag("--normalise", q.normalise, "divide each layer's scores by their l2 norm");
   app.add_flag("--per-layer", q.per_layer, "rank the heads of each layer by themselves, not all together");
   app.add_option("--plot", q.plot, "draw too: a file that ends in .svg, .png or .pdf; -: in the terminal, no table")

@@ -149,8 +149,8 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->type_name("LAYER:HEAD,...")
       ->delimiter(',')
       ->allow_extra_args(false);
-  text("--by", a->measure, "the least important heads, by this measure", "MEASURE")
-      ->check(CLI::IsMember(analysis::importances().names()));
+  const std::string measures = "the least important heads, by: " + join(analysis::importances().names(), ", ");
+  text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
   text("--data", a->data, "shard to measure on; - is standard input", "SHARD");
   text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
   sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(CLI::Range(1, 1 << 24));
@@ -160,7 +160,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->delimiter(',')
       ->allow_extra_args(false);
   text("--side", a->side, "of a head where heads are mixed: whole, score, value or output [whole]", "SIDE")
-      ->check(CLI::IsMember({"whole", "score", "value", "output"}));
+      ->check(one_of({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");
   add_model_options(*sub, *a);
   auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);

@@ -7,6 +7,16 @@
 
 namespace mh {
 
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  return CLI::Validator(
+      [words](std::string& given) -> std::string {
+        if (std::find(words.begin(), words.end(), given) != words.end()) return "";
+        const std::string near = did_you_mean(given, words);
+        return str("expected one of: ", join(words, ", "), "; found '", given, "'", near.empty() ? "" : "; ", near);
+      },
+      "", "one_of");
+}
+
 // The text arrives after parsing: a first visit declares the options, a second one (see take()) reads the values.
 bool CommandLineFields::visit(const Field& field, std::string& text) {
   std::string name = "--" + field.key;

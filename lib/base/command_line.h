@@ -10,10 +10,14 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/fields.h"
 
 namespace mh {
+
+// Accepts these words; an error lists them and names the nearest one.
+CLI::Validator one_of(const std::vector<std::string>& words);
 
 class CommandLineFields : public Fields {
  public:

@@ -132,3 +132,6 @@ grep -q "mixed/last.safetensors, random" curve.svg || fail "the key"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
 ! grep -q heads_gone out || fail "a table below the picture"
 printed "heads gone"
+# A slip of the hand gets the nearest word.
+expect 2 mh-prune rank --by taylro $a t.mhs
+said "did you mean 'taylor'?"
