@@ -52,6 +52,7 @@ std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& meas
     points.push_back({fraction, gone, {}});
   }
   std::vector<HeadSet> without;
+  without.reserve(points.size());
   for (const CurvePoint& point : points) without.push_back(point.gone);
   const auto scores = score_without(scored, without);
   for (size_t i = 0; i < points.size(); ++i) points[i].score = scores[i];
