@@ -14,6 +14,7 @@
 #include "layers.h"
 #include "model/load.h"
 #include "model/memories.h"
+#include "status.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -248,16 +249,6 @@ std::vector<at::Tensor> masked_run(model::LanguageModel& model, const Kept& kept
 }
 
 analysis::HeadSet heads(std::initializer_list<analysis::Head> cut) { return {{Kind::decoder_self, cut}}; }
-
-std::string refusal(const std::function<void()>& what) {
-  try {
-    what();
-  } catch (const Error& error) {
-    CHECK(error.exit() == Exit::usage);
-    return error.what();
-  }
-  return "";
-}
 
 bool says(const std::string& text, const std::string& part) {
   INFO(text);

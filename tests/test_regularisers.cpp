@@ -34,19 +34,21 @@ double product_of(const at::Tensor& a, const at::Tensor& b) {
   return sum;
 }
 
+// A term of weight 0.5 with these options.
+auto make(const std::string& name, const std::string& options) {
+  auto term = regularisers().make(name, "");
+  Config config;
+  config.load_text("[r]\nweight = 0.5\n" + options, "test");
+  config.read("r", *term);
+  return term;
+}
+
 }  // namespace
 
 TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularisers]") {
   const int64_t batch = 2, heads = 3, n = 4;
   std::vector<at::Tensor> layers;
   for (int i = 0; i < 2; ++i) layers.push_back(at::softmax(at::randn({batch, heads, n, n}), -1).requires_grad_());
-  auto make = [](const std::string& name, const std::string& options) {
-    auto term = regularisers().make(name, "");
-    Config config;
-    config.load_text("[r]\nweight = 0.5\n" + options, "test");
-    config.read("r", *term);
-    return term;
-  };
   double cosines = 0, overlap = 0, rows = 0, columns = 0;
   for (const at::Tensor& p : layers)
     for (int64_t b = 0; b < batch; ++b)
@@ -265,13 +267,6 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
 TEST_CASE("terms of the loss leave out what rows are filled up with", "[regularisers]") {
   const int64_t heads = 3, n = 4, memory = 2;
   const attention::Shape shape;
-  auto make = [](const std::string& name, const std::string& options) {
-    auto term = regularisers().make(name, "");
-    Config config;
-    config.load_text("[r]\nweight = 0.5\n" + options, "test");
-    config.read("r", *term);
-    return term;
-  };
   // x (B, n, …): as a head's probabilities, outputs, matrices or routing are shown.
   struct Case {
     std::string name, options;

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "model/memories.h"
 #include "runs.h"
+#include "status.h"
 #include "task/scoring.h"
 
 using namespace mh;
@@ -69,16 +70,6 @@ bool same(const model::LoadedModel& a, const model::LoadedModel& b) {
   for (const auto& p : a.model->parameters().all())
     if (!at::equal(p.master(), b.model->parameters().find(p.name())->master())) return false;
   return true;
-}
-
-std::string refusal(const std::function<void()>& what) {
-  try {
-    what();
-  } catch (const Error& error) {
-    CHECK(error.exit() == Exit::usage);
-    return error.what();
-  }
-  return "";
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

@@ -14,12 +14,7 @@ void check_vocabularies(const std::vector<std::string>& models, const TextSource
 }
 
 void add_settings(nlohmann::ordered_json& row, const Arguments& a, const task::ScoringOptions& how) {
-  row["block"] = how.block;
-  row["context"] = how.context;
-  row["memory"] = how.memory;
-  row["blocks"] = how.sample.blocks;
-  row["seed"] = how.sample.seed;
-  row["precision"] = a.precision;
+  row.update(settings_of(how, a.precision));
   row["set"] = join(a.sets, " ");
 }
 

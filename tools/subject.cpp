@@ -1,5 +1,7 @@
 #include "subject.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "model/device.h"
@@ -47,6 +49,11 @@ task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::Scorin
     log_warning(
         str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ", training.block));
   return task::resolve(options, *m.model, tokens);
+}
+
+nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision) {
+  return {{"block", how.block},          {"context", how.context},  {"memory", how.memory},
+          {"blocks", how.sample.blocks}, {"seed", how.sample.seed}, {"precision", precision}};
 }
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
 
 // How a model scores a text: what was not given is as in its training. Warns of blocks longer than those.
 task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given, int64_t tokens);
+
+// What of the options changes a figure, as columns: block, context, memory, blocks, seed, precision.
+nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision);
 
 // Reports to a progress bar that begins with the first report.
 std::function<void(int64_t done, int64_t all)> progress_bar(const std::string& label, const std::string& unit);

@@ -152,19 +152,16 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
       return data == nullptr ? std::numeric_limits<double>::quiet_NaN()
                              : scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)];
     };
-    for (const HeadPair& pair : pairs)
-      table.row({{"model", m.name},
-                 {"pair", to_string(pair)},
-                 {"mode", a.mode.empty() ? "pairs" : a.mode},
-                 {"measure", data == nullptr ? "-" : a.by},
-                 {"score", score(pair.kind, pair.a)},
-                 {"other_score", score(pair.kind, pair.b)},
-                 {"block", how.block},
-                 {"context", how.context},
-                 {"memory", how.memory},
-                 {"blocks", how.sample.blocks},
-                 {"seed", how.sample.seed},
-                 {"precision", a.precision}});
+    for (const HeadPair& pair : pairs) {
+      nlohmann::ordered_json row{{"model", m.name},
+                                 {"pair", to_string(pair)},
+                                 {"mode", a.mode.empty() ? "pairs" : a.mode},
+                                 {"measure", data == nullptr ? "-" : a.by},
+                                 {"score", score(pair.kind, pair.a)},
+                                 {"other_score", score(pair.kind, pair.b)}};
+      row.update(settings_of(how, a.precision));
+      table.row(row);
+    }
     return;
   }
   const analysis::Companions go_along = [&](const model::Parameter& p) { return moments->of(p); };

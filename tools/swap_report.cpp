@@ -73,24 +73,20 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
           const auto& first_of_kind = baseline.at(kind);
           const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
           auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
-          table.row({{"model", m.name},
-                     {"kind", name_of(kind)},
-                     {"layer", layer},
-                     {"mixing", name},
-                     {"heads", now.heads},
-                     {"cosine", now.cosine},
-                     {"cosine_mean", mean(now.cosine)},
-                     {"cosine_change", change(now.cosine, then.cosine)},
-                     {"euclidean", now.euclidean},
-                     {"euclidean_mean", mean(now.euclidean)},
-                     {"euclidean_change", change(now.euclidean, then.euclidean)},
-                     {"sequences", seen.sequences()},
-                     {"block", how.block},
-                     {"context", how.context},
-                     {"memory", how.memory},
-                     {"blocks", how.sample.blocks},
-                     {"seed", how.sample.seed},
-                     {"precision", a.precision}});
+          nlohmann::ordered_json row{{"model", m.name},
+                                     {"kind", name_of(kind)},
+                                     {"layer", layer},
+                                     {"mixing", name},
+                                     {"heads", now.heads},
+                                     {"cosine", now.cosine},
+                                     {"cosine_mean", mean(now.cosine)},
+                                     {"cosine_change", change(now.cosine, then.cosine)},
+                                     {"euclidean", now.euclidean},
+                                     {"euclidean_mean", mean(now.euclidean)},
+                                     {"euclidean_change", change(now.euclidean, then.euclidean)},
+                                     {"sequences", seen.sequences()}};
+          row.update(settings_of(how, a.precision));
+          table.row(row);
         }
   }
 }

@@ -26,6 +26,15 @@ make_text() {  # LINES
     for (k = 0; k < n; k++) s = s " w" int(rand() * rand() * 60); print s " " } }'
 }
 
+# A small text and its shard, t.mhs with vocabulary v; and the same text with another vocabulary, other.mhs with v2.
+make_shards() {
+  make_text 200 > text
+  mh-prep vocab text > v 2>/dev/null
+  mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+  make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+  mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+}
+
 # killed_run PAUSE FIELD START…: runs START (mh-train … --out) to its end in the folder whole; then in the folder killed
 # under kill -9 at many moments, the second after PAUSE seconds, going on from what each leaves. Both must be the same, bit
 # for bit, and so must their logs, FIELD included.

@@ -1,10 +1,6 @@
 # Heads cut for good: a smaller checkpoint that every tool takes, by hand or by importance; what is refused writes nothing.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
-make_text 200 > text
-mh-prep vocab text > v 2>/dev/null
-mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
-mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+make_shards
 train() {  # OUT KEY=VALUE...
   local sets=() key out=$1
   shift

@@ -1,10 +1,6 @@
 # Heads change places: by hand and by importance, twice is the identity, all else stays; reports; what is refused.
 [ -n "$(command -v mh-swap || true)" ] || skip "mh-swap is not built"
-make_text 200 > text
-mh-prep vocab text > v 2>/dev/null
-mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
-mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+make_shards
 train() {
   mh-train -q --train t.mhs --valid t.mhs --out "$1" --set model.layers=3 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
     --set train.block=16 --set train.batch_tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"

@@ -1,10 +1,6 @@
 # Configurations and data that make no sense: what was expected, what was found, the right status.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-make_text 200 > text
-mh-prep vocab text > v 2>/dev/null
-mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
-mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+make_shards
 printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "4u"\n' > c.toml
 try() { expect "$1" mh-train --config c.toml --train t.mhs --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
 try 2 "did you mean 'train.lr'?" --set train.lrr=1

@@ -1,10 +1,6 @@
 # A new run from a checkpoint: the same model and weights, an optimiser of its own, a configuration that is whole.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-make_text 200 > text
-mh-prep vocab text > v 2>/dev/null
-mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
-mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+make_shards
 printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nblock = 16\nbatch_tokens = 64\nlr = 0.01\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out first --set train.length=6u
 m=first/last.safetensors
