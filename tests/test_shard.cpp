@@ -240,6 +240,226 @@ TEST_CASE("another kind and another vocabulary are refused with what to do") {
   CHECK(status_of([&] { require_vocabulary(h, "x.mhs", *bytes, "run1"); }) == 3);
 }
 
+namespace {
+
+// Words w2, w3, … behind the end of a line (0) and the unknown word (1).
+std::unique_ptr<Tokenizer> words(int64_t size) {
+  std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
+  for (int64_t i = 2; i < size; ++i) pieces.push_back({"w" + std::to_string(i), 1});
+  return make_word_tokenizer(std::move(pieces));
+}
+
+// Of a source side of its own where it has entries, else of one joint vocabulary.
+ShardHeader pair_header(int64_t target_size, int64_t source_size) {
+  ShardHeader h;
+  const auto target = words(target_size);
+  h.vocabulary = target_size;
+  h.fingerprint = target->fingerprint();
+  h.tokenizer = target->serialize();
+  if (source_size > 0) {
+    const auto source = words(source_size);
+    h.source_vocabulary = source_size;
+    h.source_fingerprint = source->fingerprint();
+    h.source_tokenizer = source->serialize();
+  }
+  h.hold_pairs();
+  return h;
+}
+
+// Both readers of all of it must refuse with the status 3.
+void refused_whole(const std::string& path) {
+  CHECK(status_of([&] { ShardFile(path).verify(); }) == 3);
+  CHECK(status_of([&] { read_pairs(path); }) == 3);
+}
+
+}  // namespace
+
+TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  CHECK(rc::check([&] {
+    const int64_t target_size = *rc::gen::inRange<int64_t>(3, 300);
+    const int64_t source_size = *rc::gen::element<int64_t>(0, 3, 40, 70000);
+    const ShardHeader h = pair_header(target_size, source_size);
+    RC_ASSERT(h.token_bytes == (source_size > 65536 ? 4 : 2));
+    Runs runs(2 * *rc::gen::inRange<size_t>(0, 40));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const int64_t size = i % 2 == 0 && source_size > 0 ? source_size : target_size;
+      runs[i] = *rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(1, static_cast<int32_t>(size)));
+      runs[i].push_back(0);
+    }
+    auto sink = open_sink(path);
+    ShardWriter writer(*sink, h);
+    for (const auto& run : runs) writer.add_run(run);
+    writer.add_text_bytes(12);
+    writer.add_dropped("too long", 2);
+    writer.add_dropped("too long", 1);
+    writer.finish();
+    sink->close();
+
+    const PairText text = read_pairs(path);
+    RC_ASSERT(text.size() == runs.size() / 2);
+    RC_ASSERT(text.tokens == joined(runs));
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto source = text.source(i), target = text.target(i);
+      RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == runs[2 * i]);
+      RC_ASSERT(std::vector<int32_t>(target.begin(), target.end()) == runs[2 * i + 1]);
+    }
+    RC_ASSERT(text.counts.records == text.size());
+    RC_ASSERT(text.counts.dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
+    const ShardFile file(path);
+    file.verify();
+    RC_ASSERT(file.counts().dropped == text.counts.dropped);
+    for (const ShardHeader& found : {file.header(), text.header}) {
+      RC_ASSERT(found.kind == "translation");
+      RC_ASSERT(found.joint() == (source_size == 0));
+      RC_ASSERT(found.vocabulary == target_size);
+      RC_ASSERT(found.source_vocabulary == source_size);
+      RC_ASSERT(found.tokenizer == h.tokenizer);
+      RC_ASSERT(found.source_tokenizer == h.source_tokenizer);
+      RC_ASSERT(found.source_fingerprint == h.source_fingerprint);
+    }
+  }));
+}
+
+TEST_CASE("each side of a header is the joint vocabulary or its own", "[pairs]") {
+  const ShardHeader joint = pair_header(10, 0), two = pair_header(10, 20);
+  for (Side side : {Side::source, Side::target}) {
+    CHECK(joint.vocabulary_of(side) == 10);
+    CHECK(joint.tokenizer_of(side) == joint.tokenizer);
+    require_vocabulary(joint, "x.mhs", *words(10), "m", side);
+  }
+  CHECK(two.vocabulary_of(Side::source) == 20);
+  CHECK(two.vocabulary_of(Side::target) == 10);
+  CHECK(two.largest_vocabulary() == 20);
+  require_vocabulary(two, "x.mhs", *words(20), "m", Side::source);
+  require_vocabulary(two, "x.mhs", *words(10), "m", Side::target);
+  CHECK(status_of([&] { require_vocabulary(two, "x.mhs", *words(11), "m", Side::source); }) == 3);
+  try {
+    require_vocabulary(two, "x.mhs", *words(10), "m", Side::source);
+    FAIL("the vocabulary of the other side is taken");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);
+    CHECK(std::string(error.what()).find("the other side") != std::string::npos);
+  }
+  // What one vocabulary's header says stays as it was before there were pairs.
+  CHECK(encode_header(header()).find("source") == std::string::npos);
+  CHECK(encode_trailer(Trailer{}).find("dropped") == std::string::npos);
+}
+
+TEST_CASE("pairs that are none are refused by the writer", "[pairs]") {
+  Folder folder;
+  auto sink = open_sink(folder.file("x.mhs"));
+  {
+    ShardWriter writer(*sink, pair_header(10, 20));
+    writer.add_run(std::vector<int32_t>{19, 0});
+    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);  // above the target's, below the source's
+  }
+  ShardWriter writer(*sink, pair_header(20, 10));
+  CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);
+  CHECK_THROWS_AS(ShardWriter(*sink, pair_header(20, 10)).end_run(), Error);
+  auto bad = [&](const std::function<void(ShardHeader&)>& change) {
+    ShardHeader h = pair_header(10, 20);
+    change(h);
+    CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
+    // The same header, sealed, in a file.
+    const std::string payload = encode_header(h);
+    std::string head;
+    store32(head, kHeaderMagic);
+    store32(head, static_cast<uint32_t>(payload.size()));
+    CHECK(status_of([&] { decode_header(payload, "x.mhs"); }) == 3);
+  };
+  bad([](ShardHeader& h) { h.fields = {"target", "source"}; });
+  bad([](ShardHeader& h) { h.fields = {"source"}; });
+  bad([](ShardHeader& h) { h.kind = kTextKind; });
+  bad([](ShardHeader& h) { h.source_vocabulary = -1; });
+  bad([](ShardHeader& h) { h.source_vocabulary = int64_t{1} << 40; });
+  bad([](ShardHeader& h) { h.source_fingerprint.clear(); });
+  bad([](ShardHeader& h) { h.source_tokenizer.clear(); });
+  CHECK(status_of([&] {
+          ShardHeader h = pair_header(10, 70000);
+          h.token_bytes = 2;
+          ShardWriter w(*sink, h);
+        }) == 2);
+}
+
+TEST_CASE("sealed shards with runs that no pair has are refused by both readers", "[pairs]") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  // Written with a header that lets the writer pass them, which then is exchanged for that of pairs.
+  auto sealed = [&](const Runs& runs, ShardHeader wanted, bool fits) {
+    ShardHeader h = header(2, 1000, {"source", "target"});
+    h.kind = "any";
+    auto sink = open_sink(path);
+    ShardWriter writer(*sink, h);
+    for (const auto& run : runs) writer.add_run(run);
+    writer.finish();
+    sink->close();
+    std::string bytes = read_text_file(path);
+    const std::string payload = encode_header(wanted);
+    std::string head;
+    store32(head, kHeaderMagic);
+    store32(head, static_cast<uint32_t>(payload.size()));
+    const size_t before = 8 + load32(reinterpret_cast<const uint8_t*>(bytes.data()) + 4);
+    bytes = head + payload + bytes.substr(before);
+    // The first entry of the seek table is the header's size.
+    const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+    const size_t entries = load32(data + bytes.size() - 9);
+    std::string size;
+    store32(size, static_cast<uint32_t>(8 + payload.size()));
+    bytes.replace(bytes.size() - 9 - 8 * entries, 4, size);
+    write_file_atomically(path, bytes);
+    if (!fits) return refused_whole(path);
+    ShardFile(path).verify();
+    CHECK(read_pairs(path).tokens == joined(runs));
+  };
+  const ShardHeader two = pair_header(10, 20);
+  sealed({{19, 0}, {9, 0}, {0}, {0}}, two, true);
+  sealed({{19, 0}, {10, 0}}, two, false);        // outside the target's vocabulary, inside the source's
+  sealed({{20, 0}, {9, 0}}, two, false);         // outside both
+  sealed({{19, 0}, {9}}, two, false);            // no end
+  sealed({{19}, {9, 0}}, two, false);            //
+  sealed({{19, 0, 18, 0}, {9, 0}}, two, false);  // an end amid the run
+  sealed({{19, 0}, {}}, two, false);             // an empty side
+  sealed({{19, 0, 9}, {0}}, two, false);         // the right tokens, cut elsewhere
+  ShardHeader wrong = two;
+  std::swap(wrong.tokenizer, wrong.source_tokenizer);
+  sealed({{9, 0}, {9, 0}}, wrong, false);
+  wrong = two;
+  wrong.source_tokenizer = "no vocabulary";
+  sealed({{9, 0}, {9, 0}}, wrong, false);
+  // A text is not read as pairs.
+  write_shard(path, header(), {{1, 2}});
+  CHECK(status_of([&] { read_pairs(path); }) == 3);
+}
+
+TEST_CASE("a flipped bit anywhere in pairs is refused or changes nothing", "[pairs]") {
+  Folder folder;
+  Runs runs = random_runs(600, 20, 6);
+  for (auto& run : runs) {
+    for (int32_t& t : run) t = 1 + t % 9;
+    run.push_back(0);
+  }
+  write_shard(folder.file("x.mhs"), pair_header(10, 20), runs);
+  const std::string whole = read_text_file(folder.file("x.mhs"));
+  RandomSequence random(RandomStream(5, "flips"));
+  int refused = 0;
+  for (size_t i = 0; i < 600; ++i) {
+    std::string broken = whole;
+    const size_t at = random.below(whole.size());
+    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
+    write_file_atomically(folder.file("y.mhs"), broken);
+    try {
+      const std::vector<int32_t> found = read_pairs(folder.file("y.mhs")).tokens;
+      CHECK(found == joined(runs));
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::input);
+      ++refused;
+    }
+  }
+  CHECK(refused > 500);
+}
+
 TEST_CASE("tokens outside the vocabulary are refused by the writer") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));

@@ -10,25 +10,48 @@ namespace mh::prep {
 using namespace mh::io;
 using nlohmann::ordered_json;
 
+namespace {
+
+std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& name) {
+  return parse_tokenizer(h.tokenizer_of(side), name)->type();
+}
+
+}  // namespace
+
 void show_info(const Arguments& a) {
   refuse_output_onto_input("-", a.inputs);
   for (const std::string& input : a.inputs) {
     ShardStream stream(input);
+    const ShardHeader& h = stream.header();
+    const bool pairs = h.kind == kPairsKind;
     std::vector<int32_t> tokens(1 << 16);
+    uint64_t source_tokens = 0;
+    if (pairs) {
+      const PairText text = read_pairs(stream);
+      for (size_t i = 0; i < text.size(); ++i) source_tokens += text.source(i).size();
+    }
     while (stream.read(tokens) > 0) {
     }
-    const ShardHeader& h = stream.header();
-    auto type = parse_tokenizer(h.tokenizer, stream.name())->type();
     ordered_json j{{"file", stream.name()},
                    {"kind", h.kind},
                    {"tokens", stream.counts().tokens},
                    {"records", stream.counts().records},
                    {"text_bytes", stream.counts().text_bytes},
                    {"vocabulary", h.vocabulary},
-                   {"tokenizer", type},
+                   {"tokenizer", tokenizer_type(h, Side::target, stream.name())},
                    {"token_bytes", h.token_bytes},
-                   {"fingerprint", h.fingerprint},
-                   {"provenance", ordered_json::parse(h.provenance)}};
+                   {"fingerprint", h.fingerprint}};
+    if (!h.joint()) {
+      j["source_vocabulary"] = h.source_vocabulary;
+      j["source_tokenizer"] = tokenizer_type(h, Side::source, stream.name());
+      j["source_fingerprint"] = h.source_fingerprint;
+    }
+    if (pairs) {
+      j["source_tokens"] = source_tokens;
+      j["target_tokens"] = stream.counts().tokens - source_tokens;
+      j["dropped"] = stream.counts().dropped;
+    }
+    j["provenance"] = ordered_json::parse(h.provenance);
     auto sink = open_sink("-");
     if (a.format == "json") {
       sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
@@ -42,16 +65,33 @@ void show_info(const Arguments& a) {
 
 namespace {
 
+// The tokens as numbers, or as text without the end of its line.
+std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
+  if (!ids)
+    return tokenizer.decode(tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1) : tokens);
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) text += (i > 0 ? " " : "") + std::to_string(tokens[i]);
+  return text;
+}
+
+void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
+  const PairText text = read_pairs(stream);
+  const auto source = parse_tokenizer(text.header.tokenizer_of(Side::source), stream.name());
+  const auto target = parse_tokenizer(text.header.tokenizer_of(Side::target), stream.name());
+  for (size_t i = 0; i < text.size(); ++i)
+    sink.write(shown(text.source(i), *source, ids) + "\t" + shown(text.target(i), *target, ids) + "\n");
+}
+
 void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
   ShardStream stream(input);
-  require_kind(stream.header(), stream.name(), "language-model");
+  if (stream.header().kind == kPairsKind) return show_pairs_of(stream, ids, sink);
+  require_kind(stream.header(), stream.name(), kTextKind);
   auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
   require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
   std::vector<int32_t> tokens(1 << 14), line;
   auto print = [&] {
-    if (!ids) return sink.write(tokenizer->decode(line));
-    for (size_t i = 0; i < line.size(); ++i) sink.write((i > 0 ? " " : "") + std::to_string(line[i]));
-    sink.write("\n");
+    sink.write(shown(line, *tokenizer, ids));
+    if (ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
   };
   while (size_t n = stream.read(tokens)) {
     for (size_t i = 0; i < n; ++i) {

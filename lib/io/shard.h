@@ -2,10 +2,12 @@
 // in one pass; any part of it is read without what stands before it.
 //
 // A record has one run of tokens for each field of its kind: a language-model record is one line of text (field
-// `tokens`, its end-of-line token included). Runs stand in the content one after another, record by record.
+// `tokens`, its end-of-line token included), a translation record a line and its translation (fields `source` and
+// `target`, either with its end). Runs stand in the content one after another, record by record.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,23 +22,50 @@ class Tokenizer;
 
 struct Trailer;  // shard_format.h
 
+constexpr const char* kTextKind = "language-model";
+constexpr const char* kPairsKind = "translation";
+
+enum class Side { source, target };
+
 // What is known before the first token.
 struct ShardHeader {
-  std::string kind = "language-model";
+  std::string kind = kTextKind;
   std::vector<std::string> fields{"tokens"};
   int token_bytes = 2;      // 2 or 4, little-endian
   int64_t vocabulary = 0;   // tokens are below it
   std::string fingerprint;  // of the vocabulary (tokenizer.h)
   std::string tokenizer;    // serialised, so that a shard can be turned back into text
+  // The same of the source side, where the sides of a translation have a vocabulary each; those above are the
+  // target's then. 0 and empty where one vocabulary is joint.
+  int64_t source_vocabulary = 0;
+  std::string source_fingerprint;
+  std::string source_tokenizer;
   std::string provenance =
       "{}";  // JSON: tool, version, inputs, options. No clock time: the same input gives the same bytes
+
+  // One vocabulary for every field.
+  bool joint() const { return source_vocabulary == 0; }
+  int64_t vocabulary_of(Side s) const { return own(s) ? source_vocabulary : vocabulary; }
+  const std::string& fingerprint_of(Side s) const { return own(s) ? source_fingerprint : fingerprint; }
+  const std::string& tokenizer_of(Side s) const { return own(s) ? source_tokenizer : tokenizer; }
+  // Of the runs of the nth field.
+  Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
+  // All tokens are below it.
+  int64_t largest_vocabulary() const { return source_vocabulary > vocabulary ? source_vocabulary : vocabulary; }
+  // The kind translation, with what belongs to it: its fields, and how wide tokens are. Vocabularies come first.
+  void hold_pairs();
+
+ private:
+  bool own(Side s) const { return s == Side::source && !joint(); }
 };
 
 // What is known after the last one.
 struct ShardCounts {
   uint64_t tokens = 0;
   uint64_t records = 0;
-  uint64_t text_bytes = 0;  // of the source text, line ends included: for bits per byte
+  // Of the text that the records come from, line ends included: for bits per byte. Of pairs, the target side's.
+  uint64_t text_bytes = 0;
+  std::map<std::string, uint64_t> dropped;  // pairs that a filter kept out, by reason
 };
 
 // Writes a shard in one pass and in constant memory (but for the compressed run lengths, about one byte a record).
@@ -48,12 +77,14 @@ class ShardWriter {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends one run; a record is complete after as many runs as there are fields. Tokens must be in [0, vocabulary).
+  // Appends one run; a record is complete after as many runs as there are fields. Tokens must be in [0, vocabulary) of
+  // the run's side; a run of a translation has at least its end.
   void add_run(std::span<const int32_t> tokens);
   // The same in parts, for runs too long to hold: any number of add_tokens, then end_run.
   void add_tokens(std::span<const int32_t> tokens);
   void end_run();
   void add_text_bytes(uint64_t bytes);
+  void add_dropped(const std::string& reason, uint64_t pairs);
   // Writes the trailer and the seek table; does not close the sink. Without it the shard is known to be cut off.
   void finish();
   const ShardCounts& counts() const;
@@ -80,7 +111,7 @@ class ShardFile {
   void read(uint64_t first, std::span<int32_t> out) const;
   // Lengths of all runs in order: records * fields of them. Read and checked at the first call.
   const std::vector<uint32_t>& run_lengths() const;
-  // Reads everything and checks every sum.
+  // Reads everything and checks every sum, and the runs of pairs as read_pairs does.
   void verify() const;
 
  private:
@@ -121,6 +152,8 @@ class ShardStream {
   // Fills up to out.size() tokens; 0 at the end, after which counts() holds.
   size_t read(std::span<int32_t> out);
   const ShardCounts& counts() const;
+  // As ShardFile's; holds at the end.
+  std::vector<uint32_t> run_lengths() const;
 
  private:
   struct State;
@@ -135,13 +168,36 @@ struct TokenText {
 };
 TokenText read_tokens(const std::string& path);
 
-// Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name),
-// with both fingerprints and the way out. Error(input).
+// All pairs of a translation shard from a file or a pipe.
+struct PairText {
+  ShardHeader header;
+  ShardCounts counts;
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> ends;  // of each run, in `tokens`: source, target, source, …
+
+  size_t size() const { return ends.size() / 2; }
+  // A side of pair i, its end included.
+  std::span<const int32_t> source(size_t i) const { return run(2 * i); }
+  std::span<const int32_t> target(size_t i) const { return run(2 * i + 1); }
+
+ private:
+  std::span<const int32_t> run(size_t i) const {
+    const uint64_t begin = i == 0 ? 0 : ends[i - 1];
+    return std::span(tokens).subspan(begin, ends[i] - begin);
+  }
+};
+// Error(input) for another kind, and for a run with tokens outside its side's vocabulary or whose end-of-line token
+// stands elsewhere than at its end.
+PairText read_pairs(const std::string& path);
+PairText read_pairs(ShardStream& stream);  // nothing of it read yet
+
+// Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name) on
+// a side, with both fingerprints and the way out. Error(input).
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind);
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
-                        const std::string& owner);
+                        const std::string& owner, Side side = Side::target);
 // The same for a tokenizer at hand, whose entries must be as many as the header says: a token is then an entry of it.
 void require_vocabulary(const ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
-                        const std::string& owner);
+                        const std::string& owner, Side side = Side::target);
 
 }  // namespace mh::io

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::io {
 
@@ -49,6 +50,24 @@ void cut_off(const std::string& name, uint64_t offset, const std::string& expect
               Problem{str(name, ": byte ", offset), expected, "the end", str("the shard is cut off; ", kAgain)});
 }
 
+std::string header_fault(const ShardHeader& h) {
+  if ((h.token_bytes != 2 && h.token_bytes != 4) || h.vocabulary < 1 || h.vocabulary > INT32_MAX || h.fields.empty())
+    return str(h.token_bytes, " bytes, ", h.vocabulary, " entries, ", h.fields.size(), " fields");
+  if (h.kind == kPairsKind && h.fields != std::vector<std::string>{"source", "target"})
+    return "a translation with the fields " + join(h.fields, ", ");
+  if (h.joint() != h.source_tokenizer.empty() || h.joint() != h.source_fingerprint.empty() || h.source_vocabulary < 0 ||
+      h.source_vocabulary > INT32_MAX || (!h.joint() && h.kind != kPairsKind))
+    return str("a source side of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
+               "' and a tokenizer of ", h.source_tokenizer.size(), " bytes, in a shard of the kind ", h.kind);
+  return "";
+}
+
+void ShardHeader::hold_pairs() {
+  kind = kPairsKind;
+  fields = {"source", "target"};
+  token_bytes = largest_vocabulary() <= 65536 ? 2 : 4;
+}
+
 std::string encode_header(const ShardHeader& h) {
   json j = {{"kind", h.kind},
             {"fields", h.fields},
@@ -56,12 +75,18 @@ std::string encode_header(const ShardHeader& h) {
             {"vocabulary", h.vocabulary},
             {"fingerprint", h.fingerprint},
             {"provenance", json::parse(h.provenance)}};
-  return seal(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace), h.tokenizer);
+  if (!h.joint()) {
+    j["source_vocabulary"] = h.source_vocabulary;
+    j["source_fingerprint"] = h.source_fingerprint;
+    j["source_tokenizer_bytes"] = h.source_tokenizer.size();
+  }
+  return seal(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace), h.tokenizer + h.source_tokenizer);
 }
 
 ShardHeader decode_header(std::string_view payload, const std::string& name) {
   auto [j, rest] = unseal(payload, kHeaderTag, name);
   ShardHeader h;
+  uint64_t source_bytes = 0;
   try {
     h.kind = j.at("kind").get<std::string>();
     h.fields = j.at("fields").get<std::vector<std::string>>();
@@ -69,13 +94,20 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
     h.vocabulary = j.at("vocabulary").get<int64_t>();
     h.fingerprint = j.at("fingerprint").get<std::string>();
     h.provenance = j.at("provenance").dump();
+    if (j.contains("source_vocabulary")) {
+      h.source_vocabulary = j.at("source_vocabulary").get<int64_t>();
+      h.source_fingerprint = j.at("source_fingerprint").get<std::string>();
+      source_bytes = j.at("source_tokenizer_bytes").get<uint64_t>();
+    }
   } catch (const json::exception& error) {
     damaged(name, 16, "the header's entries", error.what());
   }
-  h.tokenizer = std::string(rest);
-  if ((h.token_bytes != 2 && h.token_bytes != 4) || h.vocabulary < 1 || h.vocabulary > INT32_MAX || h.fields.empty())
-    damaged(name, 16, "2 or 4 bytes a token, a vocabulary and fields",
-            str(h.token_bytes, " bytes, ", h.vocabulary, " entries, ", h.fields.size(), " fields"));
+  if (source_bytes > rest.size())
+    damaged(name, 16, str("a source tokenizer within ", rest.size(), " bytes"), str(source_bytes));
+  h.tokenizer = std::string(rest.substr(0, rest.size() - source_bytes));
+  h.source_tokenizer = std::string(rest.substr(rest.size() - source_bytes));
+  if (std::string fault = header_fault(h); !fault.empty())
+    damaged(name, 16, "2 or 4 bytes a token, a vocabulary, and the fields and sides of its kind", fault);
   return h;
 }
 
@@ -83,6 +115,7 @@ std::string encode_trailer(const Trailer& t) {
   json j = {{"tokens", t.counts.tokens},       {"records", t.counts.records},     {"text_bytes", t.counts.text_bytes},
             {"content_xxh64", t.content_hash}, {"lengths_xxh64", t.lengths_hash}, {"runs", t.runs},
             {"lengths_bytes", t.lengths_bytes}};
+  if (!t.counts.dropped.empty()) j["dropped"] = t.counts.dropped;
   return seal(kTrailerTag, j.dump(), "");
 }
 
@@ -97,6 +130,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
     t.lengths_hash = j.at("lengths_xxh64").get<uint64_t>();
     t.runs = j.at("runs").get<uint64_t>();
     t.lengths_bytes = j.at("lengths_bytes").get<uint64_t>();
+    if (j.contains("dropped")) t.counts.dropped = j.at("dropped").get<std::map<std::string, uint64_t>>();
   } catch (const json::exception& error) {
     damaged(name, 16, "the trailer's entries", error.what());
   }

@@ -144,7 +144,8 @@ void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
     auto bytes = frame(index);
     uint64_t skip = byte + done * width - frames_[index].first_byte;
     size_t n = std::min<size_t>(out.size() - done, (bytes->size() - skip) / width);
-    unpack_tokens(bytes->data() + skip, n, header_.token_bytes, header_.vocabulary, out.data() + done, name());
+    unpack_tokens(bytes->data() + skip, n, header_.token_bytes, header_.largest_vocabulary(), out.data() + done,
+                  name());
     done += n;
   }
 }
@@ -164,16 +165,18 @@ const std::vector<uint32_t>& ShardFile::run_lengths() const {
 void ShardFile::verify() const {
   XXH64_state_t* hash = XXH64_createState();
   XXH64_reset(hash, 0);
+  PairCheck pairs(header_, name(), run_lengths());
   for (size_t i = 0; i < frames_.size(); ++i) {
     auto bytes = frame(i);
     XXH64_update(hash, bytes->data(), bytes->size());
     std::vector<int32_t> tokens(bytes->size() / header_.token_bytes);
-    unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.vocabulary, tokens.data(), name());
+    unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.largest_vocabulary(), tokens.data(),
+                  name());
+    pairs.add(tokens);
   }
   uint64_t found = XXH64_digest(hash);
   XXH64_freeState(hash);
   if (found != content_hash_) damaged(name(), 0, "content whose checksum matches", "another one");
-  run_lengths();
 }
 
 struct ShardStream::State {
@@ -341,27 +344,20 @@ size_t ShardStream::read(std::span<int32_t> out) {
   while (done < out.size() && !s.ended) {
     if (s.taken == s.tokens.size() && !s.next()) break;
     size_t n = std::min(out.size() - done, (s.tokens.size() - s.taken) / width);
-    unpack_tokens(s.tokens.data() + s.taken, n, s.header.token_bytes, s.header.vocabulary, out.data() + done, name());
+    unpack_tokens(s.tokens.data() + s.taken, n, s.header.token_bytes, s.header.largest_vocabulary(), out.data() + done,
+                  name());
     s.taken += n * width;
     done += n;
   }
   return done;
 }
 
-TokenText read_tokens(const std::string& path) {
-  ShardStream stream(path);
-  TokenText text;
-  text.header = stream.header();
-  size_t used = 0;
-  do {
-    text.tokens.resize(used + (1 << 18));
-    size_t n = stream.read(std::span(text.tokens).subspan(used));
-    used += n;
-    if (n == 0) break;
-  } while (true);
-  text.tokens.resize(used);
-  text.counts = stream.counts();
-  return text;
+std::vector<uint32_t> ShardStream::run_lengths() const {
+  std::string plain;
+  std::vector<uint32_t> lengths;
+  decompress_all(state_->packed_lengths, state_->trailer.lengths_bytes, plain, name());
+  decode_lengths(plain, state_->trailer, name(), &lengths);
+  return lengths;
 }
 
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
@@ -371,19 +367,24 @@ void require_kind(const ShardHeader& header, const std::string& name, const std:
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
-                        const std::string& owner) {
-  if (header.fingerprint != fingerprint)
-    throw Error(Exit::input,
-                Problem{name, "the vocabulary " + fingerprint + " of " + owner, "the vocabulary " + header.fingerprint,
-                        "make the shard again from its text with the vocabulary that made the other one"});
+                        const std::string& owner, Side side) {
+  const std::string& found = header.fingerprint_of(side);
+  if (found == fingerprint) return;
+  const bool swapped = header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
+  const char* which = header.joint() ? "vocabulary" : side == Side::source ? "source vocabulary" : "target vocabulary";
+  throw Error(
+      Exit::input,
+      Problem{name, str("the ", which, " ", fingerprint, " of ", owner), str("the ", which, " ", found),
+              swapped ? "this is the vocabulary of the other side: make the shard again with the sides exchanged"
+                      : "make the shard again from its text with the vocabulary that made the other one"});
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
-                        const std::string& owner) {
-  require_vocabulary(header, name, tokenizer.fingerprint(), owner);
-  if (header.vocabulary != tokenizer.size())
+                        const std::string& owner, Side side) {
+  require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
+  if (header.vocabulary_of(side) != tokenizer.size())
     damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, as many as its tokenizer has"),
-            str(header.vocabulary));
+            str(header.vocabulary_of(side)));
 }
 
 }  // namespace mh::io

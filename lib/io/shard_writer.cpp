@@ -89,10 +89,10 @@ struct ShardWriter::State {
 };
 
 ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std::make_unique<State>(sink, header)) {
-  if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary < 1 || header.vocabulary > INT32_MAX ||
-      (header.token_bytes == 2 && header.vocabulary > 65536) || header.fields.empty())
-    throw Error(Exit::usage, str("a shard of ", header.vocabulary, " entries cannot have tokens of ",
-                                 header.token_bytes, " bytes and ", header.fields.size(), " fields"));
+  if (std::string fault = header_fault(header); !fault.empty())
+    throw Error(Exit::usage, "a shard cannot have " + fault);
+  if (header.token_bytes == 2 && header.largest_vocabulary() > 65536)
+    throw Error(Exit::usage, str("a shard of ", header.largest_vocabulary(), " entries cannot have tokens of 2 bytes"));
   std::string payload = encode_header(header);
   if (payload.size() > kMaxHeader)
     throw Error(Exit::usage, Problem{"shard header", str("at most ", kMaxHeader, " bytes"), str(payload.size()), ""});
@@ -105,6 +105,10 @@ const ShardCounts& ShardWriter::counts() const { return state_->trailer.counts; 
 
 void ShardWriter::add_text_bytes(uint64_t bytes) { state_->trailer.counts.text_bytes += bytes; }
 
+void ShardWriter::add_dropped(const std::string& reason, uint64_t pairs) {
+  state_->trailer.counts.dropped[reason] += pairs;
+}
+
 void ShardWriter::add_run(std::span<const int32_t> tokens) {
   add_tokens(tokens);
   end_run();
@@ -114,6 +118,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   State& s = *state_;
   const auto width = static_cast<size_t>(s.header.token_bytes);
   const size_t frame_bytes = kFrameTokens * width;
+  const int64_t vocabulary = s.header.vocabulary_of(s.header.side_of(s.trailer.runs % s.header.fields.size()));
   while (!tokens.empty()) {
     size_t n = std::min(tokens.size(), (frame_bytes - s.pending.size()) / width);
     size_t at = s.pending.size();
@@ -121,8 +126,8 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     auto* out = reinterpret_cast<uint8_t*>(s.pending.data()) + at;
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
-      if (v >= static_cast<uint64_t>(s.header.vocabulary))
-        throw Error(Exit::failed, str("token ", tokens[i], " is outside the vocabulary of ", s.header.vocabulary));
+      if (v >= static_cast<uint64_t>(vocabulary))
+        throw Error(Exit::failed, str("token ", tokens[i], " is outside the vocabulary of ", vocabulary));
       for (size_t b = 0; b < width; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.run_tokens += n;
@@ -134,6 +139,8 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
 void ShardWriter::end_run() {
   State& s = *state_;
   if (s.run_tokens > UINT32_MAX) throw Error(Exit::input, "a record holds fewer than 2^32 tokens; break the line up");
+  if (s.run_tokens == 0 && s.header.kind == kPairsKind)
+    throw Error(Exit::failed, "a side of a pair has at least its end");
   s.trailer.counts.tokens += s.run_tokens;
   s.trailer.counts.records = ++s.trailer.runs / s.header.fields.size();
   do {
