@@ -59,7 +59,7 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
       if (meant(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       layer->set_head_scales(scales);
     }
-    scores.push_back(task::score_text(s.model, s.text, s.how));
+    scores.push_back(task::score(s.model, s.text, s.how));
   }
   for (attention::AttentionLayer* layer : s.model.attention_layers()) layer->set_head_scales({});
   return scores;
@@ -118,9 +118,8 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
       auto m = build(model, attention + (model.empty() ? "" : "score = 'relative'\n"));
       task::ScoringOptions how;
       how.block = 6, how.streams = model.empty() ? 0 : 3;
-      how = task::resolve(how, *m, static_cast<int64_t>(text.size()));
       how.batch = 2;
-      const task::Text source = task::text_of(text, 0);
+      const task::Corpus source = task::text_of(text, 0);
       check_same({*m, source, how, Side::whole});
       check_same({*m, source, how, Side::value});
       for (Side side : {Side::score, Side::output})
@@ -134,10 +133,10 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
 TEST_CASE("layers with other numbers of heads on their sides are scored without heads of one side", "[ablation]") {
   const auto text = some_text(77);
   const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
-  const task::Text source = task::text_of(text, 0);
+  const task::Corpus source = task::text_of(text, 0);
   Subject s{*mixed, source, {}};
   s.how.block = 8, s.how.batch = 3;
-  s.how = task::resolve(s.how, *mixed, source.tokens);
+  s.how = task::resolve(s.how, *mixed, source);
   CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
   for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
     s.side = side;
@@ -148,23 +147,23 @@ TEST_CASE("layers with other numbers of heads on their sides are scored without 
 
 TEST_CASE("a sample is scored without heads as one after the other, contexts too", "[ablation]") {
   const auto text = some_text(90);
-  const task::Text source = task::text_of(text, 0);
+  const task::Corpus source = task::text_of(text, 0);
   auto m = build("", "");
   task::ScoringOptions how;
   how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
-  check_same({*m, source, task::resolve(how, *m, 90)});
+  check_same({*m, source, task::resolve(how, *m, source)});
   auto xl = build("backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n", "score = 'relative'\n");
   how.context = 0;
-  check_same({*xl, source, task::resolve(how, *xl, 90)});
+  check_same({*xl, source, task::resolve(how, *xl, source)});
 }
 
 TEST_CASE("heads that are not there are refused, with the range", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(20);
-  const task::Text source = task::text_of(text, 0);
+  const task::Corpus source = task::text_of(text, 0);
   task::ScoringOptions how;
   how.block = 5;
-  const Subject s{*m, source, task::resolve(how, *m, 20)};
+  const Subject s{*m, source, task::resolve(how, *m, source)};
   for (const HeadSet& heads : {HeadSet{{Kind::decoder_self, {{3, 0}}}}, HeadSet{{Kind::decoder_self, {{1, 3}}}},
                                HeadSet{{Kind::decoder_self, {{0, -1}}}}, HeadSet{{Kind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
@@ -177,10 +176,10 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
 TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(40);
-  const task::Text source = task::text_of(text, 0);
+  const task::Corpus source = task::text_of(text, 0);
   task::ScoringOptions how;
   how.block = 8;
-  const Subject s{*m, source, task::resolve(how, *m, 40)};
+  const Subject s{*m, source, task::resolve(how, *m, source)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{Kind::decoder_self, set}}; };
   const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
@@ -204,10 +203,10 @@ TEST_CASE("the sample deviation of the published first rows", "[ablation]") {
 TEST_CASE("ablation is the loss without the head, and random is drawn by a seed", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const task::Text source = task::text_of(text, 0);
+  const task::Corpus source = task::text_of(text, 0);
   task::ScoringOptions how;
   how.block = 8;
-  Subject s{*m, source, task::resolve(how, *m, 40)};
+  Subject s{*m, source, task::resolve(how, *m, source)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{Kind::decoder_self, {{layer, head}}}});
@@ -242,10 +241,10 @@ TEST_CASE("heads are ranked from the least important; ties go by layer and head"
 TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
   auto m = build("", "", 4);
   const auto text = some_text(50);
-  const task::Text source = task::text_of(text, 0);
+  const task::Corpus source = task::text_of(text, 0);
   task::ScoringOptions how;
   how.block = 10;
-  const Subject s{*m, source, task::resolve(how, *m, 50)};
+  const Subject s{*m, source, task::resolve(how, *m, source)};
   const auto order = ranked(importance_of("ablation", s), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {

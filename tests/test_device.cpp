@@ -115,8 +115,8 @@ TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
   task::ScoringOptions scoring;
   scoring.block = 16, scoring.context = 4;
-  CHECK(task::score_text(*here, task::text_of(text, 0), scoring).nll ==
-        Approx(task::score_text(*there, task::text_of(text, 0), scoring).nll).epsilon(1e-5));
+  CHECK(task::score(*here, task::text_of(text, 0), scoring).nll ==
+        Approx(task::score(*there, task::text_of(text, 0), scoring).nll).epsilon(1e-5));
   task::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> written[2];

@@ -41,7 +41,7 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-Subject subject_of(model::LanguageModel& model, const task::Text& text, int64_t batch = 0) {
+Subject subject_of(model::LanguageModel& model, const task::Corpus& text, int64_t batch = 0) {
   task::ScoringOptions how;
   how.block = 6, how.batch = batch;
   return {model, text, how};
@@ -101,7 +101,7 @@ TEST_CASE("one expert alone is attention without its heads, scaled up", "[expert
 TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   c10::NoGradGuard no_gradient;
   auto model = build(kMae);
-  const task::Text text = task::text_of(some_text(), 0);
+  const task::Corpus text = task::text_of(some_text(), 0);
   const Subject subject = subject_of(*model, text, 3);
   const ExpertReport report = report_experts(subject, 3, 2);
   Seen seen;
@@ -111,9 +111,9 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   walk.visit = [&](const task::Pass& pass) {
     for (size_t b = 0; b < pass.rows.size(); ++b)
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
-        inputs.push_back(pass.batch.inputs[static_cast<int64_t>(b)][t].item<int32_t>());
+        inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
   };
-  task::walk_text(*model, text, subject.how, walk);
+  task::walk(*model, text, subject.how, walk);
   REQUIRE(report.layers.size() == 2);
   std::vector<int64_t> first;  // experts of the first layer's positions
   for (size_t layer = 0; layer < 2; ++layer) {
@@ -166,7 +166,7 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
 
 TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alone", "[experts]") {
   auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
-  const task::Text text = task::text_of(some_text(), 0);
+  const task::Corpus text = task::text_of(some_text(), 0);
   const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);
@@ -178,7 +178,7 @@ TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alon
   REQUIRE(scores.size() == 3);
   CHECK(scores[0].gates == "own");
   CHECK(scores[0].perplexity ==
-        Approx(std::exp(task::score_text(*model, text, subject_of(*model, text).how).nll / 62)).epsilon(1e-6));
+        Approx(std::exp(task::score(*model, text, subject_of(*model, text).how).nll / 62)).epsilon(1e-6));
   CHECK(scores[1].perplexity != Approx(scores[0].perplexity).epsilon(1e-6));
   CHECK(std::isnan(scores[1].deviation));
   CHECK(scores[2].deviation > 0);

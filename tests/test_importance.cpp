@@ -49,13 +49,13 @@ std::vector<int32_t> some_text(int n) {
 struct Asked {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
-  task::Text text = task::text_of(tokens, 0);
+  task::Corpus text = task::text_of(tokens, 0);
   task::ScoringOptions how;
   explicit Asked(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
     how.block = 8;
     if (!more.empty()) how.streams = 3;
     how.batch = 1;
-    how = task::resolve(how, *model, text.tokens);
+    how = task::resolve(how, *model, text);
   }
   Subject subject(Side side, int64_t batch = 2) const {
     Subject s{*model, text, how, side};
@@ -78,7 +78,7 @@ struct Shown {
 struct Store : attention::Observer {
   int64_t real = 0;
   Shown::Pass now[2];
-  void begin(const at::Tensor& lengths) override { real = lengths[0].item<int64_t>(); }
+  void begin(const attention::Lengths& lengths) override { real = lengths.decoder[0].item<int64_t>(); }
   at::Tensor mixer_inputs(const attention::Shape& s, const at::Tensor& x) override { return now[s.layer].x = x; }
   void probabilities(const attention::Shape& s, const at::Tensor& p) override { now[s.layer].p = p; }
   at::Tensor head_outputs(const attention::Shape& s, const at::Tensor& z) override { return now[s.layer].z = z; }
@@ -112,7 +112,7 @@ Shown shown(Asked& asked) {
     }
     for (auto& n : store.now) n = {};
   };
-  task::walk_text(*asked.model, asked.text, asked.how, walk);
+  task::walk(*asked.model, asked.text, asked.how, walk);
   return all;
 }
 
@@ -349,7 +349,7 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
           sum = sum.defined() ? sum + now : now;
         }
       };
-      task::walk_text(*asked.model, asked.text, asked.how, walk);
+      task::walk(*asked.model, asked.text, asked.how, walk);
       double largest = 0;
       for (size_t layer = 0; layer < 2; ++layer)
         for (int64_t head = 0; head < 3; ++head) {
@@ -361,7 +361,7 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
             asked.layer(layer).set_head_scales(scales);
-            const double nll = task::score_text(*asked.model, asked.text, asked.how).nll;
+            const double nll = task::score(*asked.model, asked.text, asked.how).nll;
             asked.layer(layer).set_head_scales({});
             return nll;
           };
@@ -441,7 +441,7 @@ TEST_CASE("head discrepancy is what plain loops give, before and after the heads
     task::Walk walk;
     walk.observer = &discrepancy;
     walk.visit = [](const task::Pass&) {};
-    task::walk_text(*asked.model, asked.text, asked.subject(Side::whole, 3).how, walk);
+    task::walk(*asked.model, asked.text, asked.subject(Side::whole, 3).how, walk);
     const auto layers = discrepancy.layers().at(Kind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)

@@ -349,8 +349,8 @@ std::vector<int64_t> shown_lengths;
 class Witness : public ShownTerm {
  public:
   Witness() : ShownTerm(1) {}
-  void begin(const at::Tensor& lengths) override {
-    for (int64_t b = 0; b < lengths.size(0); ++b) shown_lengths.push_back(lengths[b].item<int64_t>());
+  void begin(const attention::Lengths& lengths) override {
+    for (int64_t b = 0; b < lengths.decoder.size(0); ++b) shown_lengths.push_back(lengths.decoder[b].item<int64_t>());
   }
 };
 const Registered<Regulariser, Witness> witness(regularisers(), "test-witness", "");

@@ -343,7 +343,7 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? any(0, queries) : queries);
       for (auto& [name, measure] : all) {
-        if (pads) measure->begin(at::tensor(lengths, at::kLong));
+        if (pads) measure->begin({{}, at::tensor(lengths, at::kLong)});
         measure->probabilities(shape, p);
         RC_ASSERT(measure->head_outputs(shape, z).is_same(z));
       }
@@ -497,7 +497,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
       const task::Row row{block * 8, std::min<int64_t>(8, 403 - block * 8), 0};
       const task::Batch batch = task::load_rows(task::text_of(shard, 0), {row}, 8);
       measure->begin(at::tensor({row.length}, at::kLong));
-      run.model->hidden(batch.inputs, {}, nullptr, measure.get());
+      run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
     }
   }
   const auto pairs = pair_hard(Kind::decoder_self, measure->scores().at(Kind::decoder_self), 4);

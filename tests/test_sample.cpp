@@ -40,7 +40,7 @@ Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, cons
     s.indices.push_back(index);
     s.log_probabilities.push_back(p);
   };
-  const task::Score total = task::score_text(model, task::text_of(text, 0), o, listener);
+  const task::Score total = task::score(model, task::text_of(text, 0), o, listener);
   CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
@@ -94,21 +94,21 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
     at::Tensor log_p;
     for (int64_t block = s.indices[i] / 4 - 3; block <= s.indices[i] / 4; ++block) {
       const task::Batch batch = task::load_rows(task::text_of(text, 0), {{4 * block, 4, 0}}, 4);
-      log_p = model->target_log_probabilities(model->hidden(batch.inputs, {}, memory.get()), batch.targets)[0];
+      log_p = model->target_log_probabilities(model->hidden(batch.input.tokens, {}, memory.get()), batch.targets)[0];
     }
     for (int64_t t = 0; t < 4; ++t)
       CHECK(s.log_probabilities[i + static_cast<size_t>(t)] == Approx(log_p[t].item<double>()).epsilon(1e-5));
   }
   struct Count : attention::Observer {
     int64_t rows = 0;
-    void begin(const at::Tensor& lengths) override { rows += lengths.sum().item<int64_t>(); }
+    void begin(const attention::Lengths& lengths) override { rows += lengths.decoder.sum().item<int64_t>(); }
   } count;
   task::Walk walk;
   walk.observer = &count;
   int64_t passes = 0;
   walk.visit = [&](const task::Pass& pass) { passes += static_cast<int64_t>(pass.rows.size()); };
-  const task::Text source = task::text_of(text, 0);
-  task::walk_text(*model, source, o, walk);
+  const task::Corpus source = task::text_of(text, 0);
+  task::walk(*model, source, o, walk);
   CHECK(count.rows == 24);
   CHECK(passes == 6);
 }

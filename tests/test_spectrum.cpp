@@ -115,7 +115,7 @@ std::unique_ptr<SpectrumSource> watched(model::LanguageModel& model, const std::
   auto [source, argument] = source_named(of, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
-  const task::Text text = task::text_of(some_text(), 0);
+  const task::Corpus text = task::text_of(some_text(), 0);
   observe({model, text, blocks_of(block, sample)}, *source);
   return std::move(source);
 }
@@ -143,7 +143,7 @@ struct Keep : attention::Observer {
 Keep kept(model::LanguageModel& model, bool whole, int64_t block = 6) {
   Keep keep;
   keep.whole = whole;
-  const task::Text text = task::text_of(some_text(), 0);
+  const task::Corpus text = task::text_of(some_text(), 0);
   observe({model, text, blocks_of(block)}, keep);
   return keep;
 }
@@ -413,7 +413,7 @@ TEST_CASE("a dump holds the attention matrices of the sample", "[spectrum]") {
   AttentionDump dump(*model, 7, 6, 6);
   Keep keep;
   Observers both({&keep, &dump});
-  const task::Text text = task::text_of(some_text(), 0);
+  const task::Corpus text = task::text_of(some_text(), 0);
   task::ScoringOptions how = blocks_of(6, 7);
   how.batch = 2;
   observe({*model, text, how}, both);

@@ -101,9 +101,9 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
       RC_ASSERT(batches->goes_on(u) == (segment > 0));
       const auto update = batches->rows_of(u);
       const int64_t width = std::min(block, longest - segment * block);
-      const task::Batch batch = batches->load(update, 0, update.rows.size());
-      RC_ASSERT(batch.inputs.sizes() == at::IntArrayRef({rows, width}));
-      const auto* in = batch.inputs.const_data_ptr<int64_t>();
+      const task::Batch batch = batches->load(u, {0, static_cast<int64_t>(update.rows.size())});
+      RC_ASSERT(batch.input.tokens.sizes() == at::IntArrayRef({rows, width}));
+      const auto* in = batch.input.tokens.const_data_ptr<int64_t>();
       const auto* out = batch.targets.const_data_ptr<int64_t>();
       for (const auto& stream : streams)
         for (int64_t t = 0; t < width; ++t, ++in, ++out) {
@@ -117,7 +117,7 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
           RC_ASSERT(*in == (i == 0 ? 5 : text[i - 1]));
         }
       // A micro-batch is a part of it.
-      const task::Batch part = batches->load(update, 1, 2);
+      const task::Batch part = batches->load(u, {1, std::min<int64_t>(2, rows - 1)});
       RC_ASSERT(at::equal(part.targets, batch.targets.slice(0, 1, 3)));
     }
   }));
@@ -169,7 +169,7 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
         told -= p;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
-      const task::Score score = task::score_text(*model, task::text_of(text, 2), o, listener);
+      const task::Score score = task::score(*model, task::text_of(text, 2), o, listener);
       CHECK(score.tokens == 103);
       CHECK(score.nll == Approx(naive).epsilon(1e-5));
       CHECK(told == Approx(score.nll).epsilon(1e-9));
@@ -185,7 +185,7 @@ TEST_CASE("how a text is scored follows from the options and the model", "[strea
   auto resolved = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
     task::ScoringOptions o;
     o.block = 4, o.context = context, o.memory = memory, o.streams = streams;
-    return task::resolve(o, m, 100);
+    return task::resolve(o, m, task::Text{100, 0, {}});
   };
   auto name = [](const task::ScoringOptions& o) { return std::string(task::protocol_of(o)); };
   CHECK(name(resolved(*with, 0, -1, 0)) == "streams");
@@ -376,7 +376,7 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
     auto loaded = run_of(folder, name, valid + extra);
     task::ScoringOptions o;
     o.block = block, o.memory = memory;
-    const task::Score score = task::score_text(*loaded.model, task::text_of(text.tokens, 0), o);
+    const task::Score score = task::score(*loaded.model, task::text_of(text.tokens, 0), o);
     std::ifstream log(folder.file(name) + "/log.jsonl");
     double found = 0;
     for (std::string line; std::getline(log, line);)
@@ -541,8 +541,8 @@ TEST_CASE("options of a checkpoint that change no parameter may be overridden", 
   const std::vector<int32_t> text = numbers(90);
   task::ScoringOptions o;
   o.block = 8, o.memory = 20;
-  CHECK(task::score_text(*plain.model, task::text_of(text, 0), o).nll !=
-        Approx(task::score_text(*changed.model, task::text_of(text, 0), o).nll).epsilon(1e-7));
+  CHECK(task::score(*plain.model, task::text_of(text, 0), o).nll !=
+        Approx(task::score(*changed.model, task::text_of(text, 0), o).nll).epsilon(1e-7));
   CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "changes no parameter"));
   CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
   CHECK(contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }), "not among them"));

@@ -136,7 +136,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   TrainOptions o;
   o.block = 10, o.batch_tokens = 70;
   auto made = make_batches(task::text_of(shard, 0), o);
-  Batches& batches = *made;
+  TextBatches& batches = *made;
   CHECK(batches.updates_per_epoch() == 15);
   std::vector<int64_t> first_order;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -147,7 +147,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
       auto update = batches.rows_of(epoch * 15 + u);
       std::vector<int64_t> rows;
       for (const auto& row : update.rows) rows.push_back(row.first / 10);
-      task::Batch batch = batches.load(update, 0, rows.size());
+      task::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
       CHECK_FALSE(batches.goes_on(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
         seen.insert(rows[r]);
@@ -161,7 +161,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
           }
           ++targets;
           REQUIRE(target == text[static_cast<size_t>(i)]);
-          REQUIRE(batch.inputs[static_cast<int64_t>(r)][t].item<int64_t>() ==
+          REQUIRE(batch.input.tokens[static_cast<int64_t>(r)][t].item<int64_t>() ==
                   (i == 0 ? 0 : text[static_cast<size_t>(i - 1)]));
         }
       }
@@ -189,7 +189,7 @@ TEST_CASE("a run learns, in fp32 and bf16") {
     io::TokenText text = io::read_tokens(folder.file("t.mhs"));
     task::ScoringOptions scoring;
     scoring.block = 8;
-    task::Score score = task::score_text(*loaded.model, task::text_of(text.tokens, 0), scoring);
+    task::Score score = task::score(*loaded.model, task::text_of(text.tokens, 0), scoring);
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
   }
@@ -303,7 +303,7 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
   o.block = 8, o.context = 5;
   auto score = [&](int64_t batch) {
     o.batch = batch;
-    return task::score_text(*model, task::text_of(text, 0), o).nll;
+    return task::score(*model, task::text_of(text, 0), o).nll;
   };
   CHECK(score(1) == Approx(score(4)).epsilon(1e-6));
   CHECK(score(1) == Approx(score(100)).epsilon(1e-6));

@@ -48,7 +48,7 @@ std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, const std::st
 
 void write_text(const Arguments& a, const task::GenerationOptions& options) {
   model::LoadedModel m = load(a, a.model);
-  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizer, read_prompt(a));
+  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, read_prompt(a));
   // The last token is not read again.
   m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");
@@ -58,7 +58,7 @@ void write_text(const Arguments& a, const task::GenerationOptions& options) {
       tokens.push_back(token);
       return true;
     });
-    std::string out = m.tokenizer->decode(tokens);
+    std::string out = m.tokenizers.target->decode(tokens);
     sink->write(out + (out.empty() || out.back() != '\n' ? "\n" : ""));
   }
   sink->close();

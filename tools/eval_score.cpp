@@ -50,43 +50,43 @@ void check(const Arguments& a) {
 void score(const Arguments& a, const task::ScoringOptions& given) {
   check(a);
   const std::string& data = a.files.back();
-  io::TokenText text = io::read_tokens(data);
-  io::require_kind(text.header, data, "language-model");
+  const TextSource source(data);
   Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
-    io::require_vocabulary(text.header, data, *m.tokenizer, m.name);
-    const task::ScoringOptions options = scoring_for(m, given, static_cast<int64_t>(text.tokens.size()));
+    const task::Corpus text = source.text_for(m);
+    const task::ScoringOptions options = scoring_for(m, given, text);
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
     std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::Listener listener;
     listener.progress = progress_bar("score", "rows");
-    if (tokens != nullptr)
-      listener.each = [&](int64_t index, int32_t token, double p) {
-        tokens->write(str(index, '\t', token, '\t', io::escaped(m.tokenizer->piece(token)), '\t', shortest(p), '\n'));
-      };
-    const task::Text rows = task::text_of(text.tokens, m.tokenizer->end_of_line());
-    const task::Score s = task::score_text(*m.model, rows, options, listener);
+    int64_t unknown = 0;
+    listener.each = [&](int64_t index, int32_t token, double p) {
+      unknown += token == m.tokenizers.target->unknown();
+      if (tokens != nullptr)
+        tokens->write(
+            str(index, '\t', token, '\t', io::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
+    };
+    const task::Score s = task::score(*m.model, text, options, listener);
     listener.progress = {};
     if (tokens != nullptr) tokens->close();
-    if (s.tokens == 0) throw Error(Exit::input, Problem{data, "tokens to score", "none", ""});
     const double nll = s.nll / static_cast<double>(s.tokens);
-    ordered_json j{
-        {"model", m.name},
-        {"tokens", s.tokens},
-        {"unknown", std::count(text.tokens.begin(), text.tokens.end(), m.tokenizer->unknown())},
-        {"nll", nll},
-        {"perplexity", std::exp(nll)},
-        {"bits_per_token", nll / std::log(2.0)},
-        {"bits_per_byte", s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, text.counts.text_bytes))},
-        {"block", options.block},
-        {"context", options.context},
-        {"memory", options.memory},
-        {"streams", options.streams},
-        {"precision", a.precision},
-        {"set", join(a.sets, " ")},
-        {"protocol", task::protocol_of(options)}};
+    ordered_json j{{"model", m.name},
+                   {"tokens", s.tokens},
+                   {"unknown", unknown},
+                   {"nll", nll},
+                   {"perplexity", std::exp(nll)},
+                   {"bits_per_token", nll / std::log(2.0)},
+                   {"bits_per_byte",
+                    s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, source.counts().text_bytes))},
+                   {"block", options.block},
+                   {"context", options.context},
+                   {"memory", options.memory},
+                   {"streams", options.streams},
+                   {"precision", a.precision},
+                   {"set", join(a.sets, " ")},
+                   {"protocol", task::protocol_of(options)}};
     table.row(j);
   }
 }

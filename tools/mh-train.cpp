@@ -36,7 +36,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (from != nullptr) {
     Config changed = config;
     model::require_same_parameters(model::config_of(*from), model::ModelConfig::read(changed),
-                                   model::tokenizer_of(*from)->size(), "--from " + a.from);
+                                   model::sizes_of(io::tokenizers_of(*from)), "--from " + a.from);
   }
   return config;
 }

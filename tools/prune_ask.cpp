@@ -72,8 +72,8 @@ Asked& Asking::ask(size_t index) {
   if (asked_ != nullptr && index_ == index) return *asked_;
   asked_.reset();
   model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
-  task::Text text = text_->text_for(model);
-  const auto how = scoring_for(model, q_.scoring, text.tokens);
+  task::Corpus text = text_->text_for(model);
+  const auto how = scoring_for(model, q_.scoring, text);
   asked_ = std::make_unique<Asked>(Asked{std::move(model), std::move(text), how, analysis::side_named(q_.side)});
   index_ = index;
   return *asked_;

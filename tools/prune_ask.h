@@ -36,7 +36,7 @@ void add_measures(CLI::App& app, Question& q);
 // A model and the text, ready to be asked.
 struct Asked {
   model::LoadedModel model;
-  task::Text text;
+  task::Corpus text;
   task::ScoringOptions how;
   analysis::Side side;
   // With a progress bar of this name. It refers to this.

@@ -34,8 +34,8 @@ void draw_curves(Curves& c) {
   Chart chart{"", "heads gone, %", "perplexity", {}};
   for (size_t i = 0; i < asking.models(); ++i) {
     Asked& asked = asking.ask(i);
-    const task::Text text = rank_text(asked);
-    const auto how = scoring_for(asked.model, c.scoring, text.tokens);
+    const task::Corpus text = rank_text(asked);
+    const auto how = scoring_for(asked.model, c.scoring, text);
     for (const std::string& measure : c.measures) {
       const analysis::Subject scored = asked.subject("curve");
       const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows")};

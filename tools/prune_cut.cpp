@@ -62,8 +62,8 @@ void check(const Arguments& a) {
 
 std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m,
                                                const TextSource& data) {
-  const task::Text text = data.text_for(m);
-  const task::ScoringOptions how = scoring_for(m, a.scoring, text.tokens);
+  const task::Corpus text = data.text_for(m);
+  const task::ScoringOptions how = scoring_for(m, a.scoring, text);
   return analysis::importance_of(a.measure,
                                  {*m.model, text, how, analysis::side_named(a.side), progress_bar("measure", "rows")});
 }

@@ -22,8 +22,8 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given) {
   check_vocabularies({a.model}, data);
   const model::LoadedModel m = load_as(a, io::Checkpoint(a.model), a.sets);
   analysis::require_experts(*m.model);
-  const task::Text text = data.text_for(m);
-  analysis::Subject subject{*m.model, text, scoring_for(m, given, text.tokens)};
+  const task::Corpus text = data.text_for(m);
+  analysis::Subject subject{*m.model, text, scoring_for(m, given, text)};
   subject.progress = progress_bar(a.show, "rows");
   Table table(Table::format_named(a.format));
   const auto print = [&](ordered_json row) {
@@ -45,7 +45,7 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given) {
       print({{"model", m.name},
              {"expert", t.expert},
              {"token", t.token},
-             {"piece", io::escaped(m.tokenizer->piece(t.token))},
+             {"piece", io::escaped(m.tokenizers.target->piece(t.token))},
              {"count", t.count},
              {"pmi", t.pmi}});
     return;

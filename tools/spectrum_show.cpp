@@ -101,8 +101,8 @@ class Job {
     if (!reads_text_) {
       source->start(*m.model, {argument, curves_ != nullptr, 0});
     } else {
-      const task::Text text = data_->text_for(m);
-      const task::ScoringOptions how = scoring_for(m, given_, text.tokens);
+      const task::Corpus text = data_->text_for(m);
+      const task::ScoringOptions how = scoring_for(m, given_, text);
       source->start(*m.model, {"", curves_ != nullptr, how.block});
       add_settings(settings, a_, how);
       watch(m, *source, text, how);
@@ -114,7 +114,7 @@ class Job {
     if (plot_) draw(title, source->places());
   }
 
-  void watch(const model::LoadedModel& m, analysis::SpectrumSource& source, const task::Text& text,
+  void watch(const model::LoadedModel& m, analysis::SpectrumSource& source, const task::Corpus& text,
              const task::ScoringOptions& how) {
     const analysis::Subject subject{*m.model, text, how, analysis::Side::whole, progress_bar("spectra", "rows")};
     if (a_.dump.empty()) return analysis::observe(subject, source);

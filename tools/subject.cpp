@@ -10,21 +10,42 @@
 namespace mh {
 
 TextSource::TextSource(const std::string& path) : name_(path) {
-  if (MappedFile::possible(path)) file_ = std::make_unique<io::ShardFile>(path);
-  else held_ = io::read_tokens(path);
-  io::require_kind(header(), name_, "language-model");
+  if (MappedFile::possible(path)) {
+    file_ = std::make_unique<io::ShardFile>(path);
+    pairs_ = file_->header().kind == io::kPairsKind;
+    if (!pairs_) io::require_kind(header(), name_, io::kTextKind);
+    return;
+  }
+  io::ShardStream stream(path);
+  pairs_ = stream.header().kind == io::kPairsKind;
+  if (pairs_) held_pairs_ = io::read_pairs(stream);
+  else held_ = io::read_tokens(stream);
 }
 
 TextSource::~TextSource() = default;
 
-const io::ShardHeader& TextSource::header() const { return file_ != nullptr ? file_->header() : held_.header; }
+const io::ShardHeader& TextSource::header() const {
+  return file_ != nullptr ? file_->header() : pairs_ ? held_pairs_.header : held_.header;
+}
 
-task::Text TextSource::text_for(const model::LoadedModel& m) const {
-  io::require_vocabulary(header(), name_, *m.tokenizer, m.name);
-  const int32_t end = m.tokenizer->end_of_line();
-  const task::Text text = file_ != nullptr ? task::text_of(*file_, end) : task::text_of(held_.tokens, end);
-  if (text.tokens == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
-  return text;
+const io::ShardCounts& TextSource::counts() const {
+  return file_ != nullptr ? file_->counts() : pairs_ ? held_pairs_.counts : held_.counts;
+}
+
+task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
+  if (pairs_ != m.model->has_encoder())
+    throw Error(Exit::input,
+                Problem{name_,
+                        str("a shard of the kind ", pairs_ ? io::kTextKind : io::kPairsKind, " for ", m.name,
+                            ", which ", pairs_ ? "has no encoder" : "has an encoder"),
+                        header().kind, pairs_ ? "make it with mh-prep lm" : "make it with mh-prep translation"});
+  io::require_vocabularies(header(), name_, m.tokenizers, m.name);
+  const int32_t source_end = m.tokenizers.of_source().end_of_line(), end = m.tokenizers.target->end_of_line();
+  task::Corpus corpus = file_ != nullptr ? task::corpus_of(*file_, m.tokenizers)
+                        : pairs_         ? task::Corpus(task::pairs_of(held_pairs_, source_end, end))
+                                         : task::Corpus(task::text_of(held_.tokens, end));
+  if (task::targets_in(corpus) == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
+  return corpus;
 }
 
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
@@ -38,7 +59,9 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
   return m;
 }
 
-task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given, int64_t tokens) {
+task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given,
+                                 const task::Corpus& corpus) {
+  if (std::holds_alternative<task::Pairs>(corpus)) return task::resolve(given, *m.model, corpus);
   Config config;
   config.load_text(m.toml, m.name);
   train::TrainOptions training;
@@ -48,7 +71,7 @@ task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::Scorin
   if (options.block > training.block)
     log_warning(
         str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ", training.block));
-  return task::resolve(options, *m.model, tokens);
+  return task::resolve(options, *m.model, corpus);
 }
 
 nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision) {

@@ -14,20 +14,24 @@
 
 namespace mh {
 
-// A language-model shard: a file stays where it is, a pipe ("-") is held. Opened and checked by its header at once.
+// A shard of a text or of pairs: a file stays where it is, a pipe ("-") is held. Opened and checked by its header at
+// once.
 class TextSource {
  public:
   explicit TextSource(const std::string& path);
   ~TextSource();
   const io::ShardHeader& header() const;
+  const io::ShardCounts& counts() const;
   const std::string& name() const { return name_; }
-  // Error(input) for a shard of another vocabulary than the model's.
-  task::Text text_for(const model::LoadedModel& m) const;
+  // Error(input) for a shard of another vocabulary than the model's, or of a text where it reads pairs.
+  task::Corpus text_for(const model::LoadedModel& m) const;
 
  private:
   std::string name_;
   std::unique_ptr<io::ShardFile> file_;
   io::TokenText held_;
+  io::PairText held_pairs_;
+  bool pairs_ = false;
 };
 
 // The model on the device, path and precision that the arguments ask for.
@@ -35,7 +39,8 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
                            const std::vector<std::string>& sets = {});
 
 // How a model scores a text: what was not given is as in its training. Warns of blocks longer than those.
-task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given, int64_t tokens);
+task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given,
+                                 const task::Corpus& corpus);
 
 // What of the options changes a figure, as columns: block, context, memory, blocks, seed, precision.
 nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision);

@@ -135,9 +135,9 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   std::map<Kind, LayerScores> scores;
   task::ScoringOptions how = given;
   if (data != nullptr) {
-    const task::Text text = data->text_for(m);
+    const task::Corpus text = data->text_for(m);
     analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole);
-    how = scoring_for(m, given, text.tokens);
+    how = scoring_for(m, given, text);
     scores = analysis::importance_of(a.by, {*m.model, text, how, analysis::Side::whole, progress_bar("rank", "rows")});
   }
   for (const auto& [kind, layers] : heads) {

@@ -40,7 +40,7 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
   const TextSource data(a.files.back());
   const auto first = model::config_of(*checkpoints[0]);
   for (const auto& checkpoint : checkpoints) {
-    io::require_vocabulary(data.header(), data.name(), *model::tokenizer_of(*checkpoint), checkpoint->name());
+    io::require_vocabularies(data.header(), data.name(), io::tokenizers_of(*checkpoint), checkpoint->name());
     if (const int64_t layers = model::config_of(*checkpoint).model.layers; layers != first.model.layers)
       throw Error(Exit::usage,
                   Problem{checkpoint->name(), str("as many layers as the first model, ", first.model.layers),
@@ -50,8 +50,8 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
   std::map<Kind, std::vector<Discrepancy::Layer>> baseline;
   for (const auto& checkpoint : checkpoints) {
     const model::LoadedModel m = load_as(a, *checkpoint);
-    const task::Text text = data.text_for(m);
-    const task::ScoringOptions how = scoring_for(m, given, text.tokens);
+    const task::Corpus text = data.text_for(m);
+    const task::ScoringOptions how = scoring_for(m, given, text);
     Discrepancy seen;
     task::Walk walk;
     walk.observer = &seen;
@@ -59,7 +59,7 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
     walk.progress = progress_bar("report", "rows");
     {
       c10::NoGradGuard no_gradient;
-      task::walk_text(*m.model, text, how, walk);
+      task::walk(*m.model, text, how, walk);
     }
     walk.progress = {};
     const auto layers = seen.layers();

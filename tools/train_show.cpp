@@ -64,17 +64,21 @@ void dry_run(const Arguments& a) {
   train::RunConfig run = train::RunConfig::read(config);
   const auto& t = run.train;
   run.check_together();
-  int64_t vocabulary = run.model.model.vocabulary_rows, tokens = 0;
-  const auto tokenizer = from != nullptr ? model::tokenizer_of(*from) : nullptr;
-  if (tokenizer != nullptr) vocabulary = tokenizer->size();
+  const bool pairs = model::has_encoder(run.model.model);
+  model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.source_rows);
+  io::Tokenizers tokenizers;
+  if (from != nullptr) vocabulary = model::sizes_of(tokenizers = io::tokenizers_of(*from));
+  std::unique_ptr<io::ShardFile> shard;
+  std::unique_ptr<train::Batches> batches;
   if (!run.data.train.empty()) {
-    io::ShardFile shard(run.data.train);
-    if (tokenizer != nullptr) io::require_vocabulary(shard.header(), run.data.train, *tokenizer, from->name());
-    vocabulary = shard.header().vocabulary;
-    tokens = static_cast<int64_t>(shard.counts().tokens);
-    train::require_tokens(tokens, run.data.train);
+    shard = std::make_unique<io::ShardFile>(run.data.train);
+    io::require_kind(shard->header(), run.data.train, pairs ? io::kPairsKind : io::kTextKind);
+    if (from != nullptr) io::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
+    vocabulary = model::sizes_of(tokenizers = io::tokenizers_of(shard->header(), run.data.train));
+    train::require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
+    batches = train::make_batches(task::corpus_of(*shard, tokenizers), t);
   }
-  if (vocabulary == 0)
+  if (vocabulary.target == 0)
     throw Error(Exit::usage,
                 Problem{"--dry-run", "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
@@ -83,20 +87,19 @@ void dry_run(const Arguments& a) {
   run.groups.check(model->parameters(), t.optimizer);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  if (tokens > 0) {
-    const auto batches = train::make_batches({tokens, 0, {}}, t);
-    // A run may be shown before it has a length; one without --valid is taken to get it.
-    if (t.length.count > 0)
-      for (const auto& entry : run.procedures.entries()) entry.plugin->plan(train::plan_of(run, *batches, true));
-  }
+  // A run may be shown before it has a length; one without --valid is taken to get it.
+  if (batches != nullptr && t.length.count > 0)
+    for (const auto& entry : run.procedures.entries()) entry.plugin->plan(train::plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
-  train::Turns(run, model->parameters(), tokens).check();
+  train::Turns(run, model->parameters(), batches.get()).check();
   nlohmann::ordered_json j{{"parameters", model->parameters().count()},
-                           {"vocabulary", vocabulary},
-                           {"tokens_per_update", t.batch_tokens / t.block * t.block},
+                           {"vocabulary", vocabulary.target},
+                           {"tokens_per_update", pairs ? t.batch_tokens : t.batch_tokens / t.block * t.block},
                            {"length", to_string(t.length)},
                            {"memory_bytes", train::memory_estimate(run, *model)}};
-  if (int64_t updates = train::updates_in(t.length, t, tokens); updates > 0) j["updates"] = updates;
+  if (vocabulary.source > 0) j["source_vocabulary"] = vocabulary.source;
+  const int64_t updates = batches != nullptr ? batches->updates(t.length) : train::updates_in(t.length, t, 0);
+  if (updates > 0) j["updates"] = updates;
   if (a.format == "json") return print(j.dump() + "\n");
   std::string table;
   for (auto& [key, value] : j.items())

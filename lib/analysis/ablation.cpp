@@ -121,7 +121,7 @@ void score_together(const Subject& subject, const std::vector<HeadSet>& without,
       into[i]->tokens += tokens;
     }
   };
-  task::walk_text(subject.model, subject.text, how, walk);
+  task::walk(subject.model, subject.text, how, walk);
 }
 
 }  // namespace
@@ -208,7 +208,7 @@ std::vector<task::Score> score_without(const Subject& subject, const std::vector
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
   const auto count = static_cast<int64_t>(order.size());
   Subject part = subject;
-  part.how = task::resolve(subject.how, subject.model, subject.text.tokens);
+  part.how = task::resolve(subject.how, subject.model, subject.text);
   const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
   const int64_t groups = std::max<int64_t>(1, task::divided_up(count, most));
   std::vector<task::Score> scores(without.size());

@@ -129,7 +129,7 @@ CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model
   for (const auto& [kind, layers] : kept)
     for (const auto& [layer, heads] : layers)
       left.config.attention.set_layer(kind, layer, layer_at(model, kind, layer, "cut").keep(heads));
-  left.model = model::build_language_model(left.config, model.vocabulary(), model.parameters().device());
+  left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
   copy_kept(model.parameters(), kept, left.model->parameters());
   return left;
 }

@@ -16,9 +16,9 @@ at::Tensor Discrepancy::combined(const attention::Shape& shape, const at::Tensor
   return z;
 }
 
-void Discrepancy::begin(const at::Tensor& lengths) {
+void Discrepancy::begin(const attention::Lengths& lengths) {
   lengths_ = lengths;
-  sequences_ += lengths.gt(0).sum().item<int64_t>();
+  sequences_ += lengths.decoder.gt(0).sum().item<int64_t>();
 }
 
 void Discrepancy::look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where) {
@@ -26,7 +26,7 @@ void Discrepancy::look(const attention::Shape& shape, const at::Tensor& z, Sums 
   Sums& sums = sums_[shape.kind][shape.layer].*where;
   sums.heads = z.size(1);
   for (int64_t b = 0; b < z.size(0); ++b) {
-    const int64_t real = std::min(z.size(2), lengths_[b].item<int64_t>());
+    const int64_t real = std::min(z.size(2), lengths_.queries(shape.kind)[b].item<int64_t>());
     if (real == 0) continue;
     const at::Tensor heads = z[b].narrow(1, 0, real).to(at::kDouble).flatten(1);  // (h, n)
     constexpr int64_t kByDifferences = 2;

@@ -19,7 +19,7 @@ namespace mh::analysis {
 
 class Discrepancy : public attention::Observer {
  public:
-  void begin(const at::Tensor& lengths) override;
+  void begin(const attention::Lengths& lengths) override;
   at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override;
   at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override;
 
@@ -37,7 +37,7 @@ class Discrepancy : public attention::Observer {
 
  private:
   void look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where);  // (B, h, Tq, dv)
-  at::Tensor lengths_;
+  attention::Lengths lengths_;
   std::map<Kind, std::map<int64_t, Layer>> sums_;  // over sequences
   int64_t sequences_ = 0;
 };

@@ -28,7 +28,7 @@ void require_shares(const Shape& shape, const at::Tensor& g) {
 
 class GateWatch : public attention::Observer {
  public:
-  void begin(const at::Tensor& lengths) override {
+  void begin(const attention::Lengths& lengths) override {
     lengths_ = lengths;
     first_ = at::Tensor();
   }
@@ -41,8 +41,8 @@ class GateWatch : public attention::Observer {
     const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
     if (!first_.defined()) first_ = chosen;
     at::Tensor entropy = entropy_of_rows(g), units = chosen;
-    if (by_position && lengths_.defined()) {
-      const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths_.unsqueeze(1);
+    if (const at::Tensor& lengths = lengths_.queries(shape.kind); by_position && lengths.defined()) {
+      const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
       entropy = entropy.masked_select(real), units = chosen.masked_select(real);
     }
     LayerGates& layer = layers_[shape.name];
@@ -67,7 +67,8 @@ class GateWatch : public attention::Observer {
   }
 
  private:
-  at::Tensor lengths_, first_;
+  attention::Lengths lengths_;
+  at::Tensor first_;
   std::map<std::string, LayerGates> layers_;
   std::vector<std::string> order_;
 };
@@ -102,7 +103,7 @@ double perplexity(const Subject& s, attention::Observer* observer) {
   task::Listener listener;
   listener.progress = s.progress;
   listener.observer = observer;
-  const task::Score score = task::score_text(s.model, s.text, s.how, listener);
+  const task::Score score = task::score(s.model, s.text, s.how, listener);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 
@@ -129,7 +130,7 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
   walk.observer = &watch;
   walk.progress = s.progress;
   walk.visit = [&](const task::Pass& pass) {
-    const at::Tensor first = watch.first().contiguous(), inputs = pass.batch.inputs.to(at::kCPU).contiguous();
+    const at::Tensor first = watch.first().contiguous(), inputs = pass.batch.input.tokens.to(at::kCPU).contiguous();
     const auto* chosen = first.const_data_ptr<int64_t>();
     const auto* token = inputs.const_data_ptr<int64_t>();
     const int64_t width = inputs.size(1);
@@ -143,7 +144,7 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
       }
     }
   };
-  task::walk_text(s.model, s.text, s.how, walk);
+  task::walk(s.model, s.text, s.how, walk);
   ExpertReport report{watch.layers(), {}};
   const auto cut = [&](std::vector<TokenOfExpert>& some) {
     std::stable_sort(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.pmi > b.pmi; });

@@ -84,7 +84,7 @@ std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
   walk.observer = measure.get();
   walk.visit = [](const task::Pass&) {};
   walk.progress = subject.progress;
-  task::walk_text(subject.model, subject.text, subject.how, walk);
+  task::walk(subject.model, subject.text, subject.how, walk);
   return measure->scores();
 }
 

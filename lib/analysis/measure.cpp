@@ -11,7 +11,7 @@ namespace mh::analysis {
 
 void Measure::reset() {
   means_.clear();
-  lengths_ = at::Tensor();
+  lengths_ = {};
 }
 
 void Measure::add(const attention::Shape& shape, const at::Tensor& sums, double count) {
@@ -21,8 +21,9 @@ void Measure::add(const attention::Shape& shape, const at::Tensor& sums, double 
   mean.count += count;
 }
 
-int64_t Measure::real_queries(int64_t row, int64_t queries) const {
-  return lengths_.defined() ? std::min(queries, lengths_[row].item<int64_t>()) : queries;
+int64_t Measure::real_queries(Kind kind, int64_t row, int64_t queries) const {
+  const at::Tensor& lengths = lengths_.queries(kind);
+  return lengths.defined() ? std::min(queries, lengths[row].item<int64_t>()) : queries;
 }
 
 std::map<Kind, LayerScores> Measure::scores() const {

@@ -23,7 +23,7 @@ class Measure : public attention::Observer {
   // Why a layer's heads of this side have no such score; "" where they have one.
   virtual std::string none_because(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
-  void begin(const at::Tensor& lengths) override { lengths_ = lengths; }
+  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
   // Of everything shown since the start, or reset(). Error(failed) where a score is not finite.
   std::map<Kind, LayerScores> scores() const;
@@ -32,7 +32,8 @@ class Measure : public attention::Observer {
   Side side() const { return side_; }
   // Adds to a layer's mean: sums (h), each over `count` things.
   void add(const attention::Shape& shape, const at::Tensor& sums, double count);
-  int64_t real_queries(int64_t row, int64_t queries) const;  // the first so many of the row are no padding
+  // The first so many of a row are no padding.
+  int64_t real_queries(Kind kind, int64_t row, int64_t queries) const;
 
  private:
   struct Mean {
@@ -40,7 +41,7 @@ class Measure : public attention::Observer {
     double count = 0;
   };
   Side side_;
-  at::Tensor lengths_;
+  attention::Lengths lengths_;
   std::map<Kind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };
 

@@ -17,7 +17,7 @@ class Confidence : public AttentionMeasure {
   void look(const attention::Shape& shape, const at::Tensor& p) override {
     const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(b, p.size(2));
+      const int64_t real = real_queries(shape.kind, b, p.size(2));
       add(shape, largest[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
     }
   }
@@ -31,7 +31,7 @@ class Received : public AttentionMeasure {
   void look(const attention::Shape& shape, const at::Tensor& p) override {
     const int64_t queries = p.size(2), keys = p.size(3);
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(b, queries);
+      const int64_t real = real_queries(shape.kind, b, queries);
       if (real == 0) continue;
       at::Tensor row = p[b].narrow(1, 0, real);  // (h, real, Tk)
       if (shape.kind != Kind::decoder_cross) {

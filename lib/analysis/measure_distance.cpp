@@ -29,7 +29,7 @@ class ProbabilityDistance : public AttentionMeasure {
  private:
   void look(const attention::Shape& shape, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b)
-      if (const int64_t real = real_queries(b, p.size(2)); real > 0)
+      if (const int64_t real = real_queries(shape.kind, b, p.size(2)); real > 0)
         add(shape, mean_distances(p[b].narrow(1, 0, real).flatten(1)), 1);
   }
 };
@@ -53,7 +53,7 @@ class OutputDistance : public Measure {
   void look(const attention::Shape& shape, const at::Tensor& z) {  // (B, h, Tq, dv)
     c10::NoGradGuard no_gradient;
     for (int64_t b = 0; b < z.size(0); ++b)
-      if (const int64_t real = real_queries(b, z.size(2)); real > 0)
+      if (const int64_t real = real_queries(shape.kind, b, z.size(2)); real > 0)
         add(shape, mean_distances(z[b].narrow(1, 0, real).flatten(1)), 1);
   }
 };

@@ -15,7 +15,7 @@ class Focus : public AttentionMeasure {
  private:
   void look(const attention::Shape& shape, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(b, p.size(2));
+      const int64_t real = real_queries(shape.kind, b, p.size(2));
       const at::Tensor size = p[b].narrow(1, 0, real).to(at::kDouble).abs();  // (h, real, Tk)
       // A row of zeros has no entropy.
       const at::Tensor parts = size / size.sum(-1, true).clamp_min(1e-300);

@@ -20,7 +20,7 @@ class Gate : public Measure {
     const at::Tensor w = given.to(at::kDouble).abs();
     if (w.dim() == 1) return add(shape, w, 1);
     for (int64_t b = 0; b < w.size(0); ++b) {
-      const int64_t real = real_queries(b, w.dim() == 2 ? 1 : w.size(1));
+      const int64_t real = real_queries(shape.kind, b, w.dim() == 2 ? 1 : w.size(1));
       if (w.dim() == 3) add(shape, w[b].narrow(0, 0, real).sum(0), static_cast<double>(real));
       else if (real > 0) add(shape, w[b], 1);
     }

@@ -71,7 +71,7 @@ class Means : public Measure {
   void take(const HeadProducts::Layer& layer) {
     const at::Tensor sizes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
     for (int64_t b = 0; b < sizes.size(0); ++b) {
-      const int64_t real = real_queries(b, sizes.size(2));
+      const int64_t real = real_queries(layer.shape->kind, b, sizes.size(2));
       add(*layer.shape, sizes[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
     }
   }
@@ -81,7 +81,7 @@ class Means : public Measure {
 struct Both : HeadProducts {
   Means means;
   Both(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
-  void begin(const at::Tensor& lengths) override { means.begin(lengths); }
+  void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
 };
 
 class Taylor : public Importance {
@@ -97,7 +97,7 @@ class Taylor : public Importance {
       for (const auto& layer : products.take(loss.smoothed)) products.means.take(layer);
     };
     walk.progress = subject.progress;
-    task::walk_text(subject.model, subject.text, subject.how, walk);
+    task::walk(subject.model, subject.text, subject.how, walk);
     return products.means.scores();
   }
 };

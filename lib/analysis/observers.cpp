@@ -4,7 +4,7 @@
 
 namespace mh::analysis {
 
-void Observers::begin(const at::Tensor& lengths) {
+void Observers::begin(const attention::Lengths& lengths) {
   for (auto* part : parts_) part->begin(lengths);
 }
 

@@ -14,7 +14,7 @@ class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}
   bool empty() const { return parts_.empty(); }
-  void begin(const at::Tensor& lengths) override;
+  void begin(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
   void scores(const attention::Shape& shape, const at::Tensor& x) override;
   at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override;

@@ -34,14 +34,15 @@ PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& na
   return *places_.back();
 }
 
-at::Tensor SpectrumSource::full_rows(const at::Tensor& x) const {
-  if (!lengths_.defined() || asked_.block == 0) return x;
-  const at::Tensor full = (lengths_ >= asked_.block).nonzero().flatten();
+at::Tensor SpectrumSource::full_rows(attention::Kind kind, const at::Tensor& x) const {
+  const at::Tensor& lengths = lengths_.queries(kind);
+  if (!lengths.defined() || asked_.block == 0) return x;
+  const at::Tensor full = (lengths >= asked_.block).nonzero().flatten();
   return full.size(0) == x.size(0) ? x : x.index_select(0, full.to(x.device()));
 }
 
 void SpectrumSource::add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy) {
-  const at::Tensor rows = full_rows(x.detach());
+  const at::Tensor rows = full_rows(shape.kind, x.detach());
   if (rows.size(0) == 0) return;
   PlaceSpectra& here = place(of, shape.name, true);
   here.spectra.add(singular_values(rows));
@@ -65,7 +66,7 @@ void observe(const Subject& subject, attention::Observer& observer) {
   walk.observer = &observer;
   walk.visit = [](const task::Pass&) {};
   walk.progress = subject.progress;
-  task::walk_text(subject.model, subject.text, subject.how, walk);
+  task::walk(subject.model, subject.text, subject.how, walk);
 }
 
 namespace {
@@ -120,7 +121,7 @@ class Mixing : public SpectrumSource {
   void mixing(const attention::Shape& shape, const at::Tensor& m) override {
     at::Tensor x = m.detach().to(at::kCPU);
     const bool fixed = x.dim() == 2;  // the same at every position
-    if (!fixed) x = full_rows(x).flatten(0, 1);
+    if (!fixed) x = full_rows(shape.kind, x).flatten(0, 1);
     if (x.size(0) == 0) return;
     PlaceSpectra& here = place("mixing", shape.name, false);
     if (fixed && here.spectra.blocks() > 0) return;

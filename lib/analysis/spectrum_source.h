@@ -51,7 +51,7 @@ class SpectrumSource : public attention::Observer {
   virtual bool reads_text() const { return true; }
   // Once, before anything is shown. Error(usage) where the model has nothing of the kind.
   virtual void start(model::LanguageModel& model, const Asked& asked) { asked_ = asked; }
-  void begin(const at::Tensor& lengths) override { lengths_ = lengths; }
+  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // In the order of layers, as far as something was found.
   const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
 
@@ -59,11 +59,11 @@ class SpectrumSource : public attention::Observer {
   PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head);
   // x (B, h, m, n) of a pass; rows that are not of full length are left out. With entropy: x are attention matrices.
   void add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy);
-  at::Tensor full_rows(const at::Tensor& x) const;
+  at::Tensor full_rows(attention::Kind kind, const at::Tensor& x) const;
   Asked asked_;
 
  private:
-  at::Tensor lengths_;
+  attention::Lengths lengths_;
   std::vector<std::unique_ptr<PlaceSpectra>> places_;
 };
 

@@ -13,7 +13,7 @@ enum class Side { whole, score, value, output };
 
 struct Subject {
   model::LanguageModel& model;
-  const task::Text& text;
+  const task::Corpus& text;
   task::ScoringOptions how;  // resolved; its sample says which blocks
   Side side = Side::whole;
   std::function<void(int64_t done, int64_t all)> progress = {};  // in rows

@@ -45,8 +45,12 @@ void Cache::keep_last(int64_t positions) {
   length_ = positions;
 }
 
-void Cache::reorder(const at::Tensor& rows) {
+void Cache::reorder_state(const at::Tensor& rows) {
   for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows);
+}
+
+void Cache::reorder(const at::Tensor& rows) {
+  reorder_state(rows);
   if (length_ == 0) return;
   if (!keys_.defined()) return;
   keys_ = keys_.index_select(0, rows);

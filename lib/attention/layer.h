@@ -36,6 +36,7 @@ class Cache {
   std::pair<at::Tensor, at::Tensor> all() const;
   void pass(int64_t positions) { length_ += positions; }  // of a layer without heads, which keeps nothing of them
   void reorder(const at::Tensor& rows);                   // rows (B') int64
+  void reorder_state(const at::Tensor& rows);             // what stages keep alone, where keys and values stay
   void keep_last(int64_t positions);                      // forgets the older ones; what stages keep stays
   StageState& state() { return state_; }
 

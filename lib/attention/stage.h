@@ -15,6 +15,7 @@
 #include <string>
 #include <type_traits>
 
+#include "attention/kind.h"
 #include "attention/mask.h"
 #include "attention/step.h"
 #include "base/fields.h"
@@ -24,9 +25,6 @@
 namespace mh::attention {
 
 using model::HeadSide;
-
-enum class Kind { encoder_self, decoder_self, decoder_cross };
-const char* name_of(Kind kind);  // "decoder.self"
 
 // Where a stage can act. Memory: keys longer than queries, the older ones from earlier segments. Incremental: decoding
 // with a cache, one or a few queries at a time.
@@ -68,9 +66,8 @@ struct KeptHeads {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // From whoever runs a model, before a pass: how many positions of each row are real, (B) int64. Where nobody says
-  // it, all are.
-  virtual void begin(const at::Tensor& /*lengths*/) {}
+  // From whoever runs a model, before a pass: how many positions of each row are real. Where nobody says it, all are.
+  virtual void begin(const Lengths& /*lengths*/) {}
   // Whether scores() is wanted: the score stage then gives whole logits, those that a causal mask hides included.
   virtual bool wants_scores() const { return false; }
   // Logits (B, h, Tq, Tk) as the score stage gives them, scaled, before any mixer and mask.

@@ -37,6 +37,9 @@ inline constexpr const char* kFormatKey = "multihead.format";           // "1"
 inline constexpr const char* kConfigKey = "multihead.config";           // resolved configuration, TOML
 inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // serialised, base64
 inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // fingerprint of the tokenizer
+// The same of what is read in front, where that has a vocabulary of its own.
+inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
+inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
 inline constexpr const char* kTrainingKey =
     "multihead.training";  // JSON: where a training stands; training states only
 inline constexpr const char* kSumsKey =

@@ -167,6 +167,7 @@ struct TokenText {
   std::vector<int32_t> tokens;
 };
 TokenText read_tokens(const std::string& path);
+TokenText read_tokens(ShardStream& stream);  // nothing of it read yet. Error(input) for another kind
 
 // All pairs of a translation shard from a file or a pipe.
 struct PairText {

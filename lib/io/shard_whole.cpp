@@ -28,6 +28,11 @@ std::vector<int32_t> read_rest(ShardStream& stream) {
 
 TokenText read_tokens(const std::string& path) {
   ShardStream stream(path);
+  return read_tokens(stream);
+}
+
+TokenText read_tokens(ShardStream& stream) {
+  require_kind(stream.header(), stream.name(), kTextKind);
   std::vector<int32_t> tokens = read_rest(stream);
   return {stream.header(), stream.counts(), std::move(tokens)};
 }

@@ -1,6 +1,7 @@
 #include "model/block.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -27,8 +28,9 @@ LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, const M
       bias_(parameters.add(name + ".bias", {options.width}, {Init::constant(0), false, false})),
       epsilon_(options.norm_epsilon) {}
 
-FeedForward::FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options)
-    : activation_(options.activation), dropout_(options.dropout_activation) {
+FeedForward::FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options,
+                         std::string stream)
+    : activation_(options.activation), dropout_(options.dropout_activation), stream_(std::move(stream)) {
   Init weight = options.init == Scheme::bert             ? Init::truncated_normal(0.02)
                 : options.init == Scheme::transformer_xl ? Init::normal(0.02)
                                                          : Init::xavier_uniform();
@@ -44,35 +46,76 @@ FeedForward::FeedForward(ParameterList& parameters, const std::string& name, con
 
 at::Tensor FeedForward::operator()(const at::Tensor& x, const attention::Step& step, int64_t layer) const {
   at::Tensor inner = activation(linear(x, up_->value(), up_bias_->value()), activation_);
-  inner = dropout(inner, dropout_, step, "ffn.activation", static_cast<uint32_t>(layer));
+  inner = dropout(inner, dropout_, step, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
   return linear(inner, down_->value(), down_bias_->value());
 }
 
+Block::Part Block::make_part(ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
+                             const std::string& name, std::string stream) const {
+  const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
+  attention::AttentionLayer layer(parameters, options,
+                                  attention::make_shape(options, kind, layer_, config.model.width, name),
+                                  attention_inits(config.model));
+  return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream)};
+}
+
 Block::Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
-             const std::string& name)
+             const std::string& name, bool crosses)
     : options_(config.model),
       layer_(layer),
-      self_(parameters, config.attention.layer(kind, layer),
-            attention::make_shape(config.attention.layer(kind, layer), kind, layer, config.model.width, name + ".self"),
-            attention_inits(config.model)),
-      self_norm_(parameters, name + ".self.norm", config.model),
-      ffn_(parameters, name + ".ffn", config.model),
+      stream_(kind == attention::Kind::encoder_self ? "encoder." : ""),
+      self_(make_part(parameters, config, kind, name + ".self", stream_ + "attention.output")),
+      cross_(crosses ? std::optional(make_part(parameters, config, attention::Kind::decoder_cross, name + ".cross",
+                                               "cross.output"))
+                     : std::nullopt),
+      ffn_(parameters, name + ".ffn", config.model, stream_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
 
-at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
-                          attention::Cache* cache, attention::Observer* observer, const at::Tensor& memory) {
+std::vector<attention::AttentionLayer*> Block::attention_layers() {
+  if (!cross_) return {&self_.layer};
+  return {&self_.layer, &cross_->layer};
+}
+
+at::Tensor Block::copied(const at::Tensor& x) const {
+  const at::Tensor behind_self = self_.layer.copied(x);
+  return cross_ ? cross_->layer.copied(behind_self) : behind_self;
+}
+
+at::Tensor Block::attend(Part& part, const at::Tensor& x, const at::Tensor& keys, const at::Tensor& memory,
+                         const attention::Mask& mask, const attention::Step& step, attention::Cache* cache,
+                         attention::Observer* observer) const {
   const bool pre = options_.norm == Norm::pre;
-  const auto site = static_cast<uint32_t>(layer_);
-  at::Tensor keys = memory.defined() ? at::cat({memory, x}, 1) : x;
-  if (pre) keys = self_norm_(keys);
-  const at::Tensor in = !memory.defined() ? keys : pre ? keys.narrow(1, memory.size(1), x.size(1)) : x;
-  at::Tensor y = self_.forward(in, keys, mask, step, cache, observer);
+  at::Tensor in = x, attended = keys;
+  if (!keys.defined()) {
+    attended = memory.defined() ? at::cat({memory, x}, 1) : x;
+    if (pre) attended = part.norm(attended);
+    in = !memory.defined() ? attended : pre ? attended.narrow(1, memory.size(1), x.size(1)) : x;
+  } else if (pre) {
+    in = part.norm(x);
+  }
+  at::Tensor y = part.layer.forward(in, attended, mask, step, cache, observer);
   // Ablation may ask a layer for several results of a row (attention::HeadScales).
-  at::Tensor h = (y.size(0) > x.size(0) ? self_.copied(x) : x) +
-                 dropout(y, options_.dropout_attention, step, "attention.output", site);
-  if (!pre) h = self_norm_(h);
+  const at::Tensor h = (y.size(0) > x.size(0) ? part.layer.copied(x) : x) +
+                       dropout(y, options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_));
+  return pre ? h : part.norm(h);
+}
+
+at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
+                          const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
+                          Encoded* encoded) {
+  at::Tensor h = attend(self_, x, {}, memory, mask, step, caches.self, observer);
+  if (cross_) {
+    const auto copy = [&](const attention::AttentionLayer& layer) {
+      for (at::Tensor* t : {&encoded->states, &encoded->mask.key_lengths, &encoded->mask.query_lengths})
+        *t = layer.copied(*t);
+    };
+    copy(self_.layer);
+    h = attend(*cross_, h, encoded->states, {}, encoded->mask, step, caches.cross, observer);
+    copy(cross_->layer);
+  }
+  const bool pre = options_.norm == Norm::pre;
   at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);
-  at::Tensor out = h + dropout(z, options_.dropout_ffn, step, "ffn.output", site);
+  at::Tensor out = h + dropout(z, options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_));
   return pre ? out : ffn_norm_(out);
 }
 

@@ -1,7 +1,10 @@
-// One layer of a transformer: self-attention and a feed-forward part, each with its layer norm, dropout and sum.
+// One layer of a transformer: self-attention, in a decoder behind an encoder attention to that, and a feed-forward
+// part, each with its layer norm, dropout and sum.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "attention/layer.h"
 #include "model/model_config.h"
@@ -23,32 +26,63 @@ class LayerNorm {
 // y = W_down activation(W_up x + b) + b, with dropout after the activation.
 class FeedForward {
  public:
-  FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options);
+  // `stream`: what random streams of its dropout begin with.
+  FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options, std::string stream);
   at::Tensor operator()(const at::Tensor& x, const attention::Step& step, int64_t layer) const;
 
  private:
   Activation activation_;
   double dropout_;
+  std::string stream_;
   Parameter *up_, *up_bias_, *down_, *down_bias_;
+};
+
+// What the layers of a decoder see of an encoder.
+struct Encoded {
+  at::Tensor states;     // (B, S, d), its last
+  attention::Mask mask;  // lengths of keys, the source's, and of queries, the target's
 };
 
 class Block {
  public:
-  // `name` is "decoder.layers.3".
+  // `name` is "decoder.layers.3". `crosses`: it attends to an encoder as well.
   Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
-        const std::string& name);
+        const std::string& name, bool crosses = false);
+
+  struct Caches {
+    attention::Cache* self = nullptr;
+    attention::Cache* cross = nullptr;
+  };
   // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of
-  // x.
+  // x. `encoded` where it crosses; of its rows copies are made as of those of x (attention::HeadScales).
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
-                     attention::Cache* cache, attention::Observer* observer, const at::Tensor& memory = {});
-  attention::AttentionLayer& self() { return self_; }
-  const attention::AttentionLayer& self() const { return self_; }
+                     const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
+                     Encoded* encoded = nullptr);
+  // Rows that stand beside what forward() is given; see AttentionLayer::copied.
+  at::Tensor copied(const at::Tensor& x) const;
+  attention::AttentionLayer& self() { return self_.layer; }
+  const attention::AttentionLayer& self() const { return self_.layer; }
+  // Its own, in the order in which they act.
+  std::vector<attention::AttentionLayer*> attention_layers();
 
  private:
+  struct Part {
+    attention::AttentionLayer layer;
+    LayerNorm norm;
+    std::string stream;  // of the dropout of its output
+  };
+  Part make_part(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, const std::string& name,
+                 std::string stream) const;
+  // x + layer(x), with norm and dropout; `keys` as given to the layer, or undefined: x, behind a memory.
+  at::Tensor attend(Part& part, const at::Tensor& x, const at::Tensor& keys, const at::Tensor& memory,
+                    const attention::Mask& mask, const attention::Step& step, attention::Cache* cache,
+                    attention::Observer* observer) const;
+
   ModelOptions options_;
   int64_t layer_;
-  attention::AttentionLayer self_;
-  LayerNorm self_norm_;
+  std::string stream_;  // what names of random streams begin with
+  Part self_;
+  std::optional<Part> cross_;
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };

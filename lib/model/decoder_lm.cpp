@@ -5,15 +5,12 @@
 
 #include "base/error.h"
 #include "model/block.h"
-#include "model/inits.h"
 #include "model/output.h"
 #include "model/positions.h"
 
 namespace mh::model {
 
 namespace {
-
-constexpr int64_t kFirstPosition = 2;  // fairseq counts positions from its padding index + 1
 
 class DecoderState : public DecodingState {
  public:
@@ -41,9 +38,7 @@ class DecoderLm : public LanguageModel {
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     refuse_memory_keys(options_);
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
-    if (options_.positions == Positions::learned)
-      positions_ = &parameters_.add("decoder.positions.weight", {options_.max_positions, options_.width},
-                                    {embedding_init(options_, options_.width), true, false});
+    positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
@@ -52,30 +47,22 @@ class DecoderLm : public LanguageModel {
   }
 
   ParameterList& parameters() override { return parameters_; }
-  int64_t vocabulary() const override { return vocabulary_; }
+  Vocabularies vocabularies() const override { return vocabulary_; }
   int64_t max_positions() const override {
     return options_.positions == Positions::learned ? options_.max_positions : 0;
   }
 
-  at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding = static_cast<DecoderState*>(state);
-    const int64_t past = decoding != nullptr ? decoding->length() : 0, length = tokens.size(1);
-    at::Tensor x = (*embedding_)(tokens);
-    if (options_.positions == Positions::sinusoidal) x = x + positions_from(past, length, x.device());
-    if (positions_ != nullptr) {
-      if (past + length > options_.max_positions)
-        throw Error(Exit::usage,
-                    Problem{"model.max_positions", str("inputs of at most ", options_.max_positions, " tokens"),
-                            str(past + length), "use shorter blocks or contexts"});
-      x = x + positions_->value().narrow(0, past, length);
-    }
+    const int64_t past = decoding != nullptr ? decoding->length() : 0;
+    at::Tensor x = positions_->add((*embedding_)(input.tokens), past);
     x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
     attention::Mask mask;
     mask.causal = true;
     mask.offset = past;
     for (size_t i = 0; i < blocks_.size(); ++i)
-      x = blocks_[i].forward(x, mask, step, decoding != nullptr ? &decoding->caches[i] : nullptr, observer);
+      x = blocks_[i].forward(x, mask, step, {decoding != nullptr ? &decoding->caches[i] : nullptr}, observer);
     if (norm_ != nullptr) x = (*norm_)(x);
     return dropout(x, options_.dropout_output, step, "output", 0);
   }
@@ -105,28 +92,21 @@ class DecoderLm : public LanguageModel {
   }
 
  private:
-  at::Tensor positions_from(int64_t first, int64_t length, at::Device device) {
-    if (!table_.defined() || table_.size(0) < first + length)
-      table_ =
-          sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * (first + length), 256), options_.width, device);
-    return table_.narrow(0, first, length);
-  }
-
   ModelOptions options_;
   int64_t vocabulary_;
   ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
-  Parameter* positions_ = nullptr;
+  std::unique_ptr<PositionEncoding> positions_;
   std::deque<Block> blocks_;
   std::unique_ptr<LayerNorm> norm_;
   std::unique_ptr<OutputLayer> output_;
-  at::Tensor table_;  // of sinusoidal positions
 };
 
 class DecoderBackbone : public Backbone {
  public:
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, int64_t vocabulary, at::Device device) const override {
-    return std::make_unique<DecoderLm>(config, vocabulary, device);
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+                                      at::Device device) const override {
+    return std::make_unique<DecoderLm>(config, vocabularies.target, device);
   }
 };
 

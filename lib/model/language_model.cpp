@@ -22,6 +22,10 @@ std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
 
 }  // namespace
 
+Input Input::to(at::Device device) const {
+  return {tokens.to(device), source.defined() ? source.to(device) : source, lengths};
+}
+
 int64_t LanguageModel::max_length() { return least_bound(*this).first; }
 
 void LanguageModel::require_length(const std::string& what, int64_t length) {

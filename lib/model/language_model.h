@@ -1,12 +1,15 @@
-// What a language model is to training, evaluation and generation, whatever its backbone.
+// What a language model is to training, evaluation and generation, whatever its backbone. One with an encoder models
+// the language of what it reads there in other words: a translation model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "attention/kind.h"
 #include "attention/step.h"
 #include "model/ops.h"
 #include "model/parameter.h"
@@ -31,17 +34,37 @@ class DecodingState {
   virtual void reorder(const at::Tensor& rows) = 0;
 };
 
+// What a model reads. Behind the real positions of a row, those that `lengths` say, stands anything.
+struct Input {
+  at::Tensor tokens;           // (B, T) int64
+  at::Tensor source;           // (B, S) int64, for a model with an encoder
+  attention::Lengths lengths;  // on the CPU, as it is asked for their values
+  Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: tokens alone
+      : tokens(std::move(all_tokens)), source(std::move(all_source)), lengths(std::move(real)) {}
+  Input to(at::Device device) const;
+};
+
+// Entries of the vocabularies of what a model writes and of what it reads in front of that.
+struct Vocabularies {
+  int64_t target;
+  int64_t source;  // 0: the target's serves both, or there is nothing in front
+  Vocabularies(int64_t of_target, int64_t of_source = 0) : target(of_target), source(of_source) {}  // NOLINT: as int
+};
+
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
 
   virtual ParameterList& parameters() = 0;
-  virtual int64_t vocabulary() const = 0;              // entries of the vocabulary (targets are below it)
+  virtual Vocabularies vocabularies() const = 0;
+  int64_t vocabulary() const { return vocabularies().target; }  // entries of the vocabulary (targets are below it)
+  virtual bool has_encoder() const { return false; }
   virtual int64_t max_positions() const { return 0; }  // rows of a table of positions; 0: it has none
 
-  // tokens (B, T) int64 -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it
-  // has seen, and it is brought up to date. `observer` may be null; with it the composed path is taken.
-  virtual at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state = nullptr,
+  // tokens (B, T) -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it has
+  // seen, and it is brought up to date; a source is read once, with the first of them. `observer` may be null; with it
+  // the composed path is taken.
+  virtual at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state = nullptr,
                             attention::Observer* observer = nullptr) = 0;
 
   // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation

@@ -33,7 +33,8 @@ bool is_state(const std::string& name) {
 }
 
 // What a configuration with `overrides` would build in place of `config`: the same parameters, or Error(usage).
-ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>& overrides, int64_t vocabulary) {
+ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>& overrides,
+                       const Vocabularies& vocabularies) {
   Config changed;
   changed.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
@@ -42,18 +43,18 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
     changed.set(assignment);
   }
   ModelConfig result = ModelConfig::read(changed);
-  require_same_parameters(config, result, vocabulary, str("--set ", join(overrides, ", ")));
+  require_same_parameters(config, result, vocabularies, str("--set ", join(overrides, ", ")));
   changed.check_all_known();  // last: options of a stage that is no longer chosen are not what is wrong
   return result;
 }
 
 }  // namespace
 
-void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, int64_t vocabulary,
+void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,
                              const std::string& where) {
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> found;
-    const auto model = build_language_model(c, vocabulary, at::kMeta);
+    const auto model = build_language_model(c, vocabularies, at::kMeta);
     for (const Parameter& p : model->parameters().all()) {
       std::string& text = found[p.name()] = shape_text(p.master().sizes());
       for (const HeadAxis& axis : p.traits().head_axes) text += str(" of ", axis.heads, " heads");
@@ -113,24 +114,8 @@ void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters
   parameters.refresh_copies();
 }
 
-std::unique_ptr<io::Tokenizer> tokenizer_of(const io::Checkpoint& checkpoint) {
-  const std::string& format = checkpoint.entry(io::kFormatKey);
-  if (format != "1")
-    throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
-                                     "use a newer version of multihead"});
-  std::string text;
-  try {
-    text = io::from_base64(checkpoint.entry(io::kTokenizerKey));
-  } catch (const std::invalid_argument&) {
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + io::kTokenizerKey, "base64", "something else", ""});
-  }
-  auto tokenizer = io::parse_tokenizer(text, checkpoint.name() + ": tokenizer");
-  const std::string& fingerprint = checkpoint.entry(io::kFingerprintKey);
-  if (fingerprint != tokenizer->fingerprint())
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + io::kFingerprintKey,
-                                     "the fingerprint of its tokenizer, " + tokenizer->fingerprint(), fingerprint,
-                                     "the entries of two checkpoints are mixed; take a whole one"});
-  return tokenizer;
+Vocabularies sizes_of(const io::Tokenizers& tokenizers) {
+  return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
 namespace {
@@ -159,14 +144,15 @@ ModelConfig config_of(const io::Checkpoint& checkpoint) {
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides) {
   LoadedModel loaded;
   loaded.name = checkpoint.name();
-  loaded.tokenizer = tokenizer_of(checkpoint);
+  loaded.tokenizers = io::tokenizers_of(checkpoint);
+  const Vocabularies sizes = sizes_of(loaded.tokenizers);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);
-  auto build = [&] { return build_language_model(loaded.config, loaded.tokenizer->size(), device); };
+  auto build = [&] { return build_language_model(loaded.config, sizes, device); };
   if (overrides.empty()) {
     loaded.model = of_file(build);
   } else {
-    loaded.config = overridden(loaded.config, overrides, loaded.tokenizer->size());
+    loaded.config = overridden(loaded.config, overrides, sizes);
     loaded.model = build();
   }
   load_parameters(checkpoint, loaded.model->parameters());

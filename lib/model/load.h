@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/checkpoint.h"
-#include "io/tokenizer.h"
+#include "io/tokenizers.h"
 #include "model/model_config.h"
 
 namespace mh::model {
@@ -15,7 +15,7 @@ struct LoadedModel {
   std::string name;  // of the file
   ModelConfig config;
   std::string toml;  // the whole resolved configuration, [train] included
-  std::unique_ptr<io::Tokenizer> tokenizer;
+  io::Tokenizers tokenizers;
   std::unique_ptr<LanguageModel> model;
 };
 
@@ -26,12 +26,12 @@ LoadedModel load_model(const std::string& path, at::Device device, const std::ve
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
                        const std::vector<std::string>& overrides = {});
 
-// A checkpoint's parts, checked as above.
-std::unique_ptr<io::Tokenizer> tokenizer_of(const io::Checkpoint& checkpoint);
+// A checkpoint's configuration, checked as above.
 ModelConfig config_of(const io::Checkpoint& checkpoint);
+Vocabularies sizes_of(const io::Tokenizers& tokenizers);
 
 // Error(usage), about the option `where`, unless both build the same parameters, by name.
-void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, int64_t vocabulary,
+void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,
                              const std::string& where);
 
 // Fills every parameter; the same errors.

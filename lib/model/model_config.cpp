@@ -13,7 +13,9 @@ constexpr int64_t kLargest = 1 << 20;  // of a width; keeps every product of siz
 
 void ModelOptions::describe(Fields& f) {
   f.field("backbone", backbone, "what kind of model", backbones().names());
-  f.field("layers", layers, "layers", between(1, 10000));
+  f.field("layers", layers, "layers; encoder-decoder: of the decoder", between(1, 10000));
+  f.field("encoder_layers", encoder_layers, "encoder-decoder: layers of the encoder; 0: as many as the decoder's",
+          between(0, 10000));
   f.field("width", width, "width d of the model", between(1, kLargest));
   f.field("ffn", ffn, "inner width of the feed-forward parts", between(1, kLargest));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}}, "layer norm before each part, or after its sum");
@@ -25,6 +27,8 @@ void ModelOptions::describe(Fields& f) {
   f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}},
            "of the feed-forward parts");
   f.field("tied", tied, "the output layer's weight is the embedding's; with bands, each band's");
+  f.field("shared_embedding", shared_embedding,
+          "encoder-decoder: one table for source and target, of a joint vocabulary");
   f.field("input_cutoffs", input_cutoffs,
           "embedding in bands of falling width, each up to a cutoff, the last one to the end; they assume a vocabulary "
           "sorted by frequency; none: one table",
@@ -43,6 +47,9 @@ void ModelOptions::describe(Fields& f) {
           "adaptive softmax: a projection of its own, width to width, in front of the head, as Transformer-XL");
   f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries",
+          between(0, 1 << 30));
+  f.field("source_rows", source_rows,
+          "encoder-decoder: rows of the source's embedding; 0: as many as its vocabulary has entries",
           between(0, 1 << 30));
   f.field("score_padded_rows", score_padded_rows, "rows beyond the vocabulary take part in the softmax");
   f.field("dropout_embedding", dropout_embedding, "dropout after embedding and position are added", between(0, 0.999));
@@ -69,12 +76,13 @@ void ModelOptions::describe(Fields& f) {
 ModelConfig ModelConfig::read(Config& config) {
   ModelConfig c;
   config.read("model", c.model);
-  c.attention.read(config, {{attention::Kind::decoder_self, c.model.layers}});
+  const auto layers = backbones().make(c.model.backbone, "model.backbone")->layers(c.model);
+  c.attention.read(config, layers);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
     throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width), ""});
-  for (int64_t layer = 0; layer < c.model.layers; ++layer)
-    attention::make_shape(c.attention.layer(attention::Kind::decoder_self, layer), attention::Kind::decoder_self, layer,
-                          c.model.width, "");
+  for (const auto& [kind, count] : layers)
+    for (int64_t layer = 0; layer < count; ++layer)
+      attention::make_shape(c.attention.layer(kind, layer), kind, layer, c.model.width, "");
   return c;
 }
 
@@ -90,13 +98,49 @@ Registry<Backbone>& backbones() {
   return registry;
 }
 
-std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device) {
-  if (config.model.vocabulary_rows > 0 && config.model.vocabulary_rows < vocabulary)
-    throw Error(Exit::usage,
-                Problem{"model.vocabulary_rows", str("at least the vocabulary's ", vocabulary, " entries, or 0"),
-                        str(config.model.vocabulary_rows), ""});
-  check_bands(config.model, vocabulary);
-  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary, device);
+bool has_encoder(const ModelOptions& options) {
+  return backbones().make(options.backbone, "model.backbone")->has_encoder();
+}
+
+namespace {
+
+// Keys that only a backbone with an encoder takes.
+void check_encoder_keys(const ModelOptions& o, const Vocabularies& v) {
+  const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
+                         const std::string& next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  if (!has_encoder(o)) {
+    const std::string found = str("model.backbone='", o.backbone, "', which has none"),
+                      next = "set model.backbone=encoder-decoder, or leave the key out";
+    if (o.encoder_layers > 0) refuse("model.encoder_layers", "a backbone with an encoder", found, next);
+    if (o.shared_embedding) refuse("model.shared_embedding", "a backbone with an encoder", found, next);
+    if (o.source_rows > 0) refuse("model.source_rows", "a backbone with an encoder", found, next);
+    return;
+  }
+  if (o.shared_embedding && v.source > 0)
+    refuse("model.shared_embedding", "a joint vocabulary of source and target",
+           str("two, of ", v.source, " and ", v.target, " entries"), "make the data with mh-prep translation --vocab");
+  if (o.shared_embedding && o.source_rows > 0)
+    refuse("model.source_rows", "0 with model.shared_embedding, whose table is model.vocabulary_rows",
+           str(o.source_rows), "");
+}
+
+void check_rows(const char* key, int64_t rows, int64_t entries) {
+  if (rows > 0 && rows < entries)
+    throw Error(Exit::usage, Problem{key, str("at least the vocabulary's ", entries, " entries, or 0"), str(rows), ""});
+}
+
+}  // namespace
+
+std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
+                                                    at::Device device) {
+  check_encoder_keys(config.model, vocabularies);
+  check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
+  check_rows("model.source_rows", config.model.source_rows,
+             vocabularies.source > 0 ? vocabularies.source : vocabularies.target);
+  check_bands(config.model, vocabularies.target);
+  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabularies, device);
 }
 
 }  // namespace mh::model

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/layer.h"
@@ -22,6 +23,7 @@ enum class InitialMemory { empty, zeros };
 struct ModelOptions {
   std::string backbone = "decoder";
   int64_t layers = 6;
+  int64_t encoder_layers = 0;
   int64_t width = 512;
   int64_t ffn = 2048;
   Norm norm = Norm::pre;
@@ -30,6 +32,7 @@ struct ModelOptions {
   int64_t max_positions = 1024;
   Activation activation = Activation::relu;
   bool tied = true;
+  bool shared_embedding = false;
   std::vector<int64_t> input_cutoffs;
   std::vector<int64_t> output_cutoffs;
   int64_t cutoff_factor = 4;
@@ -37,6 +40,7 @@ struct ModelOptions {
   bool project_head = false;
   bool scale_embedding = true;
   int64_t vocabulary_rows = 0;
+  int64_t source_rows = 0;
   bool score_padded_rows = false;
   double dropout_embedding = 0;
   double dropout_attention = 0;
@@ -66,13 +70,21 @@ struct ModelConfig {
 class Backbone {
  public:
   virtual ~Backbone() = default;
-  // `vocabulary` entries; device "meta" for counting.
-  virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, int64_t vocabulary,
+  // Device "meta" for counting.
+  virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
+  // How many attention layers of each kind a model has.
+  virtual std::vector<std::pair<attention::Kind, int64_t>> layers(const ModelOptions& options) const {
+    return {{attention::Kind::decoder_self, options.layers}};
+  }
+  virtual bool has_encoder() const { return false; }
 };
 Registry<Backbone>& backbones();
+bool has_encoder(const ModelOptions& options);
 
-// Error(usage) where vocabulary_rows is set and smaller than the vocabulary, and where bands make no sense for it.
-std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, int64_t vocabulary, at::Device device);
+// Error(usage) where rows of tables are set and fewer than a vocabulary has entries, where bands make no sense for it,
+// and for keys of another backbone.
+std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
+                                                    at::Device device);
 
 }  // namespace mh::model

@@ -2,7 +2,16 @@
 
 #include <cmath>
 
+#include "base/error.h"
+#include "model/inits.h"
+
 namespace mh::model {
+
+namespace {
+
+constexpr int64_t kFirstPosition = 2;  // fairseq counts positions from its padding index + 1
+
+}  // namespace
 
 at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at::Device device) {
   const int64_t half = width / 2;
@@ -17,6 +26,28 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
       out[p * width + half + k] = static_cast<float>(std::cos(angle));
     }
   return table.to(device);
+}
+
+PositionEncoding::PositionEncoding(ParameterList& parameters, const ModelOptions& o, const std::string& owner)
+    : kind_(o.positions), most_(o.max_positions) {
+  if (kind_ == Positions::learned)
+    learned_ =
+        &parameters.add(owner + ".positions.weight", {most_, o.width}, {embedding_init(o, o.width), true, false});
+}
+
+at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first) {
+  const int64_t length = x.size(1), width = x.size(2);
+  if (kind_ == Positions::none) return x;
+  if (kind_ == Positions::sinusoidal) {
+    if (!sinusoids_.defined() || sinusoids_.size(0) < first + length)
+      sinusoids_ =
+          sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * (first + length), 256), width, x.device());
+    return x + sinusoids_.narrow(0, first, length);
+  }
+  if (first + length > most_)
+    throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", most_, " tokens"),
+                                     str(first + length), "use shorter blocks or contexts"});
+  return x + learned_->value().narrow(0, first, length);
 }
 
 }  // namespace mh::model

@@ -1,12 +1,29 @@
-// Fixed sinusoidal positions.
+// What tells positions apart: fixed sinusoids, a table that is learned, or nothing.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <string>
+
+#include "model/model_config.h"
+#include "model/parameter.h"
 
 namespace mh::model {
 
 // (length, d): for position p (the first is `first`), sin(p w_k) for k < d/2, then cos(p w_k), with
 // w_k = 10000^(-k / (d/2 - 1)). As fairseq, whose first position is 2.
 at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at::Device device);
+
+// As model.positions says. A table is the parameter OWNER.positions.weight.
+class PositionEncoding {
+ public:
+  PositionEncoding(ParameterList& parameters, const ModelOptions& options, const std::string& owner);
+  // x (B, T, d), whose first position is `first` -> the sum. Error(usage) beyond the end of a table.
+  at::Tensor add(const at::Tensor& x, int64_t first);
+
+ private:
+  Positions kind_;
+  int64_t most_;
+  Parameter* learned_ = nullptr;
+  at::Tensor sinusoids_;  // as far as they have been needed
+};
 
 }  // namespace mh::model

@@ -21,9 +21,10 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 
 class PlainEmbedding : public TokenEmbedding {
  public:
-  PlainEmbedding(ParameterList& parameters, const ModelOptions& o, int64_t rows) : scale_(scale_of(o)) {
-    bands_.push_back(
-        {&parameters.add("decoder.embedding.weight", {rows, o.width}, {embedding_init(o, o.width), true, o.tied})});
+  // `product`: an output layer is tied to it.
+  PlainEmbedding(ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows, bool product)
+      : scale_(scale_of(o)) {
+    bands_.push_back({&parameters.add(name, {rows, o.width}, {embedding_init(o, o.width), true, product})});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
@@ -108,8 +109,15 @@ int64_t scored_rows(const ModelOptions& o, int64_t vocabulary) {
 std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, const ModelOptions& o,
                                                      int64_t vocabulary) {
   const int64_t rows = table_rows(o, vocabulary);
-  if (o.input_cutoffs.empty() || o.cutoff_factor == 1) return std::make_unique<PlainEmbedding>(parameters, o, rows);
+  if (o.input_cutoffs.empty() || o.cutoff_factor == 1)
+    return std::make_unique<PlainEmbedding>(parameters, o, "decoder.embedding.weight", rows, o.tied);
   return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);
+}
+
+std::unique_ptr<TokenEmbedding> make_source_embedding(ParameterList& parameters, const ModelOptions& o,
+                                                      int64_t vocabulary) {
+  return std::make_unique<PlainEmbedding>(parameters, o, "encoder.embedding.weight",
+                                          o.source_rows > 0 ? o.source_rows : vocabulary, false);
 }
 
 }  // namespace mh::model

@@ -37,17 +37,18 @@ class TransformerXl : public LanguageModel {
   }
 
   ParameterList& parameters() override { return parameters_; }
-  int64_t vocabulary() const override { return vocabulary_; }
+  Vocabularies vocabularies() const override { return vocabulary_; }
   int64_t memory() const override { return options_.memory; }
   int64_t skippable_layers() const override { return options_.layers; }
 
-  at::Tensor hidden(const at::Tensor& tokens, const attention::Step& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
                     attention::Observer* observer) override {
+    const at::Tensor& tokens = input.tokens;
     auto* memories = static_cast<Memories*>(state);
     at::Tensor x = dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (step.skips(i)) continue;
-      if (memories == nullptr) x = blocks_[i].forward(x, mask_of({}, options_.memory, 0), step, nullptr, observer);
+      if (memories == nullptr) x = blocks_[i].forward(x, mask_of({}, options_.memory, 0), step, {}, observer);
       else x = with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);
     }
     if (memories != nullptr) memories->seen += tokens.size(1);
@@ -111,7 +112,7 @@ class TransformerXl : public LanguageModel {
     const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
     if (options_.initial_memory == InitialMemory::zeros && layer.positions.empty()) fill_with_zeros(layer, x, capacity);
     at::Tensor out = block.forward(x, mask_of(layer.positions, capacity, seen, length), step,
-                                   cached ? &layer.cache : nullptr, observer, layer.inputs);
+                                   {cached ? &layer.cache : nullptr}, observer, layer.inputs);
     // Without a memory segments stand alone in training; in decoding, which has segments of one token, all is kept.
     const int64_t kept = capacity > 0 ? capacity : step.training ? 0 : std::numeric_limits<int64_t>::max();
     auto& positions = layer.positions;
@@ -140,8 +141,9 @@ class TransformerXl : public LanguageModel {
 
 class TransformerXlBackbone : public Backbone {
  public:
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, int64_t vocabulary, at::Device device) const override {
-    return std::make_unique<TransformerXl>(config, vocabulary, device);
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+                                      at::Device device) const override {
+    return std::make_unique<TransformerXl>(config, vocabularies.target, device);
   }
 };
 

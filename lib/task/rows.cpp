@@ -2,28 +2,21 @@
 
 #include <algorithm>
 
-#include "io/shard.h"
-
 namespace mh::task {
 
-Text text_of(const io::ShardFile& shard, int32_t end_of_line) {
-  return {static_cast<int64_t>(shard.counts().tokens), end_of_line,
-          [&shard](int64_t first, std::span<int32_t> out) { shard.read(static_cast<uint64_t>(first), out); }};
-}
+namespace {
 
-Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
-  return {static_cast<int64_t>(tokens.size()), end_of_line, [&tokens](int64_t first, std::span<int32_t> out) {
-            std::copy_n(tokens.begin() + first, out.size(), out.begin());
-          }};
-}
+at::Tensor empty_lengths(int64_t rows) { return at::empty({rows}, at::kLong); }
+
+}  // namespace
 
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   const auto count = static_cast<int64_t>(rows.size());
-  Batch batch{at::full({count, width}, static_cast<int64_t>(text.end_of_line), at::kLong),
-              at::full({count, width}, -1, at::kLong), at::empty({count}, at::kLong)};
-  auto* in = batch.inputs.mutable_data_ptr<int64_t>();
+  Batch batch{{at::full({count, width}, static_cast<int64_t>(text.end_of_line), at::kLong), {}, empty_lengths(count)},
+              at::full({count, width}, -1, at::kLong)};
+  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
   auto* out = batch.targets.mutable_data_ptr<int64_t>();
-  auto* length = batch.lengths.mutable_data_ptr<int64_t>();
+  auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
   std::vector<int32_t> tokens(static_cast<size_t>(width) + 1);
   for (const Row& row : rows) {
     *length++ = row.length;
@@ -37,6 +30,38 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
       std::copy_n(tokens.begin() + 1 + row.scored, row.length - row.scored, out + row.scored);
     }
     in += width, out += width;
+  }
+  return batch;
+}
+
+Row row_of(const Pairs& pairs, int64_t pair) {
+  return {pairs.targets_before[static_cast<size_t>(pair)], pairs.target_length(pair), 0, pair};
+}
+
+Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  int64_t width = 0, source_width = 0;
+  for (const Row& row : rows) {
+    width = std::max(width, row.length);
+    source_width = std::max(source_width, pairs.source_length(row.pair));
+  }
+  Batch batch{{at::full({count, width}, static_cast<int64_t>(pairs.target_end), at::kLong),
+               at::full({count, source_width}, static_cast<int64_t>(pairs.source_end), at::kLong),
+               {empty_lengths(count), empty_lengths(count)}},
+              at::full({count, width}, -1, at::kLong)};
+  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* source = batch.input.source.mutable_data_ptr<int64_t>();
+  auto* out = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
+  auto* source_length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
+  for (const Row& row : rows) {
+    const std::vector<int32_t> from = pairs.source(row.pair), to = pairs.target(row.pair);
+    std::copy(from.begin(), from.end(), source);
+    if (!to.empty()) std::copy(to.begin(), to.end() - 1, in + 1);  // behind the end-of-line symbol
+    std::copy(to.begin(), to.end(), out);
+    *length++ = row.length;
+    *source_length++ = static_cast<int64_t>(from.size());
+    in += width, out += width, source += source_width;
   }
   return batch;
 }

@@ -1,44 +1,37 @@
 // How a text becomes rows of tokens to predict, in training and in evaluation.
 //
 // Token i is predicted from the tokens before it in its row (and in the memory behind it) and token i - 1; the text's
-// first from an end-of-line symbol.
+// first, and the first of each target of a pair, from an end-of-line symbol.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <vector>
 
-namespace mh::io {
-class ShardFile;
-}
+#include "model/language_model.h"
+#include "task/corpus.h"
 
 namespace mh::task {
 
-// A text to read from; what it was made of must outlive it.
-struct Text {
-  int64_t tokens = 0;
-  int32_t end_of_line = 0;
-  std::function<void(int64_t first, std::span<int32_t> out)> read;  // tokens [first, first + out.size())
-};
-Text text_of(const io::ShardFile& shard, int32_t end_of_line);
-Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line);
-
-// Tokens [first, first + length) of a text as the targets of a row, of which those from `scored` on count.
+// Tokens [first, first + length) of a text as the targets of a row, of which those from `scored` on count. Or the whole
+// target of a pair, which begins at `first` among all targets.
 struct Row {
   int64_t first = 0, length = 0, scored = 0;
+  int64_t pair = -1;  // -1: of a text
 };
 
+// On the CPU.
 struct Batch {
-  at::Tensor inputs;   // (B, n) int64
+  model::Input input;  // with its lengths
   at::Tensor targets;  // (B, n) int64, -1 where a row is short and where it does not count
-  at::Tensor lengths;  // (B) int64, positions of each row that are no filling; on the CPU, as the others
 };
 
 // Rows of at most `width` tokens, filled up behind their end, where a causal model does not look.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
+// Rows of pairs, either side as wide as its longest.
+Row row_of(const Pairs& pairs, int64_t pair);
+Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);
 
 // a / b, rounded up.
 inline int64_t divided_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }

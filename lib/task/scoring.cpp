@@ -3,6 +3,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -79,7 +81,31 @@ std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
   return chunks;
 }
 
-ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model, int64_t tokens) {
+namespace {
+
+ScoringOptions resolve_pairs(const ScoringOptions& given, model::LanguageModel& model, const Pairs& pairs) {
+  auto refuse = [](const char* option, int64_t found) {
+    throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences stand alone", str(found),
+                                     "leave it out for a translation shard"});
+  };
+  ScoringOptions o = given;
+  if (o.block > 0) refuse("--block", o.block);
+  if (o.context > 0) refuse("--context", o.context);
+  if (o.memory > 0) refuse("--memory", o.memory);
+  if (o.streams > 0) refuse("--streams", o.streams);
+  o.memory = 0;
+  o.sentences = true;
+  o.block = std::max<int64_t>(1, pairs.longest);
+  model.require_length("the longest sentence", o.block);
+  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
+  return o;
+}
+
+}  // namespace
+
+ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model, const Corpus& corpus) {
+  if (const auto* pairs = std::get_if<Pairs>(&corpus)) return resolve_pairs(given, model, *pairs);
+  const int64_t tokens = targets_in(corpus);
   auto refuse = [](const char* option, const char* expected, int64_t found, const char* next) {
     throw Error(Exit::usage, Problem{option, expected, str(found), next});
   };
@@ -98,11 +124,13 @@ ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model,
 }
 
 const char* protocol_of(const ScoringOptions& resolved) {
+  if (resolved.sentences) return "sentences";
   return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";
 }
 
-void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptions& options, const Walk& walk) {
-  const ScoringOptions o = resolve(options, model, text.tokens);
+namespace {
+
+void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptions& o, const Walk& walk) {
   const Lanes lanes = lanes_of(o, text.tokens);
   const at::Device device = model.parameters().device();
   int64_t done = 0;
@@ -121,16 +149,60 @@ void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptio
       const Batch batch = load_rows(text, rows, width);
       const bool visited = step >= lanes.unseen;
       attention::Observer* observer = visited ? walk.observer : nullptr;
-      if (observer != nullptr) observer->begin(batch.lengths);
-      const at::Tensor hidden = model.hidden(batch.inputs.to(device), {}, memory.get(), observer);
+      if (observer != nullptr) observer->begin(batch.input.lengths);
+      const at::Tensor hidden = model.hidden(batch.input.to(device), {}, memory.get(), observer);
       if (visited) walk.visit({rows, batch, hidden, begin, next == 0});
       if (walk.progress) walk.progress(done += end - begin, lanes.count * lanes.steps);
     }
   }
 }
 
-Score score_text(model::LanguageModel& model, const Text& text, const ScoringOptions& options,
-                 const Listener& listener) {
+// Pairs of this many are sorted by length together, so that what is told of them in their order need not be held for
+// all.
+constexpr int64_t kWindow = 4096;
+
+void walk_pairs(model::LanguageModel& model, const Pairs& pairs, const ScoringOptions& o, const Walk& walk) {
+  if (o.sample.blocks > pairs.size())
+    throw Error(Exit::usage, Problem{"--blocks", str("at most ", pairs.size(), ", the pairs there are"),
+                                     str(o.sample.blocks), "lower it"});
+  std::vector<int64_t> chosen(static_cast<size_t>(pairs.size()));
+  if (o.sample.blocks > 0) chosen = drawn(o.sample.blocks, pairs.size(), o.sample.seed);
+  else std::iota(chosen.begin(), chosen.end(), 0);
+  const auto count = static_cast<int64_t>(chosen.size());
+  const auto sizes = [&](int64_t pair) { return std::pair(pairs.target_length(pair), pairs.source_length(pair)); };
+  const at::Device device = model.parameters().device();
+  int64_t done = 0;
+  for (int64_t begin = 0; begin < count; begin += kWindow) {
+    std::vector<int64_t> window(chosen.begin() + begin, chosen.begin() + std::min(count, begin + kWindow));
+    std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return sizes(a) < sizes(b); });
+    for (size_t at = 0; at < window.size() && stop_signal() == 0;) {
+      std::vector<Row> rows;
+      int64_t widest = 0;
+      for (; at < window.size(); ++at) {
+        const auto [target, source] = sizes(window[at]);
+        widest = std::max({widest, target, source});
+        if (!rows.empty() && widest * (static_cast<int64_t>(rows.size()) + 1) > o.batch * o.block) break;
+        rows.push_back(row_of(pairs, window[at]));
+      }
+      const Batch batch = load_pairs(pairs, rows);
+      if (walk.observer != nullptr) walk.observer->begin(batch.input.lengths);
+      const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, walk.observer);
+      walk.visit({rows, batch, hidden, 0, at == window.size()});
+      if (walk.progress) walk.progress(done += static_cast<int64_t>(rows.size()), count);
+    }
+  }
+}
+
+}  // namespace
+
+void walk(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options, const Walk& how) {
+  const ScoringOptions o = resolve(options, model, corpus);
+  if (const auto* pairs = std::get_if<Pairs>(&corpus)) walk_pairs(model, *pairs, o, how);
+  else walk_text(model, std::get<Text>(corpus), o, how);
+}
+
+Score score(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
+            const Listener& listener) {
   c10::NoGradGuard no_gradient;
   Score score;
   // Lanes are walked side by side but told of one after the other.
@@ -139,17 +211,16 @@ Score score_text(model::LanguageModel& model, const Text& text, const ScoringOpt
     int32_t token;
     double log_probability;
   };
-  std::vector<std::vector<Told>> told;
+  std::map<int64_t, std::vector<Told>> told;  // by lane
   const auto tell = [&] {
-    for (const auto& lane : told)
-      for (const Told& t : lane) listener.each(t.index, t.token, t.log_probability);
+    for (const auto& [lane, all] : told)
+      for (const Told& t : all) listener.each(t.index, t.token, t.log_probability);
     told.clear();
   };
-  Walk walk;
-  walk.observer = listener.observer;
-  walk.progress = listener.progress;
-  walk.visit = [&](const Pass& pass) {
-    told.resize(pass.rows.size());
+  Walk how;
+  how.observer = listener.observer;
+  how.progress = listener.progress;
+  how.visit = [&](const Pass& pass) {
     const at::Tensor log_p = model.target_log_probabilities(pass.hidden, pass.batch.targets).to(at::kCPU).contiguous();
     const auto* p = log_p.const_data_ptr<float>();
     const auto* target = pass.batch.targets.const_data_ptr<int64_t>();
@@ -160,12 +231,12 @@ Score score_text(model::LanguageModel& model, const Text& text, const ScoringOpt
         score.nll -= static_cast<double>(p[t]);
         ++score.tokens;
         if (listener.each)
-          told[r].push_back({row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
+          told[pass.lane(r)].push_back({row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
       }
     }
     if (pass.last) tell();
   };
-  walk_text(model, text, options, walk);
+  walk(model, corpus, options, how);
   tell();  // of what a signal has cut off
   return score;
 }

@@ -20,9 +20,9 @@ int64_t updates_in_epoch(const TrainOptions& o, int64_t tokens) {
                                          : divided_up(divided_up(tokens, o.block), rows);
 }
 
-class ShuffledBlocks : public Batches {
+class ShuffledBlocks : public TextBatches {
  public:
-  ShuffledBlocks(task::Text text, const TrainOptions& o) : Batches(std::move(text), o) {}
+  ShuffledBlocks(task::Text text, const TrainOptions& o) : TextBatches(std::move(text), o) {}
 
   Rows rows_of(int64_t update) override {
     const int64_t epoch = update / updates_per_epoch_, blocks = divided_up(text_.tokens, options_.block);
@@ -42,17 +42,16 @@ class ShuffledBlocks : public Batches {
     }
     return found;
   }
-  bool goes_on(int64_t) const override { return false; }
 
  private:
   int64_t epoch_ = -1;
   std::vector<int64_t> order_;  // of the epoch
 };
 
-class OrderedStreams : public Batches {
+class OrderedStreams : public TextBatches {
  public:
   OrderedStreams(task::Text text, const TrainOptions& o)
-      : Batches(std::move(text), o), streams_(text_.tokens, rows_, o.block) {
+      : TextBatches(std::move(text), o), streams_(text_.tokens, rows_, o.block) {
     if (text_.tokens < rows_)
       throw Error(Exit::usage, Problem{"train.batch_tokens", str("at most ", text_.tokens, " streams, a token in each"),
                                        str(rows_, " streams of ", o.block, " tokens an update"), "lower it"});
@@ -93,23 +92,41 @@ int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) 
   return 0;
 }
 
-Batches::Batches(task::Text text, const TrainOptions& o)
-    : text_(std::move(text)),
-      options_(o),
-      rows_(train::rows_per_update(o)),
-      micro_rows_(o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_),
-      updates_per_epoch_(updates_in_epoch(o, text_.tokens)) {}
-
-task::Batch Batches::load(const Rows& update, size_t first, size_t count) const {
-  const auto begin = update.rows.begin() + static_cast<int64_t>(first);
-  return task::load_rows(text_, {begin, begin + static_cast<int64_t>(std::min(count, update.rows.size() - first))},
-                         update.width);
+TextBatches::TextBatches(task::Text text, const TrainOptions& o) : text_(std::move(text)), options_(o) {
+  rows_ = train::rows_per_update(o);
+  rows_of_part_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
+  updates_per_epoch_ = updates_in_epoch(o, text_.tokens);
+  tokens_ = rows_ * o.block;
 }
 
-std::unique_ptr<Batches> make_batches(task::Text text, const TrainOptions& options) {
+std::vector<Batches::Part> TextBatches::parts(int64_t update) {
+  std::vector<Part> parts;
+  const auto rows = static_cast<int64_t>(rows_of(update).rows.size());
+  for (int64_t first = 0; first < rows; first += rows_of_part_)
+    parts.push_back({first, std::min(rows_of_part_, rows - first)});
+  return parts;
+}
+
+task::Batch TextBatches::load(int64_t update, const Part& part) {
+  const Rows all = rows_of(update);
+  const auto begin = all.rows.begin() + part.first;
+  return task::load_rows(text_, {begin, begin + part.count}, all.width);
+}
+
+std::string TextBatches::place(int64_t update) {
+  const auto rows = rows_of(update).rows;
+  return str(rows.size(), " rows, the first from token ", rows[0].first);
+}
+
+std::unique_ptr<TextBatches> make_batches(task::Text text, const TrainOptions& options) {
   options.check();
   if (options.batching == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options);
   return std::make_unique<ShuffledBlocks>(std::move(text), options);
+}
+
+std::unique_ptr<Batches> make_batches(task::Corpus corpus, const TrainOptions& options) {
+  if (auto* pairs = std::get_if<task::Pairs>(&corpus)) return make_batches(std::move(*pairs), options);
+  return make_batches(std::move(std::get<task::Text>(corpus)), options);
 }
 
 }  // namespace mh::train

@@ -23,8 +23,9 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::Shape& s = layer->shape();
     // Queries, keys, values and joined outputs; what norms, sums and dropout keep; the feed-forward part, twice.
+    const int64_t inner = s.kind == attention::Kind::decoder_cross ? 0 : m.ffn;
     bytes += tokens * (product * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
-                       product * 2 * m.ffn);
+                       product * 2 * inner);
     bytes += 4 * all * m.memory * m.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Probabilities, and once more what dropout makes of them.

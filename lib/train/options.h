@@ -56,10 +56,12 @@ struct TrainOptions {
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
             {"auto", "composed", "fused"});
-    f.choice("batching", batching, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
-             "shuffled blocks, each alone; or streams in the text's order, which a memory follows");
-    f.field("block", block, "tokens in a row", between(1, 1 << 20));
-    f.field("batch_tokens", batch_tokens, "tokens in an update, at most", between(1, 1 << 30));
+    f.choice(
+        "batching", batching, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
+        "shuffled blocks, or pairs of like length, each alone; or streams in the text's order, which a memory follows");
+    f.field("block", block, "tokens in a row; pairs: of the longest side there may be", between(1, 1 << 20));
+    f.field("batch_tokens", batch_tokens,
+            "tokens in an update, at most; pairs: times their longest side, filled up to it", between(1, 1 << 30));
     f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", between(0, 1 << 30));
     f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms",
             {"adam", "adamw", "sgd", "nag"});

@@ -21,18 +21,30 @@ at::Tensor ShownTerm::loss(const Standing&) {
   return sum.defined() ? sum * weight_ : sum;
 }
 
-at::Tensor ShownTerm::lengths(const at::Tensor& like, int64_t positions) const {
+namespace {
+
+at::Tensor known_or(const at::Tensor& lengths, const at::Tensor& like, int64_t positions) {
   const auto options = like.options().dtype(at::kFloat);
-  return lengths_.defined() ? lengths_.to(options) : at::full({like.size(0)}, static_cast<double>(positions), options);
+  return lengths.defined() ? lengths.to(options) : at::full({like.size(0)}, static_cast<double>(positions), options);
 }
 
-at::Tensor ShownTerm::real(const at::Tensor& like, int64_t positions) const {
-  const at::Tensor known = lengths(like, positions);
+}  // namespace
+
+at::Tensor ShownTerm::queries(attention::Kind kind, const at::Tensor& like, int64_t positions) const {
+  return known_or(lengths_.queries(kind), like, positions);
+}
+
+at::Tensor ShownTerm::keys(attention::Kind kind, const at::Tensor& like, int64_t positions) const {
+  return known_or(lengths_.keys(kind), like, positions);
+}
+
+at::Tensor ShownTerm::real(attention::Kind kind, const at::Tensor& like, int64_t positions) const {
+  const at::Tensor known = queries(kind, like, positions);
   return (at::arange(positions, known.options()) < known.unsqueeze(1)).to(at::kFloat);
 }
 
-at::Tensor ShownTerm::mean_of_positions(const at::Tensor& x) const {
-  at::Tensor counts = real(x, x.size(1));
+at::Tensor ShownTerm::mean_of_positions(attention::Kind kind, const at::Tensor& x) const {
+  at::Tensor counts = real(kind, x, x.size(1));
   const at::Tensor count = counts.sum().clamp_min(1);
   while (counts.dim() < x.dim()) counts = counts.unsqueeze(-1);
   return (x * counts).flatten(0, 1).sum(0) / count;

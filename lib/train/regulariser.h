@@ -42,7 +42,7 @@ class ShownTerm : public Regulariser, public attention::Observer {
   void describe(Fields& f) override;  // `weight`
   void start(model::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
-  void begin(const at::Tensor& lengths) override { lengths_ = lengths; }
+  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   at::Tensor loss(const Standing&) override;
 
  protected:
@@ -51,18 +51,21 @@ class ShownTerm : public Regulariser, public attention::Observer {
   static bool looks();
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
-  // Real positions of each row of like's batch: (B) fp32, on its device; `positions` where begin() has not been told.
-  at::Tensor lengths(const at::Tensor& like, int64_t positions) const;
-  // 1 for a real position and 0 for another: (B, positions) fp32.
-  at::Tensor real(const at::Tensor& like, int64_t positions) const;
-  // x (B, n, …) -> (…): a mean over the real ones of all positions, 0 where there are none.
-  at::Tensor mean_of_positions(const at::Tensor& x) const;
+  // Real queries, or keys, of each row of like's batch: (B) fp32, on its device; `positions` where begin() has not been
+  // told.
+  at::Tensor queries(attention::Kind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor keys(attention::Kind kind, const at::Tensor& like, int64_t positions) const;
+  // 1 for a real query and 0 for another: (B, positions) fp32.
+  at::Tensor real(attention::Kind kind, const at::Tensor& like, int64_t positions) const;
+  // x (B, n, …) -> (…): a mean over the real ones of all n queries, 0 where there are none.
+  at::Tensor mean_of_positions(attention::Kind kind, const at::Tensor& x) const;
   // x (B), of which rows without a real position are left out: the mean of the others, 0 where there are none.
   at::Tensor mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 
  private:
   double weight_;
-  at::Tensor sum_, lengths_;
+  at::Tensor sum_;
+  attention::Lengths lengths_;
 };
 
 Registry<Regulariser>& regularisers();

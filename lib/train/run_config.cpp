@@ -35,6 +35,13 @@ void RunConfig::check_together() const {
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
            "an adaptive softmax never scores the other entries that it would spread over");
+  if (model::has_encoder(model.model)) {
+    const char* next = "leave the key out";
+    if (train.batching == Batching::streams)
+      refuse("train.batching", "blocks: pairs stand alone", "streams, which are of a text", next);
+    if (train.valid_block > 0)
+      refuse("train.valid_block", "0: sentences are scored whole", str(train.valid_block), next);
+  }
   const int64_t memory = model.model.memory;
   if (memory > 0 && train.batching == Batching::blocks)
     refuse("train.batching", "streams, where a memory holds what came before", "blocks, which are shuffled",

@@ -16,7 +16,8 @@ namespace mh::train {
 struct DataOptions {
   std::string train;
   std::string valid;
-  std::string vocabulary;      // fingerprint
+  std::string vocabulary;  // fingerprint
+  std::string source_vocabulary;
   std::string train_checksum;  // of the tokens
   std::string valid_checksum;
   int64_t train_tokens = 0;
@@ -25,6 +26,8 @@ struct DataOptions {
     f.field("train", train, "shard to train on");
     f.field("valid", valid, "shard to validate on; empty: none");
     f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
+    f.field("source_vocabulary", source_vocabulary,
+            "the same of the source, where pairs have two vocabularies; filled in at the start");
     f.field("train_checksum", train_checksum, "of the training shard's tokens; filled in at the start");
     f.field("valid_checksum", valid_checksum, "of the validation shard's tokens; filled in at the start");
     f.field("train_tokens", train_tokens, "filled in at the start", at_least(0));

@@ -69,9 +69,9 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   config_.check();
   open_data();
   if (from != nullptr)
-    io::require_vocabulary(train_->header(), config_.data.train, *model::tokenizer_of(*from), from->name());
-  batches_ = make_batches(task::text_of(*train_, tokenizer_->end_of_line()), config_.train);
-  model_ = model::build_language_model(config_.model, tokenizer_->size(), device_);
+    io::require_vocabularies(train_->header(), config_.data.train, io::tokenizers_of(*from), from->name());
+  batches_ = make_batches(task::corpus_of(*train_, tokenizers_), config_.train);
+  model_ = model::build_language_model(config_.model, model::sizes_of(tokenizers_), device_);
   model_->set_path(attention::path_named(config_.train.attention_path));
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
@@ -90,7 +90,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
     entry.plugin->plan(plan_of(config_, *batches_, valid_ != nullptr, at));
     entry.plugin->start(*model_);
   }
-  turns_ = std::make_unique<Turns>(config_, model_->parameters(), config_.data.train_tokens);
+  turns_ = std::make_unique<Turns>(config_, model_->parameters(), batches_.get());
   turns_->check();
 
   if (from != nullptr) model::load_parameters(*from, model_->parameters());  // damaged, it leaves no folder
@@ -120,10 +120,21 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
   Config old_config;
   old_config.load_text(before, name);
   const RunConfig old_run = RunConfig::read(old_config);
-  std::vector<std::string> fixed{
-      "model.",          "attention.",         "data.vocabulary", "data.train_tokens",   "data.train_checksum",
-      "train.seed",      "train.batch_tokens", "train.groups.",   "train.regularisers.", "train.procedures.",
-      "train.precision", "train.optimizer",    "train.batching",  "train.block"};
+  std::vector<std::string> fixed{"model.",
+                                 "attention.",
+                                 "data.vocabulary",
+                                 "data.source_vocabulary",
+                                 "data.train_tokens",
+                                 "data.train_checksum",
+                                 "train.seed",
+                                 "train.batch_tokens",
+                                 "train.groups.",
+                                 "train.regularisers.",
+                                 "train.procedures.",
+                                 "train.precision",
+                                 "train.optimizer",
+                                 "train.batching",
+                                 "train.block"};
   // A validation set may be added later; the best of one is not the best of another.
   if (!old_run.data.valid_checksum.empty())
     for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory"}) fixed.emplace_back(key);
@@ -156,18 +167,19 @@ void Trainer::open_data() {
   if (d.train.empty())
     throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
   train_ = std::make_unique<io::ShardFile>(d.train);
-  io::require_kind(train_->header(), d.train, "language-model");
-  tokenizer_ = io::parse_tokenizer(train_->header().tokenizer, d.train);
-  io::require_vocabulary(train_->header(), d.train, *tokenizer_, "its own tokenizer");
+  const char* kind = model::has_encoder(config_.model.model) ? io::kPairsKind : io::kTextKind;
+  io::require_kind(train_->header(), d.train, kind);
+  tokenizers_ = io::tokenizers_of(train_->header(), d.train);
   require_tokens(static_cast<int64_t>(train_->counts().tokens), d.train);
   if (!d.valid.empty()) {
     valid_ = std::make_unique<io::ShardFile>(d.valid);
-    io::require_kind(valid_->header(), d.valid, "language-model");
-    io::require_vocabulary(valid_->header(), d.valid, *tokenizer_, d.train);
+    io::require_kind(valid_->header(), d.valid, kind);
+    io::require_vocabularies(valid_->header(), d.valid, tokenizers_, d.train);
     d.valid_tokens = static_cast<int64_t>(valid_->counts().tokens);
     if (d.valid_tokens == 0) throw Error(Exit::input, Problem{d.valid, "tokens to validate on", "none", ""});
   }
   d.vocabulary = train_->header().fingerprint;
+  d.source_vocabulary = train_->header().source_fingerprint;
   d.train_tokens = static_cast<int64_t>(train_->counts().tokens);
   d.train_checksum = checksum_of(*train_);
   d.valid_checksum = valid_ != nullptr ? checksum_of(*valid_) : "";
@@ -216,20 +228,19 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
 }
 
 Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Memories>& memories) {
-  const Batches::Rows rows = batches_->rows_of(at_.update);
+  const std::vector<Batches::Part> parts = batches_->parts(at_.update);
   Sums sums;
-  const auto micro = static_cast<size_t>(batches_->rows_per_micro());
-  for (size_t first = 0, part = 0; first < rows.rows.size(); first += micro, ++part) {
-    const task::Batch batch = batches_->load(rows, first, micro);
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const task::Batch batch = batches_->load(at_.update, parts[part]);
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
-                         static_cast<int64_t>(first), pass.sample_experts};
+                         parts[part].first, pass.sample_experts};
     if (!pass.skipped.empty()) step.skipped = &pass.skipped;
     if (model_->memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_->new_memory(model_->memory())));
     attention::Observer* observer = config_.regularisers.observer();
-    if (observer != nullptr) observer->begin(batch.lengths);
+    if (observer != nullptr) observer->begin(batch.input.lengths);
     at::Tensor hidden =
-        model_->hidden(batch.inputs.to(device_), step, memories.empty() ? nullptr : &memories[part], observer);
+        model_->hidden(batch.input.to(device_), step, memories.empty() ? nullptr : &memories[part], observer);
     model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing, step);
     // Terms are per token, as the loss will be once it is divided by the tokens of the update.
     at::Tensor term = config_.regularisers.loss(standing());
@@ -249,12 +260,14 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
 double Trainer::validate(attention::Observer* observer) {
   const double began = now();
   task::ScoringOptions options;
-  options.block = config_.validation_block();
-  options.memory = config_.validation_memory();
+  const task::Corpus corpus = task::corpus_of(*valid_, tokenizers_);
+  if (std::holds_alternative<task::Text>(corpus)) {
+    options.block = config_.validation_block();
+    options.memory = config_.validation_memory();
+  }
   task::Listener listener;
   listener.observer = observer;
-  const task::Score score =
-      task::score_text(*model_, task::text_of(*valid_, tokenizer_->end_of_line()), options, listener);
+  const task::Score score = task::score(*model_, corpus, options, listener);
   validation_seconds_ += now() - began;
   return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
 }
@@ -283,10 +296,8 @@ void Trainer::write_log() {
 }
 
 void Trainer::write(const std::string& path, const model::Views& tensors, io::Metadata more) const {
-  more.insert({{io::kFormatKey, "1"},
-               {io::kConfigKey, toml_},
-               {io::kTokenizerKey, io::base64(tokenizer_->serialize())},
-               {io::kFingerprintKey, tokenizer_->fingerprint()}});
+  more.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
+  more.merge(io::entries_of(tokenizers_));
   auto sink = open_sink(path);
   io::write_checkpoint(*sink, tensors.all(), std::move(more));
   sink->close();
@@ -323,11 +334,10 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
     throw Error(Exit::input, Problem{checkpoint.name(), "no memory, as the model keeps none", "one", ""});
   if (at_.memory)
     memories_ = model::load_memories(checkpoint, *model_->new_memory(model_->memory()), batches_->rows_per_update(),
-                                     batches_->rows_per_micro(), config_.model.model.width, device_);
+                                     batches_->rows_per_part(), config_.model.model.width, device_);
   for (const auto& entry : config_.procedures.entries())
     if (auto it = at_.procedures.find(entry.name); it != at_.procedures.end()) entry.plugin->set_state(it->second);
-  if (checkpoint.entry(io::kFingerprintKey) != tokenizer_->fingerprint())
-    io::require_vocabulary(train_->header(), train_->name(), checkpoint.entry(io::kFingerprintKey), checkpoint.name());
+  io::require_vocabularies(train_->header(), train_->name(), io::tokenizers_of(checkpoint), checkpoint.name());
   if (at_.update > end_)
     throw Error(Exit::usage, Problem{"train.length", str("at least ", at_.update, "u, where the run stands"),
                                      to_string(config_.train.length), ""});
@@ -420,14 +430,12 @@ Trainer::Sums Trainer::step(const Pass& pass, double lr, std::vector<model::Memo
     model_->parameters().zero_gradients();
     // Apart from last.safetensors, since the weights may be spoilt already.
     save_state("the loss is not finite", "diverged.safetensors");
-    const auto rows = batches_->rows_of(at_.update).rows;
-    throw Error(
-        Exit::failed,
-        Problem{str("update ", at_.update + 1, ", ", rows.size(), " rows, the first from token ", rows[0].first),
-                "a finite loss and gradient", str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
-                str(state,
-                    " is in diverged.safetensors; --resume goes on from last.safetensors, with a lower "
-                    "train.lr or with train.clip")});
+    throw Error(Exit::failed,
+                Problem{str("update ", at_.update + 1, ", ", batches_->place(at_.update)), "a finite loss and gradient",
+                        str("loss ", sums.smoothed * scale, ", gradient norm ", norm),
+                        str(state,
+                            " is in diverged.safetensors; --resume goes on from last.safetensors, with a lower "
+                            "train.lr or with train.clip")});
   }
   const double clip = config_.train.clip > 0 && norm > config_.train.clip ? config_.train.clip / (norm + 1e-6) : 1;
   optimizer_->step(lr, scale * clip);
@@ -487,7 +495,7 @@ int Trainer::run() {
   folder_->log(started);
   if (!from_.empty()) log_info("begins with the weights of " + from_);
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
-               with_commas(batches_->rows_per_update() * config_.train.block), " tokens"));
+               with_commas(batches_->tokens_per_update()), " tokens"));
   // A full disk shows now, and a run without a state is one that has done nothing.
   if (!folder_->has("last.safetensors")) save_state("the start");
   Progress progress("train", end_, "updates");

@@ -8,7 +8,7 @@
 
 #include "io/checkpoint.h"
 #include "io/shard.h"
-#include "io/tokenizer.h"
+#include "io/tokenizers.h"
 #include "model/load.h"
 #include "model/memories.h"
 #include "train/batches.h"
@@ -100,7 +100,7 @@ class Trainer {
   std::string toml_, from_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<io::ShardFile> train_, valid_;
-  std::unique_ptr<io::Tokenizer> tokenizer_;
+  io::Tokenizers tokenizers_;
   std::unique_ptr<model::LanguageModel> model_;
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Optimizer> optimizer_;

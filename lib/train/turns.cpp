@@ -4,18 +4,18 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "train/batches.h"
 
 namespace mh::train {
 
-Turns::Turns(const RunConfig& run, model::ParameterList& parameters, int64_t tokens) : run_(run), tokens_(tokens) {
+Turns::Turns(const RunConfig& run, model::ParameterList& parameters, const Batches* batches)
+    : run_(run), batches_(batches) {
   for (model::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
-    freeze_until_.push_back(group == nullptr ? 0
-                            : group->frozen  ? std::numeric_limits<int64_t>::max()
-                            : tokens == 0    ? 0
-                                             : updates_in(group->freeze_until, run.train, tokens));
+    freeze_until_.push_back(group == nullptr     ? 0
+                            : group->frozen      ? std::numeric_limits<int64_t>::max()
+                            : batches == nullptr ? 0
+                                                 : batches->updates(group->freeze_until));
   }
 }
 
@@ -51,12 +51,14 @@ void Turns::check() const {
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
   const TrainOptions& o = run_.train;
-  const int64_t end = updates_in(o.length, o, tokens_);
-  const int64_t per_epoch = updates_in({1, Length::Unit::epochs}, o, tokens_);
+  const auto updates = [&](const Length& length) {
+    return batches_ != nullptr ? batches_->updates(length) : updates_in(length, o, 0);
+  };
+  const int64_t end = updates(o.length), per_epoch = updates({1, Length::Unit::epochs});
   for (int64_t epoch : epochs) {
     int64_t update;
     if (__builtin_mul_overflow(epoch, per_epoch, &update) || (end > 0 && update >= end)) continue;
-    const Standing here{update, epoch, o.horizon.count > 0 ? updates_in(o.horizon, o, tokens_) : end};
+    const Standing here{update, epoch, o.horizon.count > 0 ? updates(o.horizon) : end};
     const auto all = passes(here);
     for (size_t pass = 0; pass < all.size(); ++pass) {
       bool any = false;

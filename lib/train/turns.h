@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "train/batches.h"
 #include "train/run_config.h"
 #include "train/standing.h"
 
@@ -10,8 +11,8 @@ namespace mh::train {
 
 class Turns {
  public:
-  // Both must outlive this. `tokens`: of the text; 0 where it is not known, and then no group thaws too late.
-  Turns(const RunConfig& run, model::ParameterList& parameters, int64_t tokens);
+  // All must outlive this. `batches`: null where there are no data yet, and then no group thaws too late.
+  Turns(const RunConfig& run, model::ParameterList& parameters, const Batches* batches);
 
   // The passes of the update after `here`. Error(usage) where two procedures say.
   std::vector<Pass> passes(const Standing& here) const;
@@ -25,7 +26,7 @@ class Turns {
   const RunConfig& run_;
   std::vector<model::Parameter*> parameters_;
   std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
-  int64_t tokens_;
+  const Batches* batches_;
 };
 
 }  // namespace mh::train

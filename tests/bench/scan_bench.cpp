@@ -38,11 +38,11 @@ int main(int argc, char** argv) {
   model::prepare_cpu(static_cast<int>(number(5, 0)));
   const model::LoadedModel m = model::load_model(argv[1], at::kCPU);
   const io::ShardFile shard(argv[2]);
-  const task::Text text = task::text_of(shard, m.tokenizer->end_of_line());
+  const task::Corpus text = task::text_of(shard, m.tokenizers.target->end_of_line());
   task::ScoringOptions how;
   how.block = number(6, 256);
   how.sample.blocks = number(3, 16);
-  how = task::resolve(how, *m.model, text.tokens);
+  how = task::resolve(how, *m.model, text);
   const analysis::Subject subject{*m.model, text, how};
   std::vector<analysis::HeadSet> without{{}};
   for (const auto& [kind, heads] : analysis::all_heads(*m.model, subject.side))
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     const Spent b = spent([&] {
       for (size_t i = 0; i < without.size(); ++i) {
         const analysis::Masked masked(*m.model, subject.side, without[i]);
-        singly[i] = task::score_text(*m.model, text, how).nll;
+        singly[i] = task::score(*m.model, text, how).nll;
       }
     });
     for (size_t i = 0; i < without.size(); ++i) {

@@ -15,10 +15,11 @@ class HeadBalance : public ShownTerm {
     find_matching(parameters, "*.combiner.router.weight",
                   {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "none", ""});
   }
-  void routing(const attention::Shape&, const at::Tensor& probabilities, const at::Tensor& chosen) override {
+  void routing(const attention::Shape& shape, const at::Tensor& probabilities, const at::Tensor& chosen) override {
     if (!looks()) return;
     const auto r = static_cast<double>(probabilities.size(-1));
-    add((mean_of_positions(probabilities) * mean_of_positions(chosen.detach())).mean() * (r * r));
+    add((mean_of_positions(shape.kind, probabilities) * mean_of_positions(shape.kind, chosen.detach())).mean() *
+        (r * r));
   }
 };
 

@@ -22,8 +22,8 @@ class OrthogonalMixing : public ShownTerm {
   }
   attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
 
-  void mixing(const attention::Shape&, const at::Tensor& m) override {
-    if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(distance(m)));
+  void mixing(const attention::Shape& shape, const at::Tensor& m) override {
+    if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(shape.kind, distance(m)));
   }
   at::Tensor loss(const Standing& here) override {
     if (of_ == "parameters")

@@ -1,0 +1,63 @@
+#include "io/tokenizers.h"
+
+#include <stdexcept>
+
+#include "base/error.h"
+
+namespace mh::io {
+
+Tokenizers tokenizers_of(const ShardHeader& header, const std::string& name) {
+  Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
+  if (!header.joint()) found.source = parse_tokenizer(header.source_tokenizer, name);
+  require_vocabularies(header, name, found, "its own tokenizer");
+  return found;
+}
+
+namespace {
+
+std::unique_ptr<Tokenizer> tokenizer_at(const Checkpoint& checkpoint, const char* key, const char* fingerprint_key) {
+  std::string text;
+  try {
+    text = from_base64(checkpoint.entry(key));
+  } catch (const std::invalid_argument&) {
+    throw Error(Exit::input, Problem{checkpoint.name() + ": " + key, "base64", "something else", ""});
+  }
+  auto tokenizer = parse_tokenizer(text, checkpoint.name() + ": tokenizer");
+  const std::string& fingerprint = checkpoint.entry(fingerprint_key);
+  if (fingerprint != tokenizer->fingerprint())
+    throw Error(Exit::input, Problem{checkpoint.name() + ": " + fingerprint_key,
+                                     "the fingerprint of its tokenizer, " + tokenizer->fingerprint(), fingerprint,
+                                     "the entries of two checkpoints are mixed; take a whole one"});
+  return tokenizer;
+}
+
+}  // namespace
+
+Tokenizers tokenizers_of(const Checkpoint& checkpoint) {
+  const std::string& format = checkpoint.entry(kFormatKey);
+  if (format != "1")
+    throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
+                                     "use a newer version of multihead"});
+  Tokenizers found{tokenizer_at(checkpoint, kTokenizerKey, kFingerprintKey), nullptr};
+  if (checkpoint.metadata().count(kSourceTokenizerKey) > 0)
+    found.source = tokenizer_at(checkpoint, kSourceTokenizerKey, kSourceFingerprintKey);
+  return found;
+}
+
+Metadata entries_of(const Tokenizers& tokenizers) {
+  Metadata entries{{kTokenizerKey, base64(tokenizers.target->serialize())},
+                   {kFingerprintKey, tokenizers.target->fingerprint()}};
+  if (tokenizers.source != nullptr)
+    entries.insert({{kSourceTokenizerKey, base64(tokenizers.source->serialize())},
+                    {kSourceFingerprintKey, tokenizers.source->fingerprint()}});
+  return entries;
+}
+
+void require_vocabularies(const ShardHeader& header, const std::string& name, const Tokenizers& tokenizers,
+                          const std::string& owner) {
+  require_vocabulary(header, name, *tokenizers.target, owner);
+  if (header.kind == kPairsKind || tokenizers.source != nullptr)
+    require_vocabulary(header, name, tokenizers.of_source(), owner, Side::source);
+}
+
+}  // namespace mh::io

@@ -1,0 +1,188 @@
+// The encoder-decoder of Vaswani et al. 2017: an encoder reads the source, a decoder writes the target and attends to
+// the encoder's last states in every layer. With post-norm and a tied target embedding it is fairseq's
+// `transformer_iwslt_de_en` and `transformer_wmt_en_de`.
+#include <deque>
+
+#include "base/error.h"
+#include "model/block.h"
+#include "model/output.h"
+#include "model/positions.h"
+
+namespace mh::model {
+
+namespace {
+
+using attention::Kind;
+
+class TranslationState : public DecodingState {
+ public:
+  explicit TranslationState(size_t layers, int64_t rows)
+      : self(layers), cross(layers), sentence(at::arange(rows, at::kLong)) {}
+  int64_t length() const override { return self.front().length(); }
+  void reorder(const at::Tensor& rows) override {
+    for (auto& cache : self) cache.reorder(rows);
+    // Most of what is kept is of the source, and rows of one sentence share it: it stays as long as they do.
+    const at::Tensor before = sentence;
+    sentence = before.index_select(0, rows.to(at::kCPU));
+    if (before.equal(sentence)) {
+      for (auto& cache : cross) cache.reorder_state(rows);
+      return;
+    }
+    for (auto& cache : cross) cache.reorder(rows);
+    for (at::Tensor* t : {&encoded.states, &encoded.mask.key_lengths})
+      if (t->defined()) *t = t->index_select(0, rows);
+  }
+  std::vector<attention::Cache> self, cross;
+  Encoded encoded;
+  at::Tensor sentence;  // (B) int64, on the CPU: which of the sentences given first each row translates
+};
+
+void refuse_keys(const ModelOptions& o) {
+  const auto refuse = [](const char* key, const char* backbones) {
+    throw Error(Exit::usage, Problem{key, str("a backbone that takes it: ", backbones),
+                                     "model.backbone='encoder-decoder'", "leave the key out"});
+  };
+  if (o.memory > 0) refuse("model.memory", "transformer-xl");
+  if (o.same_length) refuse("model.same_length", "transformer-xl");
+  if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
+}
+
+// (B) on the device, or undefined where all `positions` of every row are real.
+at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device) {
+  if (!lengths.defined() || lengths.ge(positions).all().item<bool>()) return {};
+  return lengths.to(device);
+}
+
+class EncoderDecoder : public LanguageModel {
+ public:
+  EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
+      : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
+    refuse_keys(options_);
+    if (!options_.shared_embedding)
+      source_embedding_ = make_source_embedding(parameters_, options_,
+                                                vocabularies.source > 0 ? vocabularies.source : vocabularies.target);
+    embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
+    source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
+    positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
+    const bool final_norm = options_.final_norm && options_.norm == Norm::pre;
+    for (int64_t i = 0; i < encoder_layers(options_); ++i)
+      encoder_.emplace_back(parameters_, config, Kind::encoder_self, i, str("encoder.layers.", i));
+    if (final_norm) encoder_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+    for (int64_t i = 0; i < options_.layers; ++i)
+      decoder_.emplace_back(parameters_, config, Kind::decoder_self, i, str("decoder.layers.", i), true);
+    if (final_norm) norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
+  }
+
+  static int64_t encoder_layers(const ModelOptions& o) { return o.encoder_layers > 0 ? o.encoder_layers : o.layers; }
+
+  ParameterList& parameters() override { return parameters_; }
+  Vocabularies vocabularies() const override { return vocabularies_; }
+  bool has_encoder() const override { return true; }
+  int64_t max_positions() const override {
+    return options_.positions == Positions::learned ? options_.max_positions : 0;
+  }
+
+  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
+                    attention::Observer* observer) override {
+    auto* decoding = static_cast<TranslationState*>(state);
+    const int64_t past = decoding != nullptr ? decoding->length() : 0;
+    at::Tensor x = positions_->add((*embedding_)(input.tokens), past);
+    x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    Encoded encoded;
+    if (past > 0) {
+      encoded = decoding->encoded;
+    } else {
+      encoded = encode(input, step, observer);
+      if (decoding != nullptr) decoding->encoded = encoded;
+    }
+    attention::Mask mask;
+    mask.causal = true;
+    mask.offset = past;
+    mask.query_lengths = shorter(input.lengths.decoder, input.tokens.size(1), x.device());
+    encoded.mask.query_lengths = mask.query_lengths;
+    // Where the encoder was asked for copies of its rows, each goes with a copy of its target.
+    for (const Block& block : encoder_)
+      for (at::Tensor* t : {&x, &mask.query_lengths, &encoded.mask.query_lengths}) *t = block.copied(*t);
+    for (size_t i = 0; i < decoder_.size(); ++i) {
+      Block::Caches caches;
+      if (decoding != nullptr) caches = {&decoding->self[i], &decoding->cross[i]};
+      x = decoder_[i].forward(x, mask, step, caches, observer, {}, &encoded);
+      mask.query_lengths = decoder_[i].copied(mask.query_lengths);
+    }
+    if (norm_ != nullptr) x = (*norm_)(x);
+    return dropout(x, options_.dropout_output, step, "output", 0);
+  }
+
+  at::Tensor logits(const at::Tensor& hidden) override { return output_->logits(hidden); }
+  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
+                  const attention::Step& step) override {
+    return output_->loss(hidden, targets, smoothing, step);
+  }
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
+    return output_->target_log_probabilities(hidden, targets);
+  }
+
+  std::unique_ptr<DecodingState> new_state(int64_t batch) override {
+    for (Block& block : decoder_)
+      for (const attention::AttentionLayer* layer : block.attention_layers())
+        if (!layer->places().incremental)
+          throw Error(Exit::usage, Problem{layer->shape().name, "stages that can decode token by token",
+                                           "one that cannot", "score whole sentences with this model instead"});
+    return std::make_unique<TranslationState>(decoder_.size(), batch);
+  }
+
+  std::vector<attention::AttentionLayer*> attention_layers() override {
+    std::vector<attention::AttentionLayer*> layers;
+    for (auto* blocks : {&encoder_, &decoder_})
+      for (Block& block : *blocks)
+        for (attention::AttentionLayer* layer : block.attention_layers()) layers.push_back(layer);
+    return layers;
+  }
+
+ private:
+  Encoded encode(const Input& input, const attention::Step& step, attention::Observer* observer) {
+    at::Tensor x =
+        source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
+    x = dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
+    attention::Mask mask;
+    mask.key_lengths = mask.query_lengths = shorter(input.lengths.encoder, input.source.size(1), x.device());
+    for (Block& block : encoder_) {
+      x = block.forward(x, mask, step, {}, observer);
+      for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.copied(*t);
+    }
+    Encoded encoded{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
+    encoded.mask.key_lengths = mask.key_lengths;
+    return encoded;
+  }
+
+  ModelOptions options_;
+  Vocabularies vocabularies_;
+  ParameterList parameters_;
+  std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // the first null where they share
+  std::unique_ptr<PositionEncoding> source_positions_, positions_;
+  std::deque<Block> encoder_, decoder_;
+  std::unique_ptr<LayerNorm> encoder_norm_, norm_;
+  std::unique_ptr<OutputLayer> output_;
+};
+
+class EncoderDecoderBackbone : public Backbone {
+ public:
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+                                      at::Device device) const override {
+    return std::make_unique<EncoderDecoder>(config, vocabularies, device);
+  }
+  std::vector<std::pair<Kind, int64_t>> layers(const ModelOptions& options) const override {
+    return {{Kind::encoder_self, EncoderDecoder::encoder_layers(options)},
+            {Kind::decoder_self, options.layers},
+            {Kind::decoder_cross, options.layers}};
+  }
+  bool has_encoder() const override { return true; }
+};
+
+const Registered<Backbone, EncoderDecoderBackbone> entry(backbones(), "encoder-decoder",
+                                                         "translation model: an encoder reads, a decoder writes");
+
+}  // namespace
+
+}  // namespace mh::model

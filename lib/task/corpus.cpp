@@ -1,0 +1,74 @@
+#include "task/corpus.h"
+
+#include <algorithm>
+
+#include "io/shard.h"
+#include "io/tokenizers.h"
+
+namespace mh::task {
+
+Text text_of(const io::ShardFile& shard, int32_t end_of_line) {
+  return {static_cast<int64_t>(shard.counts().tokens), end_of_line,
+          [&shard](int64_t first, std::span<int32_t> out) { shard.read(static_cast<uint64_t>(first), out); }};
+}
+
+Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
+  return {static_cast<int64_t>(tokens.size()), end_of_line, [&tokens](int64_t first, std::span<int32_t> out) {
+            std::copy_n(tokens.begin() + first, out.size(), out.begin());
+          }};
+}
+
+std::vector<int32_t> Pairs::run(size_t run) const {
+  std::vector<int32_t> tokens(static_cast<size_t>(length(run)));
+  read(begin(run), tokens);
+  return tokens;
+}
+
+Pairs pairs_of(std::vector<uint64_t> ends, std::function<void(uint64_t first, std::span<int32_t> out)> read,
+               int32_t source_end, int32_t target_end) {
+  Pairs p;
+  p.ends = std::move(ends);
+  p.source_end = source_end, p.target_end = target_end;
+  p.read = std::move(read);
+  const size_t count = p.ends.size() / 2;
+  p.targets_before.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto pair = static_cast<int64_t>(i);
+    p.targets_before.push_back(p.targets);
+    p.targets += p.target_length(pair);
+    p.longest = std::max({p.longest, p.source_length(pair), p.target_length(pair)});
+  }
+  return p;
+}
+
+Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end) {
+  std::vector<uint64_t> ends;
+  ends.reserve(shard.run_lengths().size());
+  uint64_t end = 0;
+  for (uint32_t length : shard.run_lengths()) ends.push_back(end += length);
+  return pairs_of(
+      std::move(ends), [&shard](uint64_t first, std::span<int32_t> out) { shard.read(first, out); }, source_end,
+      target_end);
+}
+
+Pairs pairs_of(const io::PairText& text, int32_t source_end, int32_t target_end) {
+  return pairs_of(
+      text.ends,
+      [&text](uint64_t first, std::span<int32_t> out) {
+        std::copy_n(text.tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
+      },
+      source_end, target_end);
+}
+
+Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers) {
+  const int32_t end = tokenizers.target->end_of_line();
+  if (shard.header().kind == io::kPairsKind) return pairs_of(shard, tokenizers.of_source().end_of_line(), end);
+  return text_of(shard, end);
+}
+
+int64_t targets_in(const Corpus& corpus) {
+  if (const auto* text = std::get_if<Text>(&corpus)) return text->tokens;
+  return std::get<Pairs>(corpus).targets;
+}
+
+}  // namespace mh::task

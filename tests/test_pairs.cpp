@@ -1,0 +1,223 @@
+// Pairs of sentences: how they are read, batched, trained on and scored.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <set>
+
+#include "pairs.h"
+#include "runs.h"
+#include "status.h"
+#include "task/scoring.h"
+
+using namespace mh;
+using namespace mh::train;
+
+namespace {
+
+task::Pairs made(const io::ShardFile& shard) { return task::pairs_of(shard, 0, 0); }
+
+bool says(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+const char* kModel =
+    "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
+    "[attention]\nheads = 4\n[train]\nblock = 12\nbatch_tokens = 120\nlr = 0.01\nvalidate_every = '1e'\nlog_every = "
+    "'1e'\nlabel_smoothing = 0.1\n";
+
+RunConfig config_of(const Folder& folder, const std::string& extra) {
+  Config config;
+  config.load_text(str(kModel, "[data]\ntrain = '", folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
+                   "test");
+  config.load_text(extra, "extra");
+  return RunConfig::read(config);
+}
+
+}  // namespace
+
+TEST_CASE("batches hold every pair once an epoch, of like length, within their size", "[pairs]") {
+  Folder folder;
+  const auto all = pairs::some(200);
+  pairs::write(folder.file("t.mhs"), all, 10, 10);
+  const io::ShardFile shard(folder.file("t.mhs"));
+  CHECK(rc::check([&] {
+    TrainOptions o;
+    o.block = 12;
+    o.batch_tokens = *rc::gen::inRange(12, 400);
+    o.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
+    o.micro_tokens = std::min(o.micro_tokens, o.batch_tokens);
+    o.seed = *rc::gen::inRange(0, 100);
+    const auto batches = make_batches(made(shard), o), again = make_batches(made(shard), o);
+    std::vector<std::string> first_order;
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      std::multiset<std::pair<pairs::Sentence, pairs::Sentence>> seen;
+      std::vector<std::string> order;
+      for (int64_t u = 0; u < batches->updates_per_epoch(); ++u) {
+        const int64_t update = epoch * batches->updates_per_epoch() + u;
+        int64_t rows = 0, widest = 0;
+        for (const Batches::Part& part : batches->parts(update)) {
+          RC_ASSERT(part.first == rows);
+          rows += part.count;
+          const task::Batch batch = batches->load(update, part);
+          const auto& in = batch.input;
+          RC_ASSERT(in.tokens.size(0) == part.count);
+          widest = std::max({widest, in.tokens.size(1), in.source.size(1)});
+          if (o.micro_tokens > 0)
+            RC_ASSERT(part.count == 1 || part.count * std::max(in.tokens.size(1), in.source.size(1)) <= o.micro_tokens);
+          for (int64_t r = 0; r < part.count; ++r) {
+            const auto s = in.lengths.encoder[r].item<int64_t>(), t = in.lengths.decoder[r].item<int64_t>();
+            pairs::Sentence from, to;
+            for (int64_t i = 0; i < s; ++i) from.push_back(in.source[r][i].item<int32_t>());
+            for (int64_t i = 0; i < t; ++i) {
+              to.push_back(batch.targets[r][i].item<int32_t>());
+              // What the decoder reads is behind an end-of-line symbol.
+              RC_ASSERT(in.tokens[r][i].item<int32_t>() == (i == 0 ? 0 : to[static_cast<size_t>(i) - 1]));
+            }
+            for (int64_t i = t; i < batch.targets.size(1); ++i) RC_ASSERT(batch.targets[r][i].item<int64_t>() == -1);
+            RC_ASSERT(from.back() == 0);
+            RC_ASSERT(to.back() == 0);
+            from.pop_back(), to.pop_back();
+            seen.insert({from, to});
+          }
+        }
+        RC_ASSERT(rows == 1 || rows * widest <= o.batch_tokens);
+        RC_ASSERT(batches->place(update) == again->place(update));
+        order.push_back(batches->place(update));
+      }
+      RC_ASSERT((seen == std::multiset<std::pair<pairs::Sentence, pairs::Sentence>>(all.begin(), all.end())));
+      if (epoch == 0) first_order = order;
+      else RC_ASSERT(order != first_order);
+    }
+    RC_ASSERT(batches->updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
+    RC_ASSERT(batches->updates({1, Length::Unit::tokens}) == 1);
+    const int64_t targets = made(shard).targets;
+    RC_ASSERT(batches->updates({2 * targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
+  }));
+}
+
+TEST_CASE("pairs longer than a row may be are refused, with their number", "[pairs]") {
+  Folder folder;
+  pairs::write(folder.file("t.mhs"), {{{2}, {3}}, {{2, 2, 2}, {3}}, {{2}, {3, 3, 3, 3}}}, 10, 10);
+  const io::ShardFile shard(folder.file("t.mhs"));
+  TrainOptions o;
+  o.block = 3, o.batch_tokens = 100;
+  const std::string text = refusal([&] { make_batches(made(shard), o); });
+  CHECK(says(text, "at least 5, the longest side of a pair"));
+  CHECK(says(text, "2 of 3 pairs"));
+  o.block = 5;
+  CHECK(make_batches(made(shard), o)->updates_per_epoch() == 1);
+}
+
+TEST_CASE("a translation model learns to copy, the same in parts and after a resume", "[pairs]") {
+  Folder folder;
+  pairs::write(folder.file("t.mhs"), pairs::some(300), 10, 10);
+  const auto whole = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
+  const io::ShardFile shard(folder.file("t.mhs"));
+  const task::Corpus corpus = task::corpus_of(shard, whole.tokenizers);
+  const auto loss = [&](const model::LoadedModel& m) {
+    const task::Score s = task::score(*m.model, corpus, {});
+    CHECK(s.tokens == task::targets_in(corpus));
+    return s.nll / static_cast<double>(s.tokens);
+  };
+  CHECK(loss(whole) < 1.3);  // an even guess costs ln 12 = 2.5
+  runs::run(config_of(folder, "[train]\nlength = '5u'\nhorizon = '12e'\n"), folder.file("resumed"));
+  const auto resumed =
+      runs::run(config_of(folder, "[train]\nlength = '12e'\nhorizon = '12e'\n"), folder.file("resumed"), true);
+  for (const auto& p : whole.model->parameters().all()) {
+    INFO(p.name());
+    CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
+  }
+  // Without dropout a part at a time gives the same sums, but for rounding.
+  const std::string calm = "[model]\ndropout_ffn = 0.0\n[train]\nlength = '3u'\n";
+  const auto once = runs::run(config_of(folder, calm), folder.file("once"));
+  const auto parts = runs::run(config_of(folder, calm + "micro_tokens = 24\n"), folder.file("parts"));
+  for (const auto& p : once.model->parameters().all()) {
+    INFO(p.name());
+    if (p.name().find("key.bias") != std::string::npos) continue;  // changes nothing, so its gradient is rounding
+    CHECK(at::allclose(p.master(), parts.model->parameters().find(p.name())->master(), 1e-2, 2e-4));
+  }
+}
+
+TEST_CASE("targets are scored each once, in their order, behind their source", "[pairs]") {
+  c10::NoGradGuard no_gradient;
+  Folder folder;
+  const auto all = pairs::some(60, 8);
+  pairs::write(folder.file("t.mhs"), all, 10, 8);
+  const io::ShardFile shard(folder.file("t.mhs"));
+  const auto tokenizers = io::tokenizers_of(shard.header(), "t.mhs");
+  Config config;
+  config.load_text(kModel, "test");
+  auto m = model::build_language_model(model::ModelConfig::read(config), model::sizes_of(tokenizers), at::kCPU);
+  m->parameters().initialise(1);
+  const task::Corpus corpus = task::corpus_of(shard, tokenizers);
+  std::vector<double> told;
+  std::vector<int32_t> tokens;
+  task::Listener listener;
+  listener.each = [&](int64_t index, int32_t token, double p) {
+    REQUIRE(index == static_cast<int64_t>(told.size()));
+    told.push_back(p), tokens.push_back(token);
+  };
+  task::ScoringOptions few;
+  few.batch = 3;
+  const task::Score score = task::score(*m, corpus, few, listener);
+  size_t at = 0;
+  double sum = 0;
+  for (auto [from, to] : all) {
+    from.push_back(0), to.push_back(0);
+    std::vector<int64_t> in{0}, source(from.begin(), from.end());
+    in.insert(in.end(), to.begin(), to.end() - 1);
+    const model::Input input{at::tensor(in).unsqueeze(0), at::tensor(source).unsqueeze(0)};
+    const at::Tensor log_p = at::log_softmax(m->logits(m->hidden(input, {}))[0], -1);
+    for (size_t i = 0; i < to.size(); ++i, ++at) {
+      REQUIRE(tokens[at] == to[i]);
+      const auto p = log_p[static_cast<int64_t>(i)][to[i]].item<double>();
+      REQUIRE(told[at] == Approx(p).margin(1e-4));
+      sum -= p;
+    }
+  }
+  CHECK(at == told.size());
+  CHECK(score.tokens == static_cast<int64_t>(at));
+  CHECK(score.nll == Approx(sum).epsilon(1e-5));
+  task::ScoringOptions sample;
+  sample.sample.blocks = 7;
+  std::set<int64_t> pairs_seen;
+  task::Walk walk;
+  walk.visit = [&](const task::Pass& pass) {
+    for (const task::Row& row : pass.rows) pairs_seen.insert(row.pair);
+  };
+  task::walk(*m, corpus, sample, walk);
+  CHECK(pairs_seen.size() == 7);
+  sample.sample.blocks = 61;
+  CHECK(says(refusal([&] { task::walk(*m, corpus, sample, walk); }), "at most 60"));
+  task::ScoringOptions blocks;
+  blocks.block = 5;
+  CHECK(says(refusal([&] { task::score(*m, corpus, blocks); }), "--block"));
+}
+
+TEST_CASE("a run refuses data of the other kind, and what is of texts", "[pairs]") {
+  Folder folder;
+  const auto error_of = [&](const RunConfig& config) {
+    try {
+      Trainer trainer(config, folder.file("run"), false);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  runs::write_text(folder.file("t.mhs"), runs::lines(200));
+  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\n")), "translation"));
+  pairs::write(folder.file("t.mhs"), pairs::some(20), 10, 10);
+  CHECK(says(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));
+  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nbatching = 'streams'\n")), "pairs stand alone"));
+  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nvalid_block = 5\n")), "train.valid_block"));
+  CHECK(says(error_of(config_of(folder, "[model]\nshared_embedding = true\n[train]\nlength = '1u'\nblock = 4\n")),
+             "train.block"));
+  pairs::write(folder.file("t.mhs"), pairs::some(20, 8), 10, 8);
+  CHECK(says(error_of(config_of(folder, "[model]\nshared_embedding = true\n[train]\nlength = '1u'\n")),
+             "joint vocabulary"));
+  CHECK(error_of(config_of(folder, "[train]\nlength = '1u'\n")).empty());
+}
