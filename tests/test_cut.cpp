@@ -484,7 +484,7 @@ TEST_CASE("what cannot be cut is refused", "[cut]") {
   CHECK(says(refusal([&] {
                analysis::kept_without(*whole.model, {{Kind::decoder_cross, {{0, 1}}}}, Side::whole, "--heads");
              }),
-             "a kind of attention that the model has; found decoder.cross"));
+             "a kind of attention that the model has: decoder.self; found decoder.cross"));
 }
 
 TEST_CASE("numbers of heads that stages do not take are refused", "[cut]") {
@@ -549,6 +549,7 @@ TEST_CASE("heads as on a command line", "[cut]") {
   CHECK(says(refused({"0:1"}, {self, cross}), "KIND:LAYER:HEAD"));
   CHECK(says(refused({"0.1"}, {self}), "LAYER:HEAD"));
   CHECK(says(refused({"nope:0:1"}, {self}), "one of"));
-  CHECK(says(refused({"decoder.cross:0:1"}, {self}), "that the model has"));
+  CHECK(says(refused({"decoder.cross:0:1"}, {self}),
+             "one of the kinds of attention decoder.self; found 'decoder.cross:0:1'"));
   CHECK(says(refused({"0:1", "decoder.self:0:1"}, {self}), "each head once"));
 }

@@ -29,8 +29,8 @@ std::string tokens_file(const Arguments& a, size_t index) {
 // What can be seen before the first model is scored.
 void check(const Arguments& a) {
   if (a.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data", str(a.files.size(), " files"),
-                                     "mh-eval MODEL… DATA"});
+    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
+                                     a.files.empty() ? "none" : str(a.files[0], " alone"), "mh-eval MODEL… DATA"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
   if (a.per_token == "-")

@@ -29,6 +29,11 @@ int main(int argc, char** argv) {
                          const std::vector<std::string>& choices) {
     to.add_option(name, value, help)->type_name("WHAT")->check(one_of(choices));
   };
+  const auto add_sets = [&](CLI::App& to) {
+    to.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+  };
   app.add_option("files", a.files, "checkpoints, then a shard unless --of asks for parameters; one of them may be -")
       ->type_name("MODEL... [DATA]");
   app.add_option("--of", a.of,
@@ -39,12 +44,10 @@ int main(int argc, char** argv) {
   app.add_flag("--summary", a.summary, "a row for each model: means over layers");
   app.add_option("--curves", a.curves, "write c_k for every k, with percentiles over blocks, to a table")
       ->type_name("FILE");
-  app.add_option("--plot", a.plot, "draw curves by layer, or heat maps: .svg, .png, .pdf; - in the terminal")
+  app.add_option("--plot", a.plot, "draw curves by layer, or heat maps: .svg, .png, .pdf; - in the terminal, no table")
       ->type_name("FILE");
   app.add_option("--dump", a.dump, "write the attention matrices of the sample as .safetensors")->type_name("FILE");
-  app.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_sets(app);
   add_model_options(app, a);
   task::ScoringOptions scoring;
   scoring.sample.blocks = 64;
@@ -66,10 +69,15 @@ int main(int argc, char** argv) {
   experts->add_option("--random", a.random, "runs with random experts, for --show scores [5]")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
+  choice(*experts, "--format", a.format, "table or json [table]", {"table", "json"});
+  add_sets(*experts);
+  add_model_options(*experts, a);
+  CommandLineFields experts_fields(*experts);
+  scoring.describe(experts_fields), experts_fields.declare(scoring.sample);
   for (const char* name : {"files", "--of", "--summary", "--curves", "--plot", "--dump"})
     experts->excludes(app.get_option(name));
   return tool.run(argc, argv, [&] {
-    fields.take(scoring), fields.take(scoring.sample);
+    for (CommandLineFields* each : {&fields, &experts_fields}) each->take(scoring), each->take(scoring.sample);
     model::prepare_cpu(a.threads);
     quietly([&] {
       if (experts->parsed()) spectrum::show_experts(a, scoring);

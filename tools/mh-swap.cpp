@@ -65,6 +65,11 @@ int main(int argc, char** argv) {
   fields.declare(scoring);
   sample_fields.declare(scoring.sample);
   CLI::App* report = app.add_subcommand("report", "head discrepancy of models, layer by layer");
+  CommandLineFields report_fields(*report), report_sample_fields(*report);
+  report_fields.declare(scoring);
+  report_sample_fields.declare(scoring.sample);
+  add_model_options(*report, a);
+  word_of(report->add_option("--format", a.format, "table or json [table]"), "WHAT", {"table", "json"});
   report->add_option("files", a.files, "checkpoints, then a shard; one of them may be - for standard input")
       ->type_name("MODEL... DATA");
   for (const char* name : {"model", "--pairs", "--mode", "--k", "--by", "--kind", "--with", "--data", "--output"})
@@ -73,6 +78,8 @@ int main(int argc, char** argv) {
   return tool.run(argc, argv, [&] {
     fields.take(scoring);
     sample_fields.take(scoring.sample);
+    report_fields.take(scoring);
+    report_sample_fields.take(scoring.sample);
     model::prepare_cpu(a.threads);
     if (report->parsed()) return quietly([&] { swap::report(a, scoring); });
     if (a.data.empty())

@@ -47,8 +47,8 @@ analysis::Subject Asked::subject(const std::string& label) {
 
 Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_(q) {
   if (q.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data", str(q.files.size(), " files"),
-                                     "mh-prune scan MODEL... DATA"});
+    throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
+                                     q.files.empty() ? "none" : str(q.files[0], " alone"), "MODEL... DATA"});
   if (std::count(q.files.begin(), q.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-prune", "standard input for one file", "- more than once", ""});
   refuse_output_onto_input("-", q.files);

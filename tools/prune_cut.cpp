@@ -36,7 +36,9 @@ std::vector<Kind> kinds_of(const Arguments& a, model::LanguageModel& model) {
   for (const std::string& name : a.kinds) {
     kinds.push_back(analysis::kind_named(name, "--kind"));
     if (there.count(kinds.back()) == 0)
-      throw Error(Exit::usage, Problem{"--kind", "kinds of attention that the model has", name, ""});
+      throw Error(
+          Exit::usage,
+          Problem{"--kind", str("kinds of attention that the model has: ", analysis::names_of(there)), name, ""});
   }
   if (kinds.empty())
     for (const auto& [kind, layers] : there) kinds.push_back(kind);
@@ -45,16 +47,19 @@ std::vector<Kind> kinds_of(const Arguments& a, model::LanguageModel& model) {
 
 // What can be seen before anything is read.
 void check(const Arguments& a) {
-  auto refuse = [](const char* where, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{where, expected, found, ""});
+  auto refuse = [](const char* where, const std::string& expected, const std::string& found,
+                   const std::string& next = "") {
+    throw Error(Exit::usage, Problem{where, expected, found, next});
   };
   if (a.heads.empty() == a.measure.empty())
-    refuse("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both");
+    refuse("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both",
+           a.heads.empty() ? "such as --by taylor --data valid.mhs --fraction 30%" : "leave one out");
   if (a.output.empty()) refuse("-o", "a file, or - for standard output", "none");
   if (!a.measure.empty()) {
     if (a.data.empty()) refuse("--data", "a shard to measure on, for --by", "none");
     if (a.fraction.empty() == (a.count == 0))
-      refuse("--by", "either --fraction or --count, how many to cut", a.count == 0 ? "neither" : "both");
+      refuse("--by", "either --fraction or --count, how many to cut", a.count == 0 ? "neither" : "both",
+             a.count == 0 ? "such as --fraction 30%" : "leave one out");
     if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input for one file", "- twice");
   }
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});

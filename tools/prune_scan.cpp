@@ -124,13 +124,16 @@ void scan(Scan& s) {
           .try_emplace({all[k].kind, all[k].layer, all[k].mode},
                        Line{asked.model.name, full, {}, asked.how, scores[0].tokens})
           .first->second.perplexities.push_back(std::exp(per_token(scores[k + 1])));
-    auto row = [&](const ordered_json& kind, const ordered_json& layer, const ordered_json& head, const char* mode,
-                   const task::Score& score, double deviation) {
+    // What the full model and a whole layer have no number of is NaN, so that a column of numbers stays one.
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    auto number = [&](int64_t x) { return x < 0 ? ordered_json(none) : ordered_json(x); };
+    auto row = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode, const task::Score& score,
+                   double deviation) {
       const double nll = per_token(score), perplexity = std::exp(nll);
       table.row(with_protocol({{"model", asked.model.name},
                                {"kind", kind},
-                               {"layer", layer},
-                               {"head", head},
+                               {"layer", number(layer)},
+                               {"head", number(head)},
                                {"side", s.side},
                                {"mode", mode},
                                {"nll", nll},
@@ -141,11 +144,11 @@ void scan(Scan& s) {
                                {"tokens", score.tokens}},
                               s, asked.how));
     };
-    if (!s.summary) row("-", "-", "-", "full", scores[0], std::numeric_limits<double>::quiet_NaN());
+    if (!s.summary) row("-", -1, -1, "full", scores[0], none);
     for (size_t k = 0; !s.summary && k < all.size(); ++k) {
       const Case& c = all[k];
-      row(name_of(c.kind), c.layer, c.head < 0 ? ordered_json("-") : ordered_json(c.head), name_of(c.mode),
-          scores[k + 1], analysis::deviation(of_model.at({c.kind, c.layer, c.mode}).perplexities));
+      row(name_of(c.kind), c.layer, c.head, name_of(c.mode), scores[k + 1],
+          analysis::deviation(of_model.at({c.kind, c.layer, c.mode}).perplexities));
     }
     for (auto& [place, line] : of_model) lines[place].push_back(std::move(line));
   }

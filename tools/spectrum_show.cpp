@@ -1,5 +1,7 @@
 // mh-spectrum MODEL... [DATA]: spectra as rows, curves and pictures.
 #include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -22,7 +24,10 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json number_or_none(int64_t x) { return x < 0 ? ordered_json("-") : ordered_json(x); }
+// What does not exist is NaN, so that a column of numbers stays one.
+ordered_json number_or_none(int64_t x) {
+  return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
+}
 
 std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
 
@@ -58,8 +63,11 @@ class Job {
     if (reads_text_ && models_.size() > 1) data_name_ = models_.back(), models_.pop_back();
     else if (reads_text_ || models_.empty())
       throw Error(Exit::usage, Problem{"mh-spectrum", reads_text_ ? "one or more models, then the data" : "a model",
-                                       str(a_.files.size(), " files"),
-                                       reads_text_ ? "--of output-value and others need no data" : ""});
+                                       a_.files.empty() ? "none" : str(a_.files[0], " alone"),
+                                       reads_text_ ? "alphas, output-value and weight:NAME, with --of, need no data"
+                                                   : "mh-spectrum --of WHAT MODEL..."});
+    if (!reads_text_ && models_.size() > 1 && std::filesystem::path(models_.back()).extension() == ".mhs")
+      throw Error(Exit::usage, Problem{str("--of ", a_.of), "models alone", models_.back(), "leave the data out"});
     if (std::count(a_.files.begin(), a_.files.end(), "-") > 1)
       throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- more than once", ""});
     refuse_output_onto_input("-", a_.files);
@@ -85,8 +93,9 @@ class Job {
       if (argument.empty() || header.find(argument) != nullptr) continue;
       std::vector<std::string> names;
       for (const auto& tensor : header.tensors()) names.push_back(tensor.name);
+      const std::string near = did_you_mean(argument, names);
       throw Error(Exit::usage, Problem{str("--of ", a_.of), str("a parameter of ", model), "none of this name",
-                                       did_you_mean(argument, names)});
+                                       near.empty() && !names.empty() ? "such as " + names.front() : near});
     }
     if (!reads_text_) return;
     data_.emplace(data_name_);
@@ -147,14 +156,19 @@ class Job {
                          {"n", heads[h].curve.size()}};
         add_figures(row, heads[h]);
         row.update(settings);
-        table_.row(row);
+        write_row(row);
       }
     }
     if (!a_.summary) return;
     ordered_json row{{"model", model}, {"of", a_.of}, {"layers", layers.size()}};
     add_figures(row, mean_of(layers));
     row.update(settings);
-    table_.row(row);
+    write_row(row);
+  }
+
+  // A picture of characters takes the table's place.
+  void write_row(const ordered_json& row) {
+    if (a_.plot != "-") table_.row(row);
   }
 
   void write_curves(const std::string& model, const PlaceSpectra& place, const std::vector<Figures>& heads) {
@@ -163,7 +177,7 @@ class Job {
     for (size_t h = 0; h < heads.size(); ++h) {
       const auto i = static_cast<int64_t>(h);
       const auto p10 = numbers(low[i]), p50 = numbers(middle[i]), p90 = numbers(high[i]);
-      const std::string head = place.by_head ? str(h) : "-";
+      const std::string head = place.by_head ? str(h) : "nan";
       for (size_t k = 0; k < p10.size(); ++k)
         curves_->write(str(model, '\t', place.of, '\t', place.name, '\t', head, '\t', k + 1, '\t',
                            shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t', shortest(p50[k]), '\t',

@@ -21,6 +21,7 @@ using analysis::HeadPair;
 using analysis::Kind;
 using analysis::LayerScores;
 using analysis::Selection;
+using nlohmann::ordered_json;
 
 Selection selection_named(const std::string& mode) {
   return mode == "hard"       ? Selection::hard
@@ -42,7 +43,9 @@ void check(const Arguments& a) {
   if (a.model.empty()) refuse("mh-swap", "a model", "none", "mh-swap --help shows all options");
   if (!did_you_mean(a.model, {"report"}).empty() && !MappedFile::possible(a.model))
     refuse("mh-swap", "a model or the subcommand report", a.model, did_you_mean(a.model, {"report"}));
-  if (a.pairs.empty() && a.mode.empty()) refuse("mh-swap", "--pairs or --mode", "neither", "");
+  if (a.pairs.empty() && a.mode.empty())
+    refuse("mh-swap", "--pairs or --mode", "neither",
+           "such as --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (a.output.empty() && !a.dry_run) refuse("--output", "where the new checkpoint goes", "none", "-o FILE, or -o -");
   if (!a.dry_run && a.format != "table") refuse("--format", "--dry-run or report, which print tables", "neither", "");
   const bool ranks = !a.mode.empty() && analysis::ranks(selection_named(a.mode));
@@ -146,20 +149,25 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
                                                    : analysis::pair_random(kind, layers, a.k, random);
     pairs.insert(pairs.end(), chosen.begin(), chosen.end());
   }
+  const bool draws = data != nullptr || !a.mode.empty();
   if (a.dry_run) {
     Table table(Table::format_named(a.format));
+    // What tells of a text is NaN without one, and so is a seed from which nothing is drawn.
+    const double none = std::numeric_limits<double>::quiet_NaN();
     auto score = [&](Kind kind, const analysis::Head& head) {
-      return data == nullptr ? std::numeric_limits<double>::quiet_NaN()
-                             : scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)];
+      return data == nullptr ? none : scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)];
     };
     for (const HeadPair& pair : pairs) {
-      nlohmann::ordered_json row{{"model", m.name},
-                                 {"pair", to_string(pair)},
-                                 {"mode", a.mode.empty() ? "pairs" : a.mode},
-                                 {"measure", data == nullptr ? "-" : a.by},
-                                 {"score", score(pair.kind, pair.a)},
-                                 {"other_score", score(pair.kind, pair.b)}};
+      ordered_json row{{"model", m.name},
+                       {"pair", to_string(pair)},
+                       {"mode", a.mode.empty() ? "pairs" : a.mode},
+                       {"measure", data == nullptr ? "-" : a.by},
+                       {"score", score(pair.kind, pair.a)},
+                       {"other_score", score(pair.kind, pair.b)}};
       row.update(settings_of(how, a.precision));
+      for (const char* of_text : {"block", "context", "memory", "blocks"})
+        if (data == nullptr) row[of_text] = none;
+      if (!draws) row["seed"] = none;
       table.row(row);
     }
     return;
@@ -170,7 +178,8 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   std::string ranked = data == nullptr ? ""
                                        : str(" by ", a.by, " in blocks of ", how.block, " tokens, ",
                                              how.sample.blocks == 0 ? "all" : str(how.sample.blocks, " of them"));
-  log_info(str("heads change places: ", join(analysis::to_strings(pairs), " "), ranked, "; seed ", how.sample.seed));
+  log_info(str("heads change places: ", join(analysis::to_strings(pairs), " "), ranked,
+               draws ? str("; seed ", how.sample.seed) : ""));
 }
 
 }  // namespace mh::swap

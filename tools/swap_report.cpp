@@ -26,7 +26,8 @@ void check(const Arguments& a) {
   auto refuse = [](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{"mh-swap report", expected, found, "mh-swap report MODEL... DATA"});
   };
-  if (a.files.size() < 2) refuse("one or more models, then the data", str(a.files.size(), " files"));
+  if (a.files.size() < 2)
+    refuse("one or more models, then the data", a.files.empty() ? "none" : str(a.files[0], " alone"));
   if (std::count(a.files.begin(), a.files.end(), "-") > 1) refuse("standard input for one file", "- more than once");
   refuse_output_onto_input("-", a.files);
 }

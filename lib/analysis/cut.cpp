@@ -24,7 +24,10 @@ AttentionLayer& layer_at(model::LanguageModel& model, Kind kind, int64_t layer, 
     ++count;
     if (candidate->shape().layer == layer) found = candidate;
   }
-  if (count == 0) throw Error(Exit::usage, Problem{where, "a kind of attention that the model has", name_of(kind), ""});
+  if (count == 0)
+    throw Error(Exit::usage,
+                Problem{where, "a kind of attention that the model has: " + names_of(heads_of(model.parameters())),
+                        name_of(kind), ""});
   if (found == nullptr) throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", count - 1), str(layer), ""});
   return *found;
 }

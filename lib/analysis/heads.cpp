@@ -53,6 +53,18 @@ std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parame
   return all;
 }
 
+std::string names_of(const std::vector<Kind>& kinds) {
+  std::vector<std::string> names;
+  for (const Kind kind : kinds) names.push_back(name_of(kind));
+  return join(names, ", ");
+}
+
+std::string names_of(const std::map<Kind, std::vector<int64_t>>& heads) {
+  std::vector<Kind> kinds;
+  for (const auto& [kind, layers] : heads) kinds.push_back(kind);
+  return names_of(kinds);
+}
+
 HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where) {
   static const std::regex form(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
   HeadSet heads;
@@ -63,11 +75,10 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kin
     };
     if (!std::regex_match(text, part, form)) refuse("LAYER:HEAD or KIND:LAYER:HEAD, from 0", "such as 0:1,0:3,5:7");
     if (!part[1].matched && kinds.size() != 1)
-      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention",
-             "such as decoder.self:0:1, or give --kind");
+      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "such as decoder.self:0:1");
     const Kind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-      refuse("a kind of attention that the model has and --kind names", "");
+      refuse("one of the kinds of attention " + names_of(kinds), "");
     if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second) refuse("each head once", "");
   }
   return heads;

@@ -39,6 +39,10 @@ std::optional<LayerName> layer_of(const std::string& parameter);
 // Of each kind that the model has: how many heads each layer has, those that have values; 0 where all are lost.
 std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parameters);
 
+// Kinds as messages name them: "decoder.self, decoder.cross".
+std::string names_of(const std::vector<Kind>& kinds);
+std::string names_of(const std::map<Kind, std::vector<int64_t>>& heads);
+
 using HeadSet = std::map<Kind, std::set<Head>>;
 
 // Heads as on a command line: "0:1", head 1 of layer 0, or "decoder.self:0:1" where there are several kinds.

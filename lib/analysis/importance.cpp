@@ -59,21 +59,23 @@ void check_importance(const std::string& name, const std::string& where, model::
   const auto importance = importances().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
     if (layer->shape().heads == 0) continue;
-    auto refuse = [&](const std::string& expected, const std::string& found) {
-      throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, ""});
+    auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
+      throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, next});
     };
     if (sides_in(*layer, side).empty())
       refuse(str(side == Side::score ? "a mixer" : "a combiner that mixes heads", " in every layer, for ",
                  name_of(side), " heads that are not value heads"),
-             layer->shape().name + " mixes nothing there");
+             layer->shape().name + " mixes nothing there", "leave --side out");
     const auto sides = sides_in(*layer, side);
     for (const HeadSide one : sides)
       if (layer->shape().heads_of(one) != layer->shape().heads_of(sides[0]))
         refuse("as many heads on every side of a layer, for whole heads",
                str(layer->shape().name, ": ", layer->shape().heads_of(sides[0]), " ", name_of(sides[0]), " heads, ",
-                   layer->shape().heads_of(one), " ", name_of(one), " heads; take one side"));
+                   layer->shape().heads_of(one), " ", name_of(one), " heads"),
+               "take one side: score, value or output");
     if (const std::string why = importance->none_because(model, *layer, side); !why.empty())
-      refuse(str("layers whose heads have such a score, side ", name_of(side)), str(layer->shape().name, ": ", why));
+      refuse(str("layers whose heads have such a score, side ", name_of(side)), str(layer->shape().name, ": ", why),
+             "take another measure, such as taylor");
   }
 }
 

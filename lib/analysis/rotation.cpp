@@ -107,7 +107,8 @@ std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& paramet
   for (const std::string& name : kinds) {
     const auto found = all.find(kind_named(name, key("kind")));
     if (found == all.end())
-      throw Error(Exit::usage, Problem{key("kind"), "kinds of attention that the model has", name, ""});
+      throw Error(Exit::usage,
+                  Problem{key("kind"), "kinds of attention that the model has: " + names_of(all), name, ""});
     chosen.insert(*found);
   }
   for (const auto& [kind, layers] : chosen) {

@@ -56,7 +56,8 @@ NamedSource source_named(const std::string& text, const std::string& where) {
   const bool takes = name == "weight";
   if (takes != !argument.empty())
     throw Error(Exit::usage,
-                Problem{where, takes ? "weight:NAME, the name of a parameter" : str(name, " by itself"), text, ""});
+                Problem{where, takes ? "weight:NAME, the name of a parameter" : str(name, " by itself"), text,
+                        takes ? "such as weight:decoder.layers.0.self.query.weight" : "leave out what is behind it"});
   return named;
 }
 
@@ -89,7 +90,7 @@ class BeforeMixing : public SpectrumSource {
     }
     if (of_logits_.empty())
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model whose heads are mixed", "a mixer in no layer",
-                                       "attention is the same there"});
+                                       "--of attention is the same there"});
   }
   // Logits come whole, as with --of logits.
   bool wants_scores() const override { return logits_; }
@@ -116,7 +117,8 @@ class Mixing : public SpectrumSource {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (layer->mixes() != attention::Mixes::nothing) return;
-    throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer", ""});
+    throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer",
+                                     "mh-train --list stages shows the mixers that train such a model"});
   }
   void mixing(const attention::Shape& shape, const at::Tensor& m) override {
     at::Tensor x = m.detach().to(at::kCPU);
@@ -156,8 +158,8 @@ class Alphas : public OfParameters {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (places().empty())
-      throw Error(Exit::usage,
-                  Problem{"--of alphas", "a model with parameters from heads to heads", "none of them", ""});
+      throw Error(Exit::usage, Problem{"--of alphas", "a model with parameters from heads to heads", "none of them",
+                                       "combiner alphas and most mixers have them: mh-train --list stages"});
   }
 };
 

@@ -115,7 +115,7 @@ void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& p
       throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, ""});
     };
     const auto layers = kinds.find(pair.kind);
-    if (layers == kinds.end()) refuse("a kind of attention that the model has", name_of(pair.kind));
+    if (layers == kinds.end()) refuse("a kind of attention that the model has: " + names_of(kinds), name_of(pair.kind));
     for (const Head& head : {pair.a, pair.b}) {
       const auto count = static_cast<int64_t>(layers->second.size());
       if (head.layer >= count) refuse(str("a layer from 0 to ", count - 1), str(head.layer));

@@ -26,6 +26,12 @@ void collect_options(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::App* sub : app.get_subcommands()) collect_options(*sub, names);
 }
 
+// The call whose options were read: "mh-prune rank" where that is how far it went.
+std::string call_of(const CLI::App& app, const std::string& name) {
+  const auto subs = app.get_subcommands();
+  return subs.empty() ? name : name + " " + subs.back()->get_name();
+}
+
 // CLI11's words, with the nearest option added where one was misspelt.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
@@ -66,7 +72,8 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
         throw Error(Exit::failed, Problem{kStandardOutput, "to write here", std::strerror(errno), ""});
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
-      throw Error(Exit::usage, usage_message(app_, error) + "; " + info_.name + " --help shows all options");
+      throw Error(Exit::usage,
+                  usage_message(app_, error) + "; " + call_of(app_, info_.name) + " --help shows all options");
     }
     set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
     body();

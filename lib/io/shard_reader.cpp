@@ -40,8 +40,9 @@ void decompress_all(const std::string& packed, uint64_t limit, std::string& out,
   if (left != 0 || in.pos != in.size) damaged(name, 0, "one whole zstd stream of run lengths", "another");
 }
 
-[[noreturn]] void no_shard(const std::string& name, const std::string& found) {
-  throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, "make one with mh-prep"});
+[[noreturn]] void no_shard(const std::string& name, const std::string& found,
+                           const std::string& next = "make one with mh-prep") {
+  throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, next});
 }
 
 std::string first_bytes(const uint8_t* data, size_t size) {
@@ -60,6 +61,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint8_t* data = file_.data();
   const uint64_t size = file_.size();
   if (size == 0) no_shard(name(), "an empty file");
+  if (size > 8 && data[8] == '{')  // behind the length of its header
+    no_shard(name(), "what looks like a checkpoint", "name the shard here, or make one with mh-prep");
   if (size < 8 || load32(data) != kHeaderMagic) no_shard(name(), first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));

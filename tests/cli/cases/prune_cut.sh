@@ -84,8 +84,8 @@ refused 2 "a head from 0 to 3; found 4" "$model" --heads 0:4
 refused 2 "a layer from 0 to 1; found 2" "$model" --heads 2:0
 refused 2 "LAYER:HEAD" "$model" --heads 0.1
 refused 2 "each head once" "$model" --heads 0:1,0:1
-refused 2 "a kind of attention that the model has" "$model" --heads encoder.self:0:1
-refused 2 "kinds of attention that the model has" "$model" --heads 0:1 --kind decoder.cross
+refused 2 "one of the kinds of attention decoder.self" "$model" --heads encoder.self:0:1
+refused 2 "kinds of attention that the model has: decoder.self" "$model" --heads 0:1 --kind decoder.cross
 refused 2 "a mixer that parts these heads" "$model" --heads 0:1 --side score
 refused 2 "a shard to measure on" "$model" --by avg-l2 --count 1
 refused 2 "either --fraction or --count" "$model" --by avg-l2 --data t.mhs

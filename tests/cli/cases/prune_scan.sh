@@ -22,7 +22,7 @@ python3 - <<'P'
 import json, math, statistics
 full = json.load(open("full.json"))
 rows = [json.loads(line) for line in open("scan.json")]
-assert rows[0]["mode"] == "full" and rows[0]["layer"] == "-" and rows[0]["difference"] == 0
+assert rows[0]["mode"] == "full" and rows[0]["layer"] is None is rows[0]["head"] and rows[0]["difference"] == 0
 assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[0]["tokens"] == full["tokens"] and rows[0]["block"] == 16
 modes = [row["mode"] for row in rows]
 assert [modes.count(m) for m in ("head", "all-but-one", "layer")] == [8, 8, 2], modes
@@ -62,7 +62,7 @@ ablation, by_chance = rows[:8], rows[8:]
 assert [row["rank"] for row in ablation] == list(range(1, 9)) == [row["rank"] for row in by_chance]
 assert [row["score"] for row in ablation] == sorted(row["score"] for row in ablation)
 for row in ablation:
-    assert abs(row["score"] - scan[row["layer"], row["head"]] + scan["-", "-"]) < 1e-6
+    assert abs(row["score"] - scan[row["layer"], row["head"]] + scan[None, None]) < 1e-6
 assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
 P
 expect 0 mh-prune rank --by random --per-layer --normalise $a t.mhs
@@ -78,6 +78,8 @@ for name in ("curve.json", "out"):
     assert [row["heads_gone"] for row in rows] == [0, 2, 4, 6, 8] and [row["fraction"] for row in rows] == [0, .25, .5, .75, 1]
     assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[-1]["difference"] != 0
 P
+# Where a number does not exist the column stays one of numbers.
+awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "no numbers in the full model's row"
 rm -f ./*.json piped plain
 # Refused before there is work, and nothing is left.
 refused() {
@@ -135,3 +137,10 @@ printed "heads gone"
 # A slip of the hand gets the nearest word.
 expect 2 mh-prune rank --by taylro $a t.mhs
 said "did you mean 'taylor'?"
+# A message says where to read on, and what else there is.
+expect 2 mh-prune rank $a t.mhs
+said "mh-prune rank --help"
+expect 2 mh-prune rank --by gate $a t.mhs
+said "take another measure"
+expect 3 mh-prune scan $a $b
+said "looks like a checkpoint"

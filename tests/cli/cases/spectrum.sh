@@ -44,6 +44,10 @@ grep -q 'mixed: attention' both.svg || fail "no title"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
 printed "attention-before-mixing"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of logits --plot -
+! grep -q effective_rank out || fail "a table above the picture"
+printed "layer 1"
+expect 0 mh-spectrum $mixed t.mhs --of mixing --blocks 8 --format json
+printed '"head":null'
 expect 0 mh-spectrum $model $mixed --of output-value
 [ "$(wc -l < out)" -eq 9 ] || fail "a line for each layer and head of both models"
 expect 0 mh-spectrum $mixed --of alphas --plot heat.svg
@@ -53,6 +57,8 @@ expect 0 mh-spectrum $mixed --of weight:decoder.layers.0.self.query.weight --for
 printed '"n":16'
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8
 [ "$(wc -l < out)" -eq 5 ] || fail "a line for each layer and expert"
+expect 0 mh-spectrum experts --help
+printed "--blocks"
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show tokens --least 2 --tokens 3
 printed "piece"
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show scores --random 2
@@ -77,6 +83,9 @@ refuse 2 "weight:NAME" $model --of weight
 refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
 refuse 2 "heads are mixed" $model t.mhs --of before-mixing --blocks 8
 refuse 2 "from heads to heads" $model --of alphas
+refuse 2 "leave the data out" $mixed t.mhs --of alphas
+refuse 2 "such as" $model --of weight:nothing.like.it
+refuse 2 "mh-spectrum experts --help" experts $mixed
 refuse 2 "heads are mixed" $model t.mhs --of mixing --blocks 8
 refuse 2 "whole blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif

@@ -57,6 +57,11 @@ done
 mh-swap -q $m --mode soft --k 2 --data t.mhs --blocks 4 -o - | mh-eval --format json - t.mhs > swapped.json
 expect 0 mh-swap $m --pairs $pairs --dry-run
 printed "nan"
+expect 0 mh-swap $m --pairs $pairs --dry-run --format json
+printed '"block":null'
+printed '"seed":null'
+expect 0 mh-swap report --help
+printed "--blocks"
 
 # Reports.
 expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
@@ -76,14 +81,14 @@ no() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "a file is le
 no 2 "a head from 0 to 3 in layer 0" $m --pairs decoder.self:0.4-1.0 -o x
 no 2 "a layer from 0 to 2" $m --pairs decoder.self:0.0-3.0 -o x
 no 2 "each head once" $m --pairs decoder.self:0.0-1.0,decoder.self:1.0-2.0 -o x
-no 2 "a kind of attention that the model has" $m --pairs encoder.self:0.0-1.0 -o x
+no 2 "of attention that the model has: decoder.self" $m --pairs encoder.self:0.0-1.0 -o x
 no 2 "KIND:LAYER.HEAD-LAYER.HEAD" $m --pairs decoder.self:0.0-encoder.self:1.0 -o x
 no 2 "--pairs or --mode" $m -o x
 no 2 "--mode" $m --pairs $pairs --mode hard -o x
 no 2 "where the new checkpoint goes" $m --pairs $pairs
 no 2 "a shard to rank heads on" $m --mode hard -o x
 no 2 "at most 6 in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
-no 2 "kinds of attention that the model has" $m --mode random --kind decoder.cross -o x
+no 2 "of attention that the model has: decoder.self" $m --mode random --kind decoder.cross -o x
 no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x
 no 2 "--blocks" $m --mode random --blocks 3 -o x
 no 2 "--seed" $m --pairs $pairs --seed 3 -o x
