@@ -37,6 +37,12 @@ std::vector<int64_t> drawn(int64_t count, int64_t all, int64_t seed) {
   return {chosen.begin(), chosen.end()};
 }
 
+void require_context(int64_t block, int64_t context) {
+  if (context >= block)
+    throw Error(Exit::usage, Problem{"--context", str("less than the block of ", block, " tokens"), str(context),
+                                     "raise --block, or lower --context"});
+}
+
 // Blocks of the sample, each behind the blocks that fill its memory.
 Lanes sampled_lanes(const ScoringOptions& o, int64_t tokens) {
   const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
@@ -70,9 +76,7 @@ Lanes lanes_of(const ScoringOptions& o, int64_t tokens) {
 }  // namespace
 
 std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
-  if (context >= block)
-    throw Error(Exit::usage, Problem{"--context", str("less than the block of ", block, " tokens"), str(context),
-                                     "raise --block, or lower --context"});
+  require_context(block, context);
   std::vector<Row> chunks;
   for (int64_t scored = 0; scored < tokens; scored += block - context) {
     const int64_t first = std::max<int64_t>(0, scored - context);
@@ -89,10 +93,13 @@ ScoringOptions resolve_pairs(const ScoringOptions& given, model::LanguageModel& 
                                      "leave it out for a translation shard"});
   };
   ScoringOptions o = given;
-  if (o.block > 0) refuse("--block", o.block);
+  if (o.block > 0 && !o.sentences) refuse("--block", o.block);  // unless it is from here
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);
+  if (o.sample.blocks > pairs.size())
+    throw Error(Exit::usage, Problem{"--blocks", str("at most ", pairs.size(), ", the pairs there are"),
+                                     str(o.sample.blocks), "lower it"});
   o.memory = 0;
   o.sentences = true;
   o.block = std::max<int64_t>(1, pairs.longest);
@@ -119,6 +126,8 @@ ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model,
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);
+  require_context(o.block, o.context);
+  if (o.sample.blocks > 0) sampled_lanes(o, tokens);  // refuses more than there are
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }
@@ -162,9 +171,6 @@ void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptio
 constexpr int64_t kWindow = 4096;
 
 void walk_pairs(model::LanguageModel& model, const Pairs& pairs, const ScoringOptions& o, const Walk& walk) {
-  if (o.sample.blocks > pairs.size())
-    throw Error(Exit::usage, Problem{"--blocks", str("at most ", pairs.size(), ", the pairs there are"),
-                                     str(o.sample.blocks), "lower it"});
   std::vector<int64_t> chosen(static_cast<size_t>(pairs.size()));
   if (o.sample.blocks > 0) chosen = drawn(o.sample.blocks, pairs.size(), o.sample.seed);
   else std::iota(chosen.begin(), chosen.end(), 0);

@@ -54,7 +54,7 @@ struct ScoringOptions {
 
 // The options with every default filled in for a model and what it is asked about; of a text, block must be set. For
 // pairs, block becomes the longest side, and batch says how many such pairs a pass has room for. Error(usage) for what
-// makes no sense together or in this model.
+// makes no sense together or in this model, and for a sample of more blocks or pairs than there are.
 ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model, const Corpus& corpus);
 // The name, as above, of what resolved options do.
 const char* protocol_of(const ScoringOptions& resolved);
@@ -84,7 +84,7 @@ struct Walk {
 
 // Runs a model over a corpus as `options` say, rows that only fill a memory unvisited; pairs of like length go
 // together. With gradients where the caller has them on; memories never carry them. Ends early where a signal asks the
-// process to stop (base/signals.h). Error(usage) for a sample of more blocks or pairs than there are.
+// process to stop (base/signals.h). Error(usage) as resolve().
 void walk(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options, const Walk& walk);
 
 struct Score {
