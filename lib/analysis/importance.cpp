@@ -93,6 +93,7 @@ std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject) {
   check_importance(name, "measure", subject.model, subject.side);
   auto all = importances().make(name, "measure")->of(subject);
+  require_finite(all);
   for (const AttentionLayer* layer : subject.model.attention_layers()) {
     LayerScores& scores = all[layer->shape().kind];
     scores.resize(std::max(scores.size(), static_cast<size_t>(layer->shape().layer) + 1));

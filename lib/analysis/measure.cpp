@@ -9,6 +9,15 @@
 
 namespace mh::analysis {
 
+void require_finite(const std::map<Kind, LayerScores>& scores) {
+  for (const auto& [kind, layers] : scores)
+    for (size_t layer = 0; layer < layers.size(); ++layer)
+      for (size_t head = 0; head < layers[layer].size(); ++head)
+        if (const double score = layers[layer][head]; !std::isfinite(score))
+          throw Error(Exit::failed, Problem{str(name_of(kind), ", layer ", layer, ", head ", head),
+                                            "a finite importance", str(score), "the model has diverged"});
+}
+
 void Measure::reset() {
   means_.clear();
   lengths_ = {};
@@ -34,12 +43,10 @@ std::map<Kind, LayerScores> Measure::scores() const {
       scores.resize(std::max(scores.size(), static_cast<size_t>(layer) + 1));
       for (int64_t head = 0; head < mean.sums.size(0); ++head) {
         const double score = mean.sums[head].item<double>() / std::max(mean.count, 1.0);
-        if (!std::isfinite(score))
-          throw Error(Exit::failed, Problem{str(name_of(kind), ", layer ", layer, ", head ", head),
-                                            "a finite importance", str(score), "the model has diverged"});
         scores[static_cast<size_t>(layer)].push_back(score);
       }
     }
+  require_finite(all);
   return all;
 }
 

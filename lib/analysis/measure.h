@@ -16,6 +16,8 @@
 namespace mh::analysis {
 
 using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; none for a layer that was not shown
+// Error(failed) where a score is not finite: such heads have no order.
+void require_finite(const std::map<Kind, LayerScores>& scores);
 
 class Measure : public attention::Observer {
  public:
@@ -25,7 +27,7 @@ class Measure : public attention::Observer {
 
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
-  // Of everything shown since the start, or reset(). Error(failed) where a score is not finite.
+  // Of everything shown since the start, or reset(). As require_finite().
   std::map<Kind, LayerScores> scores() const;
 
  protected:
