@@ -1,5 +1,5 @@
 // Results as rows for people and programs: tab-separated behind a header line, which gnuplot, pandas and `column -t`
-// read as they are, or one JSON object a line.
+// read as they are, or one JSON object a line. Blanks in a text field of a table are written as in "\x20".
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ class Table {
   // Writes to standard output.
   explicit Table(Format format) : format_(format) {}
   // A row at once, so that no later error loses it. All rows have the same keys, in the same order; a number that does
-  // not exist is NaN ("nan", in JSON null).
+  // not exist is NaN ("nan"), one too large infinity ("inf"); JSON has null for both.
   void row(const nlohmann::ordered_json& row);
 
  private:
