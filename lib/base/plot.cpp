@@ -93,6 +93,7 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
   if (!installed())
     throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the pictures", "none on PATH",
                                       "install the package gnuplot-nox, or leave --plot out"});
+  if (path_ != "-") open_sink(path_);  // says what is wrong with the place, if anything; never seen without close()
 }
 
 void Plot::add(const Chart& chart) {
@@ -140,7 +141,6 @@ void Plot::draw() const {
   for (const std::string& panel : panels_) script += panel;
   if (panels_.size() > 1) script += "unset multiplot\n";
   script += "unset output\n";
-  if (!characters) write_file_atomically(drawn, "");  // says what is wrong with the place, if anything
   try {
     run_gnuplot(script, !characters);
     if (!characters && rename(drawn.c_str(), path_.c_str()) != 0)

@@ -26,7 +26,8 @@ struct HeatMap {
 
 class Plot {
  public:
-  // Error(usage) for an ending that is not known, Error(failed) where gnuplot is not installed: both before any work.
+  // Before any work: Error(usage) for an ending that is not known, Error(failed) where gnuplot is not installed or the
+  // file cannot be written.
   explicit Plot(std::string path);
   void add(const Chart& chart);
   void add(const HeatMap& map);
