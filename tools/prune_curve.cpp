@@ -25,6 +25,10 @@ void draw_curves(Curves& c) {
   if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input for one file", "- more than once", ""});
   Asking asking(c);
+  if (!c.rank_data.empty()) {
+    refuse_output_onto_input("-", {c.rank_data});
+    if (!c.plot.empty()) refuse_output_onto_input(c.plot, {c.rank_data});
+  }
   const auto rank_source = c.rank_data.empty() ? nullptr : std::make_unique<TextSource>(c.rank_data);
   const auto rank_text = [&](const Asked& asked) {
     return rank_source == nullptr ? asked.text : rank_source->text_for(asked.model);

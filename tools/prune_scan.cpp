@@ -71,6 +71,7 @@ std::vector<Case> cases(const Scan& s, Asked& asked) {
 
 // A layer of one model, for the summary.
 struct Line {
+  size_t index;  // of the model
   std::string model;
   double full = 0;                   // perplexity
   std::vector<double> perplexities;  // without each head
@@ -79,7 +80,7 @@ struct Line {
 };
 using Lines = std::map<std::tuple<Kind, int64_t, Mode>, std::vector<Line>>;
 
-// Layer by layer, the models below each other; each is compared with the first.
+// Layer by layer, the models below each other; each is compared with the first, where that has the layer.
 void print_summary(const Scan& s, Table& table, const Lines& lines) {
   for (const auto& [place, models] : lines)
     for (const Line& line : models) {
@@ -87,7 +88,7 @@ void print_summary(const Scan& s, Table& table, const Lines& lines) {
       double mean = -line.full;
       for (double p : line.perplexities) mean += p / static_cast<double>(line.perplexities.size());
       const double deviation = analysis::deviation(line.perplexities);
-      const double first = analysis::deviation(models.front().perplexities);
+      const Line& first = models.front();
       const double none = std::numeric_limits<double>::quiet_NaN();
       table.row(with_protocol({{"kind", name_of(kind)},
                                {"layer", layer},
@@ -99,7 +100,9 @@ void print_summary(const Scan& s, Table& table, const Lines& lines) {
                                {"difference", mean},
                                {"relative", 100 * mean / line.full},
                                {"deviation", deviation},
-                               {"change", &line == &models.front() ? none : 100 * (deviation / first - 1)},
+                               {"change", line.index == 0 || first.index > 0
+                                              ? none
+                                              : 100 * (deviation / analysis::deviation(first.perplexities) - 1)},
                                {"tokens", line.tokens}},
                               s, line.how));
     }
@@ -122,7 +125,7 @@ void scan(Scan& s) {
     for (size_t k = 0; k < all.size(); ++k)
       of_model
           .try_emplace({all[k].kind, all[k].layer, all[k].mode},
-                       Line{asked.model.name, full, {}, asked.how, scores[0].tokens})
+                       Line{i, asked.model.name, full, {}, asked.how, scores[0].tokens})
           .first->second.perplexities.push_back(std::exp(per_token(scores[k + 1])));
     // What the full model and a whole layer have no number of is NaN, so that a column of numbers stays one.
     const double none = std::numeric_limits<double>::quiet_NaN();
