@@ -65,17 +65,14 @@ void check(const Arguments& a) {
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
 }
 
-std::map<Kind, analysis::LayerScores> measured(const Arguments& a, const model::LoadedModel& m,
-                                               const TextSource& data) {
-  const task::Corpus text = data.text_for(m);
-  const task::ScoringOptions how = scoring_for(m, a.scoring, text);
-  return analysis::importance_of(a.measure,
-                                 {*m.model, text, how, analysis::side_named(a.side), progress_bar("measure", "rows")});
-}
+struct Choice {
+  analysis::HeadSet heads;
+  std::string by;  // "" where they were named
+};
 
-analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
+Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
   const std::vector<Kind> kinds = kinds_of(a, *m.model);
-  if (!a.heads.empty()) return analysis::parse_heads(a.heads, kinds, "--heads");
+  if (!a.heads.empty()) return {analysis::parse_heads(a.heads, kinds, "--heads"), ""};
   const analysis::Share share = a.fraction.empty()
                                     ? analysis::Share{a.count, 0}
                                     : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
@@ -88,10 +85,12 @@ analysis::HeadSet chosen(const Arguments& a, const model::LoadedModel& m, const 
       scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
   analysis::least_important(scores, share, a.per_layer, where);
   analysis::check_importance(a.measure, "--by", *m.model, side);
-  scores = measured(a, m, *data);
+  const task::Corpus text = data->text_for(m);
+  const task::ScoringOptions how = scoring_for(m, a.scoring, text);
+  scores = analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows")});
   for (auto it = scores.begin(); it != scores.end();)
     it = std::find(kinds.begin(), kinds.end(), it->first) == kinds.end() ? scores.erase(it) : std::next(it);
-  return analysis::least_important(scores, share, a.per_layer, where);
+  return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
 }
 
 // "8 8 6", of the layers of a kind.
@@ -102,7 +101,12 @@ std::string numbers(model::LanguageModel& model, Kind kind, HeadSide side) {
   return join(all, " ");
 }
 
-void report(model::LanguageModel& whole, model::LanguageModel& left, uint64_t bytes) {
+void report(const Arguments& a, const Choice& gone, model::LanguageModel& whole, model::LanguageModel& left,
+            uint64_t bytes) {
+  std::vector<std::string> names;
+  for (const auto& [kind, heads] : gone.heads)
+    for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
+  log_info(str("gone, side ", a.side, ": ", join(names, " "), gone.by));
   for (const auto& [kind, layers] : analysis::heads_of(whole.parameters())) {
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
@@ -126,8 +130,10 @@ void cut(const Arguments& a) {
   Config config;
   config.load_text(m.toml, m.name);
   train::RunConfig run = train::RunConfig::read(config);
-  const analysis::Kept kept = analysis::kept_without(*m.model, chosen(a, m, data.get()), analysis::side_named(a.side),
-                                                     a.heads.empty() ? "--by" : "--heads");
+  auto sink = open_sink(a.output);  // before there is work
+  const Choice gone = chosen(a, m, data.get());
+  const analysis::Kept kept =
+      analysis::kept_without(*m.model, gone.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
   const analysis::CutModel left = analysis::cut_heads(m.config, *m.model, kept);
   run.model = left.config;
   io::Metadata metadata = checkpoint.metadata();
@@ -135,10 +141,9 @@ void cut(const Arguments& a) {
   metadata.erase(io::kTrainingKey);
   model::Views views;
   views.add(left.model->parameters());
-  auto sink = open_sink(a.output);
   io::write_checkpoint(*sink, views.all(), std::move(metadata));
   sink->close();
-  report(*m.model, *left.model, sink->written());
+  report(a, gone, *m.model, *left.model, sink->written());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "model/device.h"
 #include "train/run_config.h"
 
@@ -77,6 +78,11 @@ task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::Scorin
 nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision) {
   return {{"block", how.block},          {"context", how.context},  {"memory", how.memory},
           {"blocks", how.sample.blocks}, {"seed", how.sample.seed}, {"precision", precision}};
+}
+
+std::string measured_by(const std::string& measure, const task::ScoringOptions& how) {
+  return str(" by ", measure, " in blocks of ", how.block, " tokens, ",
+             how.sample.blocks == 0 ? "all" : str(how.sample.blocks), " of them; seed ", how.sample.seed);
 }
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {

@@ -45,6 +45,9 @@ task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::Scorin
 // What of the options changes a figure, as columns: block, context, memory, blocks, seed, precision.
 nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision);
 
+// " by taylor in blocks of 32 tokens, all of them; seed 1": what chose heads, for a message.
+std::string measured_by(const std::string& measure, const task::ScoringOptions& how);
+
 // Reports to a progress bar that begins with the first report.
 std::function<void(int64_t done, int64_t all)> progress_bar(const std::string& label, const std::string& unit);
 
