@@ -23,8 +23,6 @@ struct Arguments : ModelArguments {
 void show(const Arguments& a, const task::ScoringOptions& given);
 void show_experts(const Arguments& a, const task::ScoringOptions& given);
 
-// Refuses models of another vocabulary than the data's, as far as files show it before they are loaded.
-void check_vocabularies(const std::vector<std::string>& models, const TextSource& data);
 // What of the options changes figures, for every row.
 void add_settings(nlohmann::ordered_json& row, const Arguments& a, const task::ScoringOptions& how);
 

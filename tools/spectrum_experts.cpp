@@ -19,10 +19,9 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given) {
   refuse_output_onto_input("-", {a.model, a.data});
   if (a.model != "-") io::Checkpoint header(a.model);
   const TextSource data(a.data);
-  check_vocabularies({a.model}, data);
   const model::LoadedModel m = load_as(a, io::Checkpoint(a.model), a.sets);
-  analysis::require_experts(*m.model);
   const task::Corpus text = data.text_for(m);
+  analysis::require_experts(*m.model);
   analysis::Subject subject{*m.model, text, scoring_for(m, given, text)};
   subject.progress = progress_bar(a.show, "rows");
   Table table(Table::format_named(a.format));

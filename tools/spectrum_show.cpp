@@ -9,6 +9,7 @@
 #include "analysis/dump.h"
 #include "analysis/observers.h"
 #include "analysis/spectrum_source.h"
+#include "attention/layer.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/plot.h"
@@ -44,12 +45,14 @@ class Job {
   }
 
   void run() {
+    std::vector<Prepared> prepared;
+    for (size_t i = 0; i < models_.size(); ++i) prepared.push_back(prepare(loaded(i)));
     if (!a_.curves.empty()) {
       curves_ = open_sink(a_.curves);
       curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
     }
     const auto names = short_names(models_);
-    for (size_t i = 0; i < models_.size(); ++i) look(models_[i], names[i]);
+    for (size_t i = 0; i < models_.size(); ++i) look(loaded(i), prepared[i], names[i]);
     if (curves_ != nullptr) curves_->close();
     if (plot_) {
       if (!summaries_.empty()) plot_->add(chart_of(str(a_.of, ", mean over layers"), summaries_, false));
@@ -87,40 +90,69 @@ class Job {
                                        ""});
     const std::string argument = analysis::source_named(a_.of, "--of").argument;
     for (const std::string& model : models_) {
-      if (model == "-") continue;
-      const io::Checkpoint header(model);
+      checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
+      const io::Checkpoint& header = *checkpoints_.back();
       header.entry(io::kConfigKey);
       if (argument.empty() || header.find(argument) != nullptr) continue;
       std::vector<std::string> names;
       for (const auto& tensor : header.tensors()) names.push_back(tensor.name);
       const std::string near = did_you_mean(argument, names);
-      throw Error(Exit::usage, Problem{str("--of ", a_.of), str("a parameter of ", model), "none of this name",
+      throw Error(Exit::usage, Problem{str("--of ", a_.of), str("a parameter of ", header.name()), "none of this name",
                                        near.empty() && !names.empty() ? "such as " + names.front() : near});
     }
-    if (!reads_text_) return;
-    data_.emplace(data_name_);
-    check_vocabularies(models_, *data_);
+    if (reads_text_) data_.emplace(data_name_);
+  }
+
+  const model::LoadedModel& loaded(size_t index) {
+    if (!loaded_ || loaded_index_ != index) {
+      loaded_.reset();
+      loaded_ = load_as(a_, *checkpoints_[index], a_.sets);
+      loaded_index_ = index;
+    }
+    return *loaded_;
+  }
+
+  // A model's source, and how it reads the text.
+  struct Prepared {
+    std::unique_ptr<analysis::SpectrumSource> source;
+    task::ScoringOptions how;
+  };
+
+  // Refuses a model that has nothing to look at; what is looked at in parameters is, in this.
+  Prepared prepare(const model::LoadedModel& m) {
+    auto [source, argument] = analysis::source_named(a_.of, "--of");
+    task::ScoringOptions how;
+    bool too_short = false;
+    if (reads_text_) {
+      const task::Corpus text = data_->text_for(m);
+      how = scoring_for(m, given_, text);
+      too_short = !how.sentences && task::targets_in(text) < how.block;
+    }
+    source->start(*m.model, {argument, !a_.curves.empty(), how.block});
+    const auto layers = m.model->attention_layers();
+    const bool none = std::all_of(layers.begin(), layers.end(), [](const auto* l) { return l->shape().heads == 0; });
+    if (reads_text_ ? none || too_short : source->places().empty()) refuse_nothing(m);
+    return {std::move(source), how};
+  }
+
+  void refuse_nothing(const model::LoadedModel& m) const {
+    throw Error(
+        Exit::usage,
+        Problem{str("--of ", a_.of), reads_text_ ? "matrices to look at, of rows of full length" : "matrices",
+                str("none in ", m.name), reads_text_ ? "the model has none, or the text is shorter than a block" : ""});
   }
 
   // `title`: of the model in pictures.
-  void look(const std::string& path, const std::string& title) {
-    const model::LoadedModel m = load_as(a_, io::Checkpoint(path), a_.sets);
-    auto [source, argument] = analysis::source_named(a_.of, "--of");
+  void look(const model::LoadedModel& m, const Prepared& prepared, const std::string& title) {
     ordered_json settings = ordered_json::object();
-    if (!reads_text_) {
-      source->start(*m.model, {argument, curves_ != nullptr, 0});
-    } else {
-      const task::Corpus text = data_->text_for(m);
-      const task::ScoringOptions how = scoring_for(m, given_, text);
-      source->start(*m.model, {"", curves_ != nullptr, how.block});
-      add_settings(settings, a_, how);
-      watch(m, *source, text, how);
+    if (reads_text_) {
+      watch(m, *prepared.source, data_->text_for(m), prepared.how);
+      add_settings(settings, a_, prepared.how);
     }
-    if (source->places().empty())
-      throw Error(Exit::usage, Problem{str("--of ", a_.of), "matrices to look at, of rows of full length", "none",
-                                       "the model has none, or the text is shorter than a block"});
-    print(m.name, source->places(), settings);
-    if (plot_) draw(title, source->places());
+    const auto& places = prepared.source->places();
+    if (places.empty()) refuse_nothing(m);
+    print(m.name, places, settings);
+    if (plot_) draw(title, places);
   }
 
   void watch(const model::LoadedModel& m, analysis::SpectrumSource& source, const task::Corpus& text,
@@ -204,7 +236,10 @@ class Job {
   bool reads_text_;
   std::vector<std::string> models_;
   std::string data_name_;
+  std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::optional<TextSource> data_;
+  std::optional<model::LoadedModel> loaded_;
+  size_t loaded_index_ = 0;
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;
