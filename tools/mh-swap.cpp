@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
       ->excludes(pairs);
   app.add_option("--k", a.k, "pairs; soft: heads of each layer; released: pairs of layers [3]")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 24))
       ->needs("--mode");
   app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
   word_of(app.add_option("--by", a.by, "what makes a head important [avg-l2]"), "MEASURE",

@@ -89,7 +89,7 @@ class Moments {
   std::map<std::string, std::vector<std::string>> names_;
 };
 
-void write(const std::string& path, const io::Checkpoint& checkpoint, model::ParameterList& parameters,
+void write(ByteSink& sink, const io::Checkpoint& checkpoint, model::ParameterList& parameters,
            const std::map<std::string, at::Tensor>& moments) {
   // As they stand in the file.
   std::vector<io::TensorInfo> infos = checkpoint.tensors();
@@ -108,9 +108,8 @@ void write(const std::string& path, const io::Checkpoint& checkpoint, model::Par
     held.push_back((p != nullptr ? p->master() : moved->second).detach().to(at::kCPU).contiguous());
     views.push_back({info, held.back().const_data_ptr()});
   }
-  auto sink = open_sink(path);
-  io::write_checkpoint(*sink, views, checkpoint.metadata());
-  sink->close();
+  io::write_checkpoint(sink, views, checkpoint.metadata());
+  sink.close();
 }
 
 }  // namespace
@@ -135,6 +134,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
     heads = analysis::heads_to_pair(parameters, selection, a.k, a.kinds, options,
                                     [](const char* name) { return str("--", name); });
   }
+  const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // before there is work
   std::map<Kind, LayerScores> scores;
   task::ScoringOptions how = given;
   if (data != nullptr) {
@@ -174,12 +174,11 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   }
   const analysis::Companions go_along = [&](const model::Parameter& p) { return moments->of(p); };
   analysis::swap_heads(parameters, pairs, options, "mh-swap", moments != nullptr ? go_along : analysis::Companions{});
-  write(a.output, checkpoint, parameters, moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  std::string ranked = data == nullptr ? ""
-                                       : str(" by ", a.by, " in blocks of ", how.block, " tokens, ",
-                                             how.sample.blocks == 0 ? "all" : str(how.sample.blocks, " of them"));
-  log_info(str("heads change places: ", join(analysis::to_strings(pairs), " "), ranked,
-               draws ? str("; seed ", how.sample.seed) : ""));
+  write(*sink, checkpoint, parameters, moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
+  const std::string chosen = data != nullptr      ? measured_by(a.by, how)
+                             : a.mode == "random" ? str("; seed ", how.sample.seed)
+                                                  : "";
+  log_info(str("heads change places: ", join(analysis::to_strings(pairs), " "), chosen));
 }
 
 }  // namespace mh::swap
