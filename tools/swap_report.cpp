@@ -40,19 +40,21 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
   for (size_t i = 0; i + 1 < a.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(a.files[i]));
   const TextSource data(a.files.back());
   const auto first = model::config_of(*checkpoints[0]);
+  std::vector<task::ScoringOptions> protocols;
   for (const auto& checkpoint : checkpoints) {
-    io::require_vocabularies(data.header(), data.name(), io::tokenizers_of(*checkpoint), checkpoint->name());
     if (const int64_t layers = model::config_of(*checkpoint).model.layers; layers != first.model.layers)
       throw Error(Exit::usage,
                   Problem{checkpoint->name(), str("as many layers as the first model, ", first.model.layers),
                           str(layers), "compare models layer by layer"});
+    const model::LoadedModel m = load_as(a, *checkpoint);
+    protocols.push_back(scoring_for(m, given, data.text_for(m)));
   }
   Table table(Table::format_named(a.format));
   std::map<Kind, std::vector<Discrepancy::Layer>> baseline;
-  for (const auto& checkpoint : checkpoints) {
-    const model::LoadedModel m = load_as(a, *checkpoint);
+  for (size_t i = 0; i < checkpoints.size(); ++i) {
+    const model::LoadedModel m = load_as(a, *checkpoints[i]);
     const task::Corpus text = data.text_for(m);
-    const task::ScoringOptions how = scoring_for(m, given, text);
+    const task::ScoringOptions& how = protocols[i];
     Discrepancy seen;
     task::Walk walk;
     walk.observer = &seen;
