@@ -1,0 +1,87 @@
+# Models that do not go together, diverged ones, and odd names and places: said before the first figure; nothing is left.
+for tool in mh-prune mh-swap mh-spectrum; do [ -n "$(command -v $tool || true)" ] || skip "$tool is not built"; done
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+train() {  # OUT KEY=VALUE...
+  local sets=() key out=$1
+  shift
+  for key in "$@"; do sets+=(--set "$key"); done
+  mh-train -q --train t.mhs --out "$out" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
+    --set train.block=16 --set train.batch_tokens=64 --set train.length=4u "${sets[@]}"
+}
+train run
+train long train.block=64
+train mixed attention.mixer=mixhead-a
+a=run/last.safetensors long=long/last.safetensors mixed=mixed/last.safetensors
+mkdir no
+refused() {  # STATUS SAID COMMAND...
+  expect "$1" "${@:3}"
+  said "$2"
+  [ ! -s out ] || fail "something is printed: ${*:3}"
+  [ -z "$(ls no)" ] || fail "something is left: ${*:3}"
+}
+
+# The second of two models is as good as the first, or nothing is done.
+refused 2 "at most 22, the text's whole blocks of 64 tokens" mh-prune scan --blocks 30 $a $long t.mhs
+refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
+refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
+refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
+refused 2 "heads are mixed" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
+refused 2 "heads are mixed" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
+refused 2 "from heads to heads" mh-spectrum --of alphas $mixed $a
+head -n 3 text > few
+mh-prep lm --vocab v few -o few.mhs 2>/dev/null
+refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs
+# A block that is all context.
+for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
+  refused 2 "less than the block of 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
+done
+# A model without heads.
+expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
+said "by random in blocks of 16 tokens, 5 of them; seed 3"
+said "decoder.self:1:3"
+refused 2 "matrices" mh-spectrum --of output-value none.safetensors
+refused 2 "matrices" mh-spectrum --blocks 4 $a none.safetensors t.mhs
+expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
+[ "$(grep -c '"change":null' out)" -eq 4 ] || fail "a change against a layer that the first model has not"
+refused 2 "in range [1" mh-swap $a --mode random --k 0 --dry-run
+
+# A model that has diverged: figures that are too large, no ranking.
+train wild train.lr=1e4 train.length=1u
+wild=wild/last.safetensors
+expect 0 mh-prune scan $wild t.mhs
+[ "$(awk 'NR == 2 {print $8}' out)" = inf ] || fail "perplexity $(awk 'NR == 2 {print $8}' out)"
+! grep -q null out || fail "null in a table"
+train lost train.lr=1e30 train.length=1u
+lost=lost/last.safetensors
+for measure in ablation taylor avg-l2; do
+  refused 1 "a finite importance" mh-prune rank --by $measure $lost t.mhs
+  refused 1 "a finite importance" mh-prune cut $lost --by $measure --data t.mhs --fraction 50% -o no/x
+  refused 1 "a finite importance" mh-swap $lost --mode hard --by $measure --data t.mhs -o no/x
+done
+# Places are tried before there is work, which this model would not survive.
+refused 1 "missing/x" mh-prune cut $lost --by ablation --data t.mhs --fraction 50% -o missing/x
+refused 1 "missing/x" mh-swap $lost --mode hard --by ablation --data t.mhs -o missing/x
+mkdir bin
+printf '#!/bin/sh\nexit 1\n' > bin/gnuplot
+chmod +x bin/gnuplot
+PATH=$PWD/bin:$PATH
+refused 1 "missing/x.svg" mh-prune rank --by random --plot missing/x.svg $a t.mhs
+refused 1 "missing/x.svg" mh-prune curve --by random --plot missing/x.svg $a t.mhs
+refused 1 "missing/x.svg" mh-spectrum --blocks 4 --plot missing/x.svg $a t.mhs
+mkdir folder.svg
+refused 2 "a folder" mh-prune rank --by random --plot folder.svg $a t.mhs
+cp t.mhs r.svg
+refused 2 "an output apart from the inputs" mh-prune curve --by random --rank-data r.svg --plot r.svg $a t.mhs
+
+# Blanks in names do not part columns, in JSON they stay.
+cp $a "a model.safetensors"
+for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum --blocks 4" "mh-swap report"; do
+  expect 0 $tool "a model.safetensors" t.mhs
+  [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "fields: $tool"
+  cat $a | expect 0 $tool - t.mhs
+  [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "fields: $tool of standard input"
+done
+expect 0 mh-prune scan --format json "a model.safetensors" t.mhs
+printed '"model":"a model.safetensors"'
