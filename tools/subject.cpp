@@ -81,7 +81,7 @@ nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::s
 }
 
 std::string measured_by(const std::string& measure, const task::ScoringOptions& how) {
-  return str(" by ", measure, " in blocks of ", how.block, " tokens, ",
+  return str(" by ", measure, how.sentences ? " on pairs, " : str(" in blocks of ", how.block, " tokens, "),
              how.sample.blocks == 0 ? "all" : str(how.sample.blocks), " of them; seed ", how.sample.seed);
 }
 
