@@ -1,0 +1,104 @@
+#include "base/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace mh {
+
+namespace {
+
+utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+bool within(utf8proc_category_t category, utf8proc_category_t first, utf8proc_category_t last) {
+  return category >= first && category <= last;
+}
+
+// Unicode's Case_Ignorable: marks, formats, modifiers, and the Word_Break classes MidLetter, MidNumLet, Single_Quote.
+bool is_case_ignorable(char32_t c) {
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return std::u32string_view(
+                 U"':.\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07"
+                 U"\uFF0E\uFF1A")
+                 .find(c) != std::u32string_view::npos;
+  }
+}
+
+// Unicode's Cased, of what is not Case_Ignorable: upper, lower and title case, and what is so without being a letter.
+bool is_cased(char32_t c) {
+  static constexpr struct {
+    char32_t first, last;
+  } others[] = {{0xAA, 0xAA},       {0xBA, 0xBA},       {0x2160, 0x217F},  {0x24B6, 0x24E9},
+                {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+  return within(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LT) ||
+         std::any_of(std::begin(others), std::end(others), [&](auto& o) { return c >= o.first && c <= o.last; });
+}
+
+// Whether the first character that is not ignored is cased.
+template <class Iterator>
+bool cased_next(Iterator begin, Iterator end) {
+  begin = std::find_if_not(begin, end, is_case_ignorable);
+  return begin != end && is_cased(*begin);
+}
+
+}  // namespace
+
+std::u32string code_points(std::string_view utf8) {
+  std::u32string text;
+  text.reserve(utf8.size());
+  const auto* p = reinterpret_cast<const utf8proc_uint8_t*>(utf8.data());
+  for (auto left = static_cast<utf8proc_ssize_t>(utf8.size()); left > 0;) {
+    utf8proc_int32_t c = *p;
+    const utf8proc_ssize_t n = c < 0x80 ? 1 : std::max<utf8proc_ssize_t>(1, utf8proc_iterate(p, left, &c));
+    text.push_back(static_cast<char32_t>(c));
+    p += n;
+    left -= n;
+  }
+  return text;
+}
+
+bool is_space(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1C && c <= 0x1F);
+  return c == 0x85 || within(category(c), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
+}
+
+bool is_number(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO); }
+bool is_punctuation(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO); }
+bool is_symbol(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SO); }
+
+std::u32string lower_case(std::u32string_view text) {
+  std::u32string lower;
+  lower.reserve(text.size());
+  for (auto at = text.begin(); at != text.end(); ++at) {
+    if (*at == U'\u0130') {
+      lower += U"i\u0307";
+    } else if (*at == U'\u03A3') {  // final: behind a cased letter, and none after it
+      const bool final = cased_next(std::make_reverse_iterator(at), text.rend()) && !cased_next(at + 1, text.end());
+      lower += final ? U'\u03C2' : U'\u03C3';
+    } else {
+      lower += static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(*at)));
+    }
+  }
+  return lower;
+}
+
+std::vector<std::u32string_view> words_of(std::u32string_view text) {
+  std::vector<std::u32string_view> words;
+  for (auto at = text.begin();;) {
+    at = std::find_if_not(at, text.end(), is_space);
+    if (at == text.end()) return words;
+    const auto end = std::find_if(at, text.end(), is_space);
+    words.emplace_back(at, end);
+    at = end;
+  }
+}
+
+}  // namespace mh

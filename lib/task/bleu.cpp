@@ -1,0 +1,136 @@
+#include "task/bleu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/tool.h"
+#include "base/unicode.h"
+
+namespace mh::task {
+
+namespace {
+
+const std::vector<std::pair<BleuSmoothing, std::string>>& smoothing_names() {
+  static const std::vector<std::pair<BleuSmoothing, std::string>> names{{BleuSmoothing::exponential, "exp"},
+                                                                        {BleuSmoothing::floor, "floor"},
+                                                                        {BleuSmoothing::add_k, "add-k"},
+                                                                        {BleuSmoothing::none, "none"}};
+  return names;
+}
+
+template <class E>
+std::string name_of(const std::vector<std::pair<E, std::string>>& names, E value) {
+  return std::find_if(names.begin(), names.end(), [&](auto& entry) { return entry.first == value; })->second;
+}
+
+bool takes_value(BleuSmoothing smooth) { return smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k; }
+
+double smoothing_value(const BleuOptions& o) {
+  if (o.smooth_value > 0) return o.smooth_value;
+  return o.smooth == BleuSmoothing::floor ? 0.1 : 1;
+}
+
+}  // namespace
+
+void BleuOptions::describe(Fields& f) {
+  f.choice("tokenize", tokenize, bleu_token_names(), "what words are, as sacrebleu's tokeniser of that name says");
+  f.field("lowercase", lowercase, "compare in lower case");
+  f.field("compound_split", compound_split, "part words at hyphens first, as the published scores of WMT En-De do");
+  f.choice("smooth", smooth, smoothing_names(), "what stands for a precision without a match");
+  f.field("smooth_value", smooth_value, "of floor and add-k; 0: floor 0.1, add-k 1", at_least(0));
+}
+
+void BleuOptions::check() const {
+  if (smooth_value > 0 && !takes_value(smooth))
+    throw Error(Exit::usage, Problem{"smooth_value", "smoothing that has a value: floor or add-k",
+                                     name_of(smoothing_names(), smooth), ""});
+  if (compound_split && tokenize == BleuTokens::characters)
+    throw Error(Exit::usage, Problem{"compound_split", "a tokeniser that leaves words whole", "char", ""});
+}
+
+BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
+  sentences += other.sentences;
+  hypothesis_tokens += other.hypothesis_tokens;
+  reference_tokens += other.reference_tokens;
+  for (size_t n = 0; n < kOrders; ++n) matches[n] += other.matches[n], totals[n] += other.totals[n];
+  return *this;
+}
+
+BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuOf of) {
+  BleuScore result{};
+  const auto c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
+  result.brevity_penalty = c >= r ? 1 : c > 0 ? std::exp(1 - r / c) : 0;
+  result.length_ratio = r > 0 ? c / r : 0;
+  if (std::all_of(s.matches.begin(), s.matches.end(), [](int64_t m) { return m == 0; })) return result;
+  const double value = smoothing_value(options);
+  double halvings = 1, log_sum = 0;
+  size_t orders = 0;
+  for (size_t n = 0; n < BleuStatistics::kOrders; ++n) {
+    const double added = options.smooth == BleuSmoothing::add_k && n > 0 ? value : 0;
+    double matches = static_cast<double>(s.matches[n]) + added;
+    double total = static_cast<double>(s.totals[n]) + added;
+    if (total == 0) break;
+    if (matches == 0 && options.smooth == BleuSmoothing::floor) matches = value;
+    if (matches == 0 && options.smooth == BleuSmoothing::exponential) {
+      matches = 1;
+      total *= halvings *= 2;
+    }
+    result.precisions[n] = 100 * matches / total;
+    log_sum += std::log(result.precisions[n]);  // -inf for 0, so that the score is 0
+    ++orders;
+  }
+  if (of == BleuOf::corpus && orders < BleuStatistics::kOrders) return result;
+  result.score = result.brevity_penalty * std::exp(log_sum / static_cast<double>(orders));
+  return result;
+}
+
+std::string bleu_signature(const BleuOptions& o, size_t references, BleuOf of) {
+  std::string smooth = name_of(smoothing_names(), o.smooth);
+  if (takes_value(o.smooth)) {
+    char value[64];
+    std::snprintf(value, sizeof value, "[%.2f]", smoothing_value(o));
+    smooth += value;
+  }
+  return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
+             "|eff:", of == BleuOf::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
+             o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());
+}
+
+BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references) {
+  BleuStatistics s;
+  s.sentences = 1;
+  const auto length = static_cast<int64_t>(hypothesis.size());
+  s.hypothesis_tokens = length;
+  // The nearest length, of two as near the shorter.
+  const Ids nearest = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
+    const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
+    return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);
+  });
+  s.reference_tokens = static_cast<int64_t>(nearest.size());
+  for (int64_t n = 0; n < BleuStatistics::kOrders; ++n)
+    s.totals[static_cast<size_t>(n)] = std::max<int64_t>(0, length - n);
+  matcher.match(hypothesis, references, s.matches);
+  return s;
+}
+
+std::vector<uint32_t> Bleu::ids_of(std::string_view sentence) {
+  std::u32string line = code_points(sentence);
+  if (options_.lowercase) line = lower_case(line);
+  std::vector<uint32_t> ids;
+  for (std::u32string_view word : bleu_words(line, options_.tokenize, options_.compound_split))
+    ids.push_back(words_(word));
+  return ids;
+}
+
+BleuStatistics Bleu::statistics(std::string_view hypothesis, std::span<const std::string_view> references) {
+  std::vector<std::vector<uint32_t>> ids;
+  for (std::string_view reference : references) ids.push_back(ids_of(reference));
+  const std::vector<std::vector<uint32_t>>& all = ids;
+  const std::vector<uint32_t> own = ids_of(hypothesis);
+  return bleu_statistics(matcher_, own, std::vector<Ids>(all.begin(), all.end()));
+}
+
+}  // namespace mh::task

@@ -1,0 +1,90 @@
+// BLEU (Papineni et al. 2002), to the last digit that of sacrebleu 2.x on the same plain text:
+//
+//   BLEU = 100 · BP · exp(Σ_n log p_n / 4),   p_n = Σ matches_n / Σ n-grams_n of the hypotheses, n = 1 … 4
+//   BP = min(1, exp(1 - r / c)),              c, r: words of the hypotheses and of the references
+//
+// with several references, the clipped counts of n-grams over all of them and the length nearest to the hypothesis's
+// (of two that are as near the shorter). Sums over sentences come first, so statistics of sentences are kept and added.
+//
+//   Bleu bleu(options);
+//   BleuStatistics all;
+//   for (…) all += bleu.statistics(hypothesis, references);
+//   BleuScore score = bleu_score(all, options, BleuOf::corpus);
+//
+// Of the papers' protocols, multi-bleu.perl on tokenised text is tokenize none, smooth none; WMT En–De has
+// compound_split too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+#include "task/bleu_words.h"
+#include "task/ngrams.h"
+#include "task/word_ids.h"
+
+namespace mh::task {
+
+// What stands for a p_n without a match (Chen and Cherry 2014): exp: 1 / (2^k · n-grams) for the k-th such n; floor:
+// value / n-grams; add_k: value more matches and n-grams for n > 1; none: 0, so the score is 0.
+enum class BleuSmoothing { exponential, floor, add_k, none };
+
+struct BleuOptions {
+  BleuTokens tokenize = BleuTokens::mteval_13a;
+  bool lowercase = false;
+  bool compound_split = false;
+  BleuSmoothing smooth = BleuSmoothing::exponential;
+  double smooth_value = 0;
+  void describe(Fields& f);
+  // Throws Error(usage) for values that do not go together.
+  void check() const;
+};
+
+struct BleuStatistics {
+  static constexpr int kOrders = 4;
+  int64_t sentences = 0;
+  int64_t hypothesis_tokens = 0;
+  int64_t reference_tokens = 0;
+  std::array<int64_t, kOrders> matches{}, totals{};  // [n - 1]
+  BleuStatistics& operator+=(const BleuStatistics& other);
+  bool operator==(const BleuStatistics&) const = default;
+};
+
+// Of a sentence, only the orders count that it has n-grams of (sacrebleu's effective order).
+enum class BleuOf { corpus, sentence };
+
+struct BleuScore {
+  double score = 0;                                        // 0 … 100
+  std::array<double, BleuStatistics::kOrders> precisions;  // in percent, smoothed; all 0 where nothing matches
+  double brevity_penalty = 1;
+  double length_ratio = 0;  // hypotheses' words by references'; 0 without references' words
+};
+BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuOf of);
+
+// sacrebleu's signature, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0". The version is this
+// project's, as its code made the score; the compound split, which sacrebleu has not, stands behind the tokeniser:
+// tok:none+compound-split.
+std::string bleu_signature(const BleuOptions& options, size_t references, BleuOf of);
+
+// Statistics of sentences. It remembers all words that it saw; not for two threads at once.
+class Bleu {
+ public:
+  explicit Bleu(const BleuOptions& options) : options_(options) { options.check(); }
+  // Of one sentence against its references (at least one). Valid UTF-8, without the line's end.
+  BleuStatistics statistics(std::string_view hypothesis, std::span<const std::string_view> references);
+
+ private:
+  std::vector<uint32_t> ids_of(std::string_view sentence);
+  BleuOptions options_;
+  WordIds words_;
+  NgramMatcher matcher_;
+};
+
+// Of sentences that are tokens already (multi-bleu on numbers).
+BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references);
+
+}  // namespace mh::task

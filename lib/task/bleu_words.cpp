@@ -1,0 +1,115 @@
+#include "task/bleu_words.h"
+
+#include "base/unicode.h"
+
+namespace mh::task {
+
+namespace {
+
+// A substitution of one character: s/(a)/ $1 /g.
+template <class A>
+void set_off(std::u32string& text, const A& a) {
+  std::u32string out;
+  out.reserve(2 * text.size());
+  for (char32_t c : text) {
+    if (a(c)) out.append({U' ', c, U' '});
+    else out += c;
+  }
+  text.swap(out);
+}
+
+// A substitution of two characters, left to right, s/(a)(b)/…/g: what they become is given by `put(out, a, b)`.
+template <class A, class B, class Put>
+void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put) {
+  std::u32string out;
+  out.reserve(2 * text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (i + 1 < text.size() && a(text[i]) && b(text[i + 1])) {
+      put(out, text[i], text[i + 1]);
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  text.swap(out);
+}
+
+// $1 $2_ and _$1 $2, where _ is a space
+constexpr auto second_apart = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
+constexpr auto first_apart = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
+
+void replace_all(std::u32string& text, std::u32string_view from, std::u32string_view to) {
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+void separate_13a(std::u32string& line) {
+  replace_all(line, U"<skipped>", U"");
+  if (line.find(U'&') != line.npos) {  // one after the other: &amp;lt; ends as <
+    replace_all(line, U"&quot;", U"\"");
+    replace_all(line, U"&amp;", U"&");
+    replace_all(line, U"&lt;", U"<");
+    replace_all(line, U"&gt;", U">");
+  }
+  line = U' ' + line + U' ';
+  auto digit = [](char32_t c) { return c >= U'0' && c <= U'9'; };
+  auto no_digit = [&](char32_t c) { return !digit(c); };
+  auto point = [](char32_t c) { return c == U'.' || c == U','; };
+  auto dash = [](char32_t c) { return c == U'-'; };
+  // ASCII punctuation but for ' , - .
+  auto mark = [](char32_t c) {
+    return (c >= U'{' && c <= U'~') || (c >= U'[' && c <= U'`') || (c >= U' ' && c <= U'&') ||
+           (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';
+  };
+  set_off(line, mark);
+  replace_pairs(line, no_digit, point, second_apart);
+  replace_pairs(line, point, no_digit, first_apart);
+  replace_pairs(line, digit, dash, second_apart);
+}
+
+void separate_international(std::u32string& line) {
+  auto no_number = [](char32_t c) { return !is_number(c); };
+  replace_pairs(line, no_number, is_punctuation, second_apart);
+  replace_pairs(line, is_punctuation, no_number, first_apart);
+  set_off(line, is_symbol);
+}
+
+// s/(\S)-(\S)/$1 ##AT##-##AT## $2/g
+void separate_compounds(std::u32string& line) {
+  std::u32string out;
+  for (size_t i = 0; i < line.size(); ++i) {
+    out += line[i];
+    if (i + 2 < line.size() && line[i + 1] == U'-' && !is_space(line[i]) && !is_space(line[i + 2])) {
+      out += U" ##AT##-##AT## ";
+      out += line[i + 2];
+      i += 2;
+    }
+  }
+  line.swap(out);
+}
+
+}  // namespace
+
+const std::vector<std::pair<BleuTokens, std::string>>& bleu_token_names() {
+  static const std::vector<std::pair<BleuTokens, std::string>> names{{BleuTokens::mteval_13a, "13a"},
+                                                                     {BleuTokens::international, "intl"},
+                                                                     {BleuTokens::characters, "char"},
+                                                                     {BleuTokens::none, "none"}};
+  return names;
+}
+
+std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokens tokens, bool split_compounds) {
+  while (!line.empty() && is_space(line.back())) line.pop_back();
+  if (tokens == BleuTokens::characters) {
+    std::vector<std::u32string_view> words;
+    for (size_t i = 0; i < line.size(); ++i)
+      if (!is_space(line[i])) words.push_back(std::u32string_view(line).substr(i, 1));
+    return words;
+  }
+  if (tokens == BleuTokens::mteval_13a) separate_13a(line);
+  if (tokens == BleuTokens::international) separate_international(line);
+  if (split_compounds) separate_compounds(line);
+  return words_of(line);
+}
+
+}  // namespace mh::task

@@ -1,0 +1,94 @@
+#include "task/chrf.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/tool.h"
+#include "base/unicode.h"
+
+namespace mh::task {
+
+namespace {
+
+constexpr double kBetaSquared = 4;
+
+bool is_ascii_mark(char32_t c) {
+  return (c >= U'!' && c <= U'/') || (c >= U':' && c <= U'@') || (c >= U'[' && c <= U'`') || (c >= U'{' && c <= U'~');
+}
+
+// The last mark of a word stands apart, or else the first one: "(hi)" is "(hi" and ")".
+std::vector<std::u32string_view> marks_apart(std::u32string_view word) {
+  if (word.size() > 1 && is_ascii_mark(word.back()))
+    return {word.substr(0, word.size() - 1), word.substr(word.size() - 1)};
+  if (word.size() > 1 && is_ascii_mark(word.front())) return {word.substr(0, 1), word.substr(1)};
+  return {word};
+}
+
+}  // namespace
+
+ChrfStatistics& ChrfStatistics::operator+=(const ChrfStatistics& other) {
+  sentences += other.sentences;
+  for (size_t k = 0; k < kOrders; ++k) {
+    orders[k].hypothesis += other.orders[k].hypothesis;
+    orders[k].reference += other.orders[k].reference;
+    orders[k].matches += other.orders[k].matches;
+  }
+  return *this;
+}
+
+double chrf_score(const ChrfStatistics& s) {
+  double precision = 0, recall = 0, orders = 0;
+  for (const ChrfStatistics::Counts& k : s.orders) {
+    if (k.hypothesis == 0 || k.reference == 0) continue;
+    precision += static_cast<double>(k.matches) / static_cast<double>(k.hypothesis);
+    recall += static_cast<double>(k.matches) / static_cast<double>(k.reference);
+    ++orders;
+  }
+  if (precision + recall == 0) return 0;
+  precision /= orders;
+  recall /= orders;
+  return 100 * ((1 + kBetaSquared) * precision * recall / (kBetaSquared * precision + recall));
+}
+
+std::string chrf_signature(const ChrfOptions& o, size_t references) {
+  return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed", "|eff:yes|nc:", ChrfStatistics::kCharacters,
+             "|nw:", o.words, "|space:no|version:mh-", version());
+}
+
+Chrf::Units Chrf::units_of(std::string_view sentence) {
+  std::u32string line = code_points(sentence);
+  if (options_.lowercase) line = lower_case(line);
+  Units units;
+  for (std::u32string_view word : words_of(line)) {
+    units.characters.insert(units.characters.end(), word.begin(), word.end());
+    if (options_.words > 0)
+      for (std::u32string_view part : marks_apart(word)) units.words.push_back(words_(part));
+  }
+  return units;
+}
+
+ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std::string_view> references) {
+  const Units own = units_of(hypothesis);
+  ChrfStatistics best;
+  double best_score = -1;
+  for (std::string_view reference : references) {
+    const Units other = units_of(reference);
+    ChrfStatistics s;
+    s.sentences = 1;
+    auto count = [&](const std::vector<uint32_t>& mine, const std::vector<uint32_t>& theirs, size_t first, size_t n) {
+      std::array<int64_t, ChrfStatistics::kOrders> matches{};
+      const Ids sides[] = {mine, theirs};
+      matcher_.match(sides[0], {sides + 1, 1}, {matches.data(), n});
+      for (size_t k = 0; k < n; ++k) {
+        auto grams = [&](Ids side) { return static_cast<int64_t>(side.size() > k ? side.size() - k : 0); };
+        s.orders[first + k] = {grams(theirs) > 0 ? grams(mine) : 0, grams(theirs), matches[k]};
+      }
+    };
+    count(own.characters, other.characters, 0, ChrfStatistics::kCharacters);
+    count(own.words, other.words, ChrfStatistics::kCharacters, static_cast<size_t>(options_.words));
+    if (const double score = chrf_score(s); score > best_score) best_score = score, best = s;
+  }
+  return best;
+}
+
+}  // namespace mh::task

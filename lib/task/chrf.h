@@ -1,0 +1,70 @@
+// chrF (Popović 2015) and chrF++ (Popović 2017), to the last digit those of sacrebleu 2.x on the same plain text:
+//
+//   chrF = 100 · (1 + β²) P R / (β² P + R),   β = 2
+//
+// P and R: n-grams of the hypothesis and of the reference that the other has, means over the orders that both have
+// n-grams of: characters without white space, n = 1 … 6, and for chrF++ words, n = 1 and 2, whose last punctuation mark
+// (or else the first) is a word of its own. Of several references a sentence takes the one that scores best.
+//
+// Statistics of sentences are kept and added, as BLEU's are (bleu.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+#include "task/ngrams.h"
+#include "task/word_ids.h"
+
+namespace mh::task {
+
+struct ChrfOptions {
+  bool lowercase = false;
+  int64_t words = 0;
+  static constexpr int64_t kMostWords = 2;
+  void describe(Fields& f) {
+    f.field("words", words, "word n-grams up to this many; 2 is chrF++", between(0, kMostWords));
+  }
+};
+
+struct ChrfStatistics {
+  static constexpr size_t kCharacters = 6, kOrders = kCharacters + ChrfOptions::kMostWords;
+  struct Counts {
+    int64_t hypothesis = 0;  // n-grams; 0 where the sentence's reference has none, which can match nothing
+    int64_t reference = 0;
+    int64_t matches = 0;
+    bool operator==(const Counts&) const = default;
+  };
+  int64_t sentences = 0;
+  std::array<Counts, kOrders> orders{};  // of characters, then of words
+  ChrfStatistics& operator+=(const ChrfStatistics& other);
+  bool operator==(const ChrfStatistics&) const = default;
+};
+
+double chrf_score(const ChrfStatistics& statistics);  // 0 … 100
+
+// sacrebleu's signature, with this project's version: "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:mh-0.1.0".
+std::string chrf_signature(const ChrfOptions& options, size_t references);
+
+// Statistics of sentences. It remembers all words that it saw; not for two threads at once.
+class Chrf {
+ public:
+  explicit Chrf(const ChrfOptions& options) : options_(options) {}
+  // Of one sentence against its references (at least one). Valid UTF-8, without the line's end.
+  ChrfStatistics statistics(std::string_view hypothesis, std::span<const std::string_view> references);
+
+ private:
+  struct Units {
+    std::vector<uint32_t> characters, words;
+  };
+  Units units_of(std::string_view sentence);
+  ChrfOptions options_;
+  WordIds words_;
+  NgramMatcher matcher_;
+};
+
+}  // namespace mh::task

@@ -1,0 +1,77 @@
+#include "task/ngrams.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace mh::task {
+
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+uint64_t key_of(uint32_t prefix, uint32_t token) { return uint64_t{prefix} << 32 | token; }
+
+}  // namespace
+
+void NgramMatcher::Names::clear(size_t most) {
+  const size_t slots = std::bit_ceil(2 * most + 2);
+  slots_.assign(slots, {0, kNone});
+  shift_ = 64 - std::countr_zero(slots);
+  size_ = 0;
+}
+
+size_t NgramMatcher::Names::locate(uint64_t key) const {
+  size_t at = (key * 0x9E3779B97F4A7C15) >> shift_;  // the high bits of a product depend on all of the key
+  while (slots_[at].name != kNone && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
+  return at;
+}
+
+uint32_t NgramMatcher::Names::add(uint64_t key) {
+  Slot& slot = slots_[locate(key)];
+  if (slot.name == kNone) slot = {key, size_++};
+  return slot.name;
+}
+
+uint32_t NgramMatcher::Names::find(uint64_t key) const { return slots_[locate(key)].name; }
+
+// From the names of n - 1 tokens to those of n, and how often each is there.
+void NgramMatcher::name_references(std::span<const Ids> references, size_t n) {
+  size_t most = 0;
+  for (Ids reference : references) most += reference.size();
+  names_.clear(most);
+  most_.assign(most, 0);
+  now_.assign(most, 0);
+  for (size_t r = 0; r < references.size(); ++r) {
+    const Ids tokens = references[r];
+    std::vector<uint32_t>& names = reference_names_[r];
+    names.resize(tokens.size() < n ? 0 : tokens.size() - n + 1);
+    for (size_t i = 0; i < names.size(); ++i) {
+      names[i] = names_.add(key_of(names[i], tokens[i + n - 1]));
+      ++now_[names[i]];
+    }
+    for (uint32_t name : names) most_[name] = std::max(most_[name], now_[name]);
+    for (uint32_t name : names) now_[name] = 0;
+  }
+}
+
+void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::span<int64_t> matches) {
+  reference_names_.resize(references.size());
+  for (size_t r = 0; r < references.size(); ++r) reference_names_[r].assign(references[r].size(), 0);
+  starts_.clear();
+  for (size_t i = 0; i < hypothesis.size(); ++i) starts_.push_back({i, 0});
+  // An n-gram that no reference has begins no longer one that a reference has.
+  for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
+    name_references(references, n);
+    size_t kept = 0;
+    for (Start start : starts_) {
+      if (start.position + n > hypothesis.size()) break;
+      start.name = names_.find(key_of(start.name, hypothesis[start.position + n - 1]));
+      if (start.name == kNone) continue;
+      if (now_[start.name]++ < most_[start.name]) ++matches[n - 1];
+      starts_[kept++] = start;
+    }
+    starts_.resize(kept);
+  }
+}
+
+}  // namespace mh::task

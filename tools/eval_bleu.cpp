@@ -1,0 +1,122 @@
+// mh-eval bleu HYP REF…: BLEU and chrF of plain text.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "eval.h"
+
+namespace mh::eval {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+struct Lines {
+  std::string name, text;
+  std::vector<std::string_view> lines;  // without their ends; into `text`
+};
+
+// Throws Error(input) for what is not lines of UTF-8 that end in LF.
+Lines read_lines(const std::string& path) {
+  Lines r{path == "-" ? "standard input" : path, read_text_file(path), {}};
+  auto bad = [&](size_t offset, const std::string& expected, const std::string& found, const std::string& next) {
+    const auto line = 1 + std::count(r.text.begin(), r.text.begin() + static_cast<ptrdiff_t>(offset), '\n');
+    throw Error(Exit::input, Problem{str(r.name, ":", line), expected, found, next});
+  };
+  if (const size_t at = find_invalid_utf8(r.text); at != std::string::npos)
+    bad(at, "UTF-8 text", str("another byte, ", at, " bytes into the file"), "convert the file");
+  if (const size_t at = r.text.find("\r\n"); at != std::string::npos)
+    bad(at, "lines that end in LF", "CR LF", "convert the file");
+  std::string_view rest = r.text;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    r.lines.push_back(rest.substr(0, end));
+    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+  }
+  if (r.lines.empty()) throw Error(Exit::input, Problem{r.name, "a sentence a line", "no lines", ""});
+  return r;
+}
+
+void require_as_many(const Lines& hypotheses, const Lines& references) {
+  const size_t h = hypotheses.lines.size(), r = references.lines.size();
+  if (h == r) return;
+  const Lines& longer = h > r ? hypotheses : references;
+  throw Error(Exit::input, Problem{references.name, str("a line for each of the ", h, " of ", hypotheses.name),
+                                   str(r, " lines; line ", std::min(h, r) + 1, " of ", longer.name, " lacks its other"),
+                                   "give both sides of the same sentences"});
+}
+
+ordered_json row_of(const BleuJob& job, task::BleuOf of, const task::BleuStatistics& statistics,
+                    const task::ChrfStatistics& chrf) {
+  const task::BleuScore s = bleu_score(statistics, job.bleu, of);
+  const size_t references = job.references.size();
+  ordered_json precisions = s.precisions;
+  if (job.format != "json") {
+    std::vector<std::string> words;
+    for (double p : s.precisions) words.push_back(shortest(p));
+    precisions = join(words, "/");
+  }
+  ordered_json row{{"score", s.score},
+                   {"signature", bleu_signature(job.bleu, references, of)},
+                   {"precisions", precisions},
+                   {"brevity_penalty", s.brevity_penalty},
+                   {"length_ratio", s.length_ratio},
+                   {"hypothesis_tokens", statistics.hypothesis_tokens},
+                   {"reference_tokens", statistics.reference_tokens},
+                   {"sentences", statistics.sentences}};
+  if (job.chrf) {
+    row["chrf"] = chrf_score(chrf);
+    row["chrf_signature"] = chrf_signature(job.chrf_options, references);
+  }
+  return row;
+}
+
+}  // namespace
+
+void BleuJob::describe(Fields& f) {
+  f.field("sentence", sentence, "a row for each sentence, numbered from 1, instead of one for all");
+  f.section("", bleu);
+  f.field("chrf", chrf, "chrF too");
+  f.section("chrf", chrf_options);
+}
+
+void score_text(BleuJob job) {
+  job.bleu.check();
+  job.chrf_options.lowercase = job.bleu.lowercase;
+  if (job.chrf_options.words > 0 && !job.chrf)
+    throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with it", "none", ""});
+  if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
+    throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input for one file", "- more than once", ""});
+  const Lines hypotheses = read_lines(job.hypotheses);
+  std::vector<Lines> references;
+  for (const std::string& path : job.references) {
+    references.push_back(read_lines(path));
+    require_as_many(hypotheses, references.back());
+  }
+  Table table(Table::format_named(job.format));
+  task::Bleu bleu(job.bleu);
+  task::Chrf chrf(job.chrf_options);
+  task::BleuStatistics sum;
+  task::ChrfStatistics chrf_sum;
+  std::vector<std::string_view> others(references.size());
+  for (size_t i = 0; i < hypotheses.lines.size(); ++i) {
+    for (size_t r = 0; r < references.size(); ++r) others[r] = references[r].lines[i];
+    const task::BleuStatistics own = bleu.statistics(hypotheses.lines[i], others);
+    const task::ChrfStatistics own_chrf =
+        job.chrf ? chrf.statistics(hypotheses.lines[i], others) : task::ChrfStatistics{};
+    if (job.sentence) {
+      ordered_json row{{"sentence", i + 1}};
+      row.update(row_of(job, task::BleuOf::sentence, own, own_chrf));
+      row.erase("sentences");
+      table.row(row);
+    }
+    sum += own;
+    chrf_sum += own_chrf;
+  }
+  if (!job.sentence) table.row(row_of(job, task::BleuOf::corpus, sum, chrf_sum));
+}
+
+}  // namespace mh::eval
