@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""mh-eval bleu against sacrebleu, on the files given or on text of all kinds that it makes.
+
+usage: bleu_parity.py [--few] [HYP REF...]      --few: not every option with every other
+Every score, precision, length and signature must be the same; scores to ten digits behind the point.
+"""
+import itertools
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import unicodedata
+
+import sacrebleu
+from sacrebleu.metrics import BLEU, CHRF
+
+WORDS = """the a Haus House STRASSE straße ΟΔΟΣ Σ ΑΣ. ΑΣ' 'ΑΣ ΣΑ İstanbul ISTANBUL ǅ Ⅷ ⓐⓈ ªΣ ΐ ﬃ e-mail well-known a-b-c -x- x- -- -
+    3 3.5 1,000 1,000.50 2-3 3- .5 5. 5, , . ... ,, ., '.' it's don't "quoted" (round) [square] {curly} <tag> <skipped> a<skipped>b
+    &quot; &amp; &lt;b&gt; &amp;lt; AT&T R&amp;D 50% $5 €5 5€ a/b c\\d _x_ ~ ` ^ | @ # + = * : ; ! ? ?! a.b a,b 1.a a.1 1,a :-)
+    ¿qué? «guillemets» „unten“ ‚x‘ – — … · ½ ² ³x x² ٣٫٥ ١٬٠ ५.५ 5。 。 ， 、 東京 ５．５ ５,a 한국 мир Мир МИР 😀 👩‍👩‍👧 e\u0301 \u0301 \u200b \ufeff
+    ##AT##-##AT## \u00a0 a\u00a0b \u3000 \u2028 \x1c \x85 \t \x0b \r a\rb \u00ad ŉ K Å ẞ""".split(" ")
+
+
+def write_text(path, lines):
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def sentence(pick):
+    words = pick.choices(WORDS, k=pick.choice([0, 1, 1, 2, 3, 4, 5, 8, 20, 40]))
+    line = "".join(word.replace("\n", "") + pick.choice([" ", " ", " ", "", "  "]) for word in words)
+    return line[:-1] if line.endswith("\r") else line
+
+
+def noised(line, pick):
+    words = line.split(" ")
+    for _ in range(pick.randrange(1 + len(words) // 3)):
+        at = pick.randrange(len(words))
+        words[at:at + pick.randrange(3)] = pick.choices(WORDS, k=pick.randrange(3))
+        if not words:
+            return ""
+    line = " ".join(words).replace("\n", "")
+    return line[:-1] if line.endswith("\r") else line
+
+
+def make_files(lines):
+    """A hypothesis and two references."""
+    pick = random.Random(3)
+    hypothesis = [sentence(pick) for _ in range(lines)]
+    sides = [hypothesis, *([noised(line, pick) for line in hypothesis] for _ in range(2))]
+    for name, side in zip(("hyp", "ref", "ref2"), sides):
+        write_text(pathlib.Path(name), side)
+    return ["hyp", "ref", "ref2"]
+
+
+def make_characters():
+    """Every character that Python knows, between sigmas, digits and letters; and the same in Python's lower case."""
+    known = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
+    known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or c > "\U00020000")]
+    lines = [" ".join(f"{c}Σ AΣ{c} A{c}Σ AΣ{c}B 1{c}2 a{c}b .{c}. {c}" for c in known[i:i + 8]) + " ." for i in range(0, len(known), 8)]
+    write_text(pathlib.Path("all"), lines)
+    write_text(pathlib.Path("lower"), [line.lower() for line in lines])
+    return ["all", "lower"]
+
+
+def read(path):
+    return pathlib.Path(path).read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+
+
+def ours(options, files):
+    done = subprocess.run(["mh-eval", "bleu", "--format", "json", *options, *files], check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in done.stdout.split("\n") if line]
+
+
+compared = 0
+
+
+def same(what, a, b):
+    global compared
+    compared += 1
+    a, b = ([f"{x:.10f}" if isinstance(x, float) else x for x in side] for side in (a, b))
+    if a != b:
+        sys.exit(f"{what}: mh-eval {a}; sacrebleu {b}")
+
+
+def signature(text):
+    return text.replace("version:mh-", "version:").rsplit(":", 1)[0]
+
+
+def check(files, options, sentences, **settings):
+    words = 2 if "--chrf-words" in options else 0
+    bleu = BLEU(effective_order=sentences, force=True, **settings)
+    chrf = CHRF(word_order=words, lowercase=settings["lowercase"])
+    hypothesis, *references = map(read, files)
+    if sentences:
+        theirs = [[metric.sentence_score(line, list(others)) for metric in (bleu, chrf)]
+                  for line, *others in zip(hypothesis, *references)]
+    else:
+        theirs = [[metric.corpus_score(hypothesis, references) for metric in (bleu, chrf)]]
+    mine = ours([*options, "--sentence"] if sentences else options, files)
+    if len(mine) != len(theirs):
+        sys.exit(f"{options}: {len(mine)} rows, not {len(theirs)}")
+    for i, (a, (b, c)) in enumerate(zip(mine, theirs)):
+        same(f"{files}, {options}, row {i + 1}",
+             [float(a["score"]), *map(float, a["precisions"]), float(a["brevity_penalty"]), float(a["length_ratio"]), a["hypothesis_tokens"],
+              a["reference_tokens"], signature(a["signature"]), float(a["chrf"]), signature(a["chrf_signature"])],
+             [float(b.score), *map(float, b.precisions), float(b.bp), float(b.ratio), b.sys_len, b.ref_len,
+              signature(str(bleu.get_signature())), float(c.score), signature(str(chrf.get_signature()))])
+
+
+def check_all(files, few):
+    smoothings = [("exp", None), ("floor", None), ("floor", 0.01), ("add-k", None), ("add-k", 2.5), ("none", None)]
+    every = itertools.product(("13a", "intl", "char", "none"), smoothings, (False, True), (False, True), range(2, 1 + len(files)), (0, 2))
+    for i, (tokens, (smooth, value), lowercase, sentences, count, words) in enumerate(every):
+        if few and i % 5:
+            continue
+        options = ["--tokenize", tokens, "--smooth", smooth, "--chrf"]
+        options += ["--smooth-value", str(value)] if value else []
+        options += ["--lowercase"] if lowercase else []
+        options += ["--chrf-words", "2"] if words else []
+        check(files[:count], options, sentences, tokenize=tokens, smooth_method=smooth, smooth_value=value, lowercase=lowercase)
+
+
+def main():
+    files = [word for word in sys.argv[1:] if word != "--few"]
+    few = "--few" in sys.argv
+    if not files:
+        check(make_characters(), ["--tokenize", "intl", "--lowercase", "--chrf"], True, tokenize="intl", lowercase=True)
+    check_all(files or make_files(40 if few else 300), few)
+    print(f"{compared} rows are those of sacrebleu {sacrebleu.__version__}")
+
+
+if __name__ == "__main__":
+    main()
