@@ -1,5 +1,6 @@
 // mh-eval bleu HYP REF…: BLEU and chrF of plain text.
 #include <algorithm>
+#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -14,30 +15,29 @@ using nlohmann::ordered_json;
 
 namespace {
 
+// Throws Error(input) for what is not lines of UTF-8 that end in LF.
 struct Lines {
+  explicit Lines(const std::string& path);
+  Lines(const Lines&) = delete;
   std::string name, text;
   std::vector<std::string_view> lines;  // without their ends; into `text`
 };
 
-// Throws Error(input) for what is not lines of UTF-8 that end in LF.
-Lines read_lines(const std::string& path) {
-  Lines r{path == "-" ? "standard input" : path, read_text_file(path), {}};
-  auto bad = [&](size_t offset, const std::string& expected, const std::string& found, const std::string& next) {
-    const auto line = 1 + std::count(r.text.begin(), r.text.begin() + static_cast<ptrdiff_t>(offset), '\n');
-    throw Error(Exit::input, Problem{str(r.name, ":", line), expected, found, next});
+Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
+  auto bad = [&](size_t offset, const std::string& expected, const std::string& found) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n');
+    throw Error(Exit::input, Problem{str(name, ":", line), expected, found, "convert the file"});
   };
-  if (const size_t at = find_invalid_utf8(r.text); at != std::string::npos)
-    bad(at, "UTF-8 text", str("another byte, ", at, " bytes into the file"), "convert the file");
-  if (const size_t at = r.text.find("\r\n"); at != std::string::npos)
-    bad(at, "lines that end in LF", "CR LF", "convert the file");
-  std::string_view rest = r.text;
+  if (const size_t at = find_invalid_utf8(text); at != std::string::npos)
+    bad(at, "UTF-8 text", str("another byte, ", at, " bytes into the file"));
+  if (const size_t at = text.find("\r\n"); at != std::string::npos) bad(at, "lines that end in LF", "CR LF");
+  std::string_view rest = text;
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
-    r.lines.push_back(rest.substr(0, end));
+    lines.push_back(rest.substr(0, end));
     rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
   }
-  if (r.lines.empty()) throw Error(Exit::input, Problem{r.name, "a sentence a line", "no lines", ""});
-  return r;
+  if (lines.empty()) throw Error(Exit::input, Problem{name, "a sentence a line", "no lines", ""});
 }
 
 void require_as_many(const Lines& hypotheses, const Lines& references) {
@@ -90,12 +90,9 @@ void score_text(BleuJob job) {
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with it", "none", ""});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
     throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input for one file", "- more than once", ""});
-  const Lines hypotheses = read_lines(job.hypotheses);
-  std::vector<Lines> references;
-  for (const std::string& path : job.references) {
-    references.push_back(read_lines(path));
-    require_as_many(hypotheses, references.back());
-  }
+  const Lines hypotheses(job.hypotheses);
+  std::deque<Lines> references;
+  for (const std::string& path : job.references) require_as_many(hypotheses, references.emplace_back(path));
   Table table(Table::format_named(job.format));
   task::Bleu bleu(job.bleu);
   task::Chrf chrf(job.chrf_options);

@@ -1,0 +1,56 @@
+# The metric alone on plain text: closed scores, every way of giving the files, and what is refused.
+[ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
+printf 'the cat sat on the mat\nThe end .\n' > hyp
+printf 'the cat is on the mat\nthe end.\n' > ref
+expect 0 mh-eval bleu hyp ref --format json
+for key in score signature precisions brevity_penalty length_ratio hypothesis_tokens reference_tokens sentences; do printed "\"$key\":"; done
+printed '"signature":"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-'
+printed '"length_ratio":1.0,"hypothesis_tokens":9,"reference_tokens":9,"sentences":2'
+mv out first
+mh-eval bleu - ref --format json < hyp | cmp - first
+mh-eval --format json bleu hyp - < ref | cmp - first
+expect 0 mh-eval bleu ref hyp ref --lowercase --chrf --chrf-words 2
+[ "$(wc -l < out)" -eq 2 ] || fail "a header and a row"
+printed "nrefs:2|case:lc|eff:no|tok:13a|smooth:exp|version:mh-"
+printed "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no|version:mh-"
+expect 0 mh-eval bleu --sentence --tokenize none hyp ref
+[ "$(wc -l < out)" -eq 3 ] || fail "a row for each sentence"
+[ "$(head -1 out | cut -f 1,2)" = "$(printf 'sentence\tscore')" ] || fail "columns of --sentence"
+printf 'a well-known cat\n' > whole
+printf 'a well-fed cat\n' > other
+expect 0 mh-eval bleu --tokenize none --smooth none --compound-split --format json whole other
+printed '"precisions":[80.0,50.0,33.333'
+printed "tok:none+compound-split|smooth:none"
+printf 'the end .' > unended
+printf 'the end .\n' | mh-eval bleu unended - > out
+printed "100"
+
+# Refused.
+head -1 ref > short
+expect 3 mh-eval bleu hyp ref short; said "short: expected a line for each of the 2 of hyp"; said "1 lines; line 2 of hyp lacks its other"
+expect 3 mh-eval bleu short ref; said "ref: expected a line for each of the 1 of short"; said "2 lines; line 2 of ref lacks its other"
+[ ! -s out ] || fail "a score of half the lines"
+: > empty
+expect 3 mh-eval bleu hyp empty; said "empty"; said "no lines"
+expect 3 mh-eval bleu empty empty; said "no lines"
+printf 'fine\nb\xffd\n' > bytes
+expect 3 mh-eval bleu hyp bytes; said "bytes:2: expected UTF-8 text"
+printf 'fine\nbad\r\n' > crlf
+expect 3 mh-eval bleu crlf hyp; said "crlf:2: expected lines that end in LF"; said "CR LF"
+expect 3 mh-eval bleu hyp missing; said "missing"
+expect 3 mh-eval bleu . hyp
+expect 2 mh-eval bleu - - < hyp; said "standard input"
+expect 2 mh-eval bleu hyp; said "references"
+expect 2 mh-eval bleu hyp ref --tokenize 13b; said "13a, intl, char, none"
+expect 2 mh-eval bleu hyp ref --smooth-value 0.5; said "floor or add-k"
+expect 2 mh-eval bleu hyp ref --smooth floor --smooth-value -1; said "--smooth-value"
+expect 2 mh-eval bleu hyp ref --tokenize char --compound-split; said "compound_split"
+expect 2 mh-eval bleu hyp ref --chrf-words 2; said "--chrf"
+expect 2 mh-eval bleu hyp ref --chrf --chrf-words 3; said "from 0 to 2"
+for option in "--block 3" "--device cpu" "--threads 2" "--set model.layers=1" "--per-token t"; do
+  # shellcheck disable=SC2086
+  expect 2 mh-eval $option bleu hyp ref; said "${option%% *}"
+done
+
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import sacrebleu' 2>/dev/null || skip "Python lacks sacrebleu"
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -B "$ROOT/tests/cli/bleu_parity.py" --few
