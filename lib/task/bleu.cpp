@@ -60,7 +60,7 @@ BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
 }
 
 BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuOf of) {
-  BleuScore result{};
+  BleuScore result;
   const auto c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
   result.brevity_penalty = c >= r ? 1 : c > 0 ? std::exp(1 - r / c) : 0;
   result.length_ratio = r > 0 ? c / r : 0;

@@ -58,8 +58,8 @@ struct BleuStatistics {
 enum class BleuOf { corpus, sentence };
 
 struct BleuScore {
-  double score = 0;                                        // 0 … 100
-  std::array<double, BleuStatistics::kOrders> precisions;  // in percent, smoothed; all 0 where nothing matches
+  double score = 0;                                          // 0 … 100
+  std::array<double, BleuStatistics::kOrders> precisions{};  // in percent, smoothed; all 0 where nothing matches
   double brevity_penalty = 1;
   double length_ratio = 0;  // hypotheses' words by references'; 0 without references' words
 };

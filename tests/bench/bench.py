@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,analysis,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,metrics,analysis,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -280,6 +280,30 @@ class Bench:
             shares.append(float(done.stdout) * 1e-6 / seconds)
         self.row("reading random blocks, share of a bf16 training step, of 1%", "share", shares, 0.01, 1, less=True)
 
+    def metrics(self):
+        """BLEU and chrF of 6750 sentences, on one core, against sacrebleu: processor time, once the files are read."""
+        pick, sides = random.Random(5), [self.folder / "hyp", self.folder / "ref"]
+        lines = self.text().read_text(encoding="utf-8").split("\n")
+        references = [line.strip() for line in lines if 40 < len(line) < 250][:6750]
+        if len(references) < 6750:
+            references = (references * (1 + 6750 // len(references)))[:6750]
+        noised = [" ".join(word for word in line.split() if pick.random() > 0.2) for line in references]
+        for path, side in zip(sides, (noised, references)):
+            path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+        core = str(sorted(os.sched_getaffinity(0))[0])
+        for metric in ("bleu", "chrf"):
+            times, scores = ([], []), set()
+            for i in range(self.a.rounds):
+                self.talk(f"{metric}, round {i + 1} of {self.a.rounds}")
+                for mine, program in zip(times, ([self.tools.parent / "tests/bleu-bench"], [sys.executable, "-B", here / "peer_bleu.py"])):
+                    done = subprocess.run(["taskset", "-c", core, *map(str, program), metric, *map(str, sides)], check=True,
+                                          capture_output=True, text=True)
+                    spent, score = done.stdout.split()
+                    mine.append(float(spent))
+                    scores.add(score)
+            self.row(f"{metric} of 6750 sentences, one core, against sacrebleu", "ms", *times, 10, less=True)
+            self.row(f"{metric}, ten digits behind the point those of sacrebleu", "all or none", [float(len(scores) == 1)], 1.0, 1)
+
     def equality(self):
         self.talk("200 updates, the project and PyTorch")
         done = subprocess.run([sys.executable, here / "equality.py", "--tools", self.tools, "--full", "--threads", str(self.a.threads)],
@@ -365,7 +389,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,stages,start,prep,reading,analysis,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,stages,start,prep,reading,metrics,analysis,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

@@ -1,0 +1,33 @@
+// Milliseconds of processor time that corpus BLEU, or chrF, takes on one thread, files read, and the score: bleu_bench
+// bleu|chrf HYP REF
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "task/bleu.h"
+#include "task/chrf.h"
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const auto hypotheses = mh::split(mh::read_text_file(argv[2]), '\n');
+  const auto references = mh::split(mh::read_text_file(argv[3]), '\n');
+  const mh::task::BleuOptions options;
+  const std::clock_t began = std::clock();
+  auto sum = [&](auto metric, auto statistics) {
+    for (size_t i = 0; i + 1 < hypotheses.size(); ++i) {  // behind the last line's end there is nothing
+      const std::string_view reference = references.at(i);
+      statistics += metric.statistics(hypotheses[i], {&reference, 1});
+    }
+    return statistics;
+  };
+  const double score =
+      std::string_view(argv[1]) == "chrf"
+          ? chrf_score(sum(mh::task::Chrf({}), mh::task::ChrfStatistics{}))
+          : bleu_score(sum(mh::task::Bleu(options), mh::task::BleuStatistics{}), options, mh::task::BleuOf::corpus)
+                .score;
+  const double spent = 1000.0 * static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
+  std::printf("%.3f %.10f\n", spent, score);
+}
