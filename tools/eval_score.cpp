@@ -35,9 +35,9 @@ void check(const Arguments& a) {
     throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
   if (a.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
-  if (!did_you_mean(a.files[0], {"generate"}).empty() && !MappedFile::possible(a.files[0]))
-    throw Error(Exit::usage, Problem{"mh-eval", "a model or the subcommand generate", a.files[0],
-                                     did_you_mean(a.files[0], {"generate"})});
+  if (!did_you_mean(a.files[0], {"generate", "bleu"}).empty() && !MappedFile::possible(a.files[0]))
+    throw Error(Exit::usage, Problem{"mh-eval", "a model or a subcommand", a.files[0],
+                                     did_you_mean(a.files[0], {"generate", "bleu"})});
   refuse_output_onto_input("-", a.files);
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     if (!a.per_token.empty()) refuse_output_onto_input(tokens_file(a, i), a.files);
