@@ -2,6 +2,7 @@
 //
 //   mh-prep vocab --type word train.txt > my.vocab
 //   mh-prep lm --vocab my.vocab train.txt > train.mhs
+//   mh-prep translation --vocab joint.model train.de train.en > train.mhs
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/tool.h"
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
              "Turns text into vocabularies and shards, shows what a shard holds, and turns it back into text.",
              "  mh-prep vocab --type word train.txt > my.vocab\n"
              "  zstd -dc train.txt.zst | mh-prep lm --vocab my.vocab - > train.mhs\n"
+             "  mh-prep translation --vocab joint.model train.de train.en > train.mhs\n"
              "  mh-prep info train.mhs; mh-prep cat train.mhs | head"});
   tool.app().require_subcommand(1);
   prep::Arguments a;
@@ -40,6 +42,12 @@ int main(int argc, char** argv) {
   CLI::App* lm = add("lm", "make a language-model shard: one record a line", true);
   CommandLineFields lm_fields(*lm);
   lm_fields.declare(lm_options);
+  prep::TranslationOptions pair_options;
+  CLI::App* translation = add("translation", "make a translation shard: a pair of lines a record", true);
+  translation->get_option("inputs")->description(
+      "two files, a side each, line by line, or one of source, tab, target, as paste(1) writes; - is standard input");
+  CommandLineFields pair_fields(*translation);
+  pair_fields.declare(pair_options);
   CLI::App* info = add("info", "show what shards hold, after checking every sum", false);
   info->add_option("--format", a.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   CLI::App* cat = add("cat", "turn shards back into text", false);
@@ -47,8 +55,10 @@ int main(int argc, char** argv) {
   return tool.run(argc, argv, [&] {
     vocab_fields.take(vocabulary);
     lm_fields.take(lm_options);
+    pair_fields.take(pair_options);
     if (vocab->parsed()) prep::make_vocab(a, vocabulary);
     if (lm->parsed()) prep::make_lm(a, lm_options);
+    if (translation->parsed()) prep::make_translation(a, pair_options);
     if (info->parsed()) quietly([&] { prep::show_info(a); });
     if (cat->parsed()) quietly([&] { prep::show_text(a); });
   });

@@ -14,18 +14,21 @@ namespace mh::prep {
 using namespace mh::io;
 using nlohmann::ordered_json;
 
-namespace {
-
 LineEnds line_ends(const Arguments& a, bool any_bytes) {
   return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
 }
 
-void report_crlf(const TextBatches& text) {
-  if (text.normalised() > 0)
-    log_info(with_commas(static_cast<int64_t>(text.normalised())) + " lines ended in CR LF; the CR is dropped");
+void report_crlf(uint64_t normalised) {
+  if (normalised > 0)
+    log_info(with_commas(static_cast<int64_t>(normalised)) + " lines ended in CR LF; the CR is dropped");
 }
 
-}  // namespace
+int threads_of(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::thread::hardware_concurrency()); }
+
+std::string speed(uint64_t bytes, double seconds) {
+  const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-6);
+  return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
+}
 
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   refuse_output_onto_input(a.output, a.inputs);
@@ -36,7 +39,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
     return last == t.npos ? t.npos : last + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
-  report_crlf(text);
+  report_crlf(text.normalised());
   auto sink = open_sink(a.output);
   sink->write(tokenizer->serialize());
   sink->close();
@@ -55,7 +58,6 @@ void make_lm(const Arguments& a, const LmOptions& options) {
                 Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
-  int threads = static_cast<int>(options.threads > 0 ? options.threads : std::thread::hardware_concurrency());
   ShardHeader header;
   header.vocabulary = tokenizer->size();
   header.token_bytes = tokenizer->size() <= 65536 ? 2 : 4;
@@ -68,17 +70,15 @@ void make_lm(const Arguments& a, const LmOptions& options) {
                           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
   auto sink = open_sink(a.output);
   ShardWriter writer(*sink, header);
-  EncodeSummary sum = encode_lines(text, *tokenizer, threads, writer);
+  EncodeSummary sum = encode_lines(text, *tokenizer, threads_of(options.threads), writer);
   if (sum.tokens == 0)
     throw Error(Exit::input, Problem{join(a.inputs, " "), "text", "an empty input", "check what makes it"});
   writer.finish();
   sink->close();
-  report_crlf(text);
+  report_crlf(text.normalised());
   log_info(str(with_commas(static_cast<int64_t>(sum.lines)), " lines, ", with_commas(static_cast<int64_t>(sum.tokens)),
-               " tokens, ", with_commas(static_cast<int64_t>(sum.unknown)), " unknown, ", human_bytes(sum.bytes),
-               " in ", human_seconds(sum.seconds), " (",
-               human_bytes(static_cast<uint64_t>(static_cast<double>(sum.bytes) / std::max(sum.seconds, 1e-6))),
-               "/s)"));
+               " tokens, ", with_commas(static_cast<int64_t>(sum.unknown)), " unknown, ",
+               speed(sum.bytes, sum.seconds)));
 }
 
 }  // namespace mh::prep

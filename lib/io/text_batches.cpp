@@ -79,7 +79,11 @@ bool TextBatches::next(TextBatch& batch) {
     }
     if (piece_.starts_line) carry_offset_ = piece_.offset;
     carry_ += piece_.text;
-    size_t n = piece_.ends_line ? carry_.size() : cut_(carry_);
+    if (cut_ == nullptr && carry_.size() > kLongestCarry)
+      throw Error(Exit::input,
+                  Problem{str(source_->name(), ":", piece_.line), str("lines of at most ", human_bytes(kLongestCarry)),
+                          "a longer one", "break the line up"});
+    size_t n = piece_.ends_line ? carry_.size() : cut_ == nullptr ? std::string_view::npos : cut_(carry_);
     if (n == std::string_view::npos) {
       if (carry_.size() > kLongestCarry)
         throw Error(Exit::input, Problem{str(source_->name(), ":", piece_.line),
@@ -94,7 +98,7 @@ bool TextBatches::next(TextBatch& batch) {
   return !batch.segments.empty();
 }
 
-void check_text(const TextBatch& batch) {
+void check_text(const TextBatch& batch, bool bytes_would_do) {
   std::string_view all = batch.text;
   if (std::memchr(all.data(), '\0', all.size()) == nullptr && find_invalid_utf8(all) == all.npos) return;
   for (const auto& s : batch.segments) {
@@ -106,7 +110,8 @@ void check_text(const TextBatch& batch) {
     std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(text[at]));
     throw Error(Exit::input, Problem{str(batch.file, ":", s.line, ": byte ", s.offset + at, " of the file"),
                                      "UTF-8 text", nul < invalid ? "a NUL byte" : str("the byte ", byte),
-                                     "convert the file, or use --type byte, which takes anything"});
+                                     bytes_would_do ? "convert the file, or use --type byte, which takes anything"
+                                                    : "convert the file"});
   }
 }
 

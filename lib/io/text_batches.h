@@ -29,7 +29,8 @@ struct TextBatch {
 };
 
 // Reads the files in order ("-": standard input), about 1 MiB a batch, in constant memory. A line longer than that
-// comes in segments that `cut` divides (Tokenizer::cut); where it cannot, Error(input).
+// comes in segments that `cut` divides (Tokenizer::cut); where it cannot, Error(input). Without a `cut` every line
+// comes whole, and one above 8 MiB is refused.
 class TextBatches {
  public:
   using Cut = std::function<size_t(std::string_view)>;
@@ -55,7 +56,8 @@ class TextBatches {
   uint64_t normalised_ = 0;
 };
 
-// Throws Error(input) with file, line and byte for text that is not valid UTF-8 or holds a NUL byte.
-void check_text(const TextBatch& batch);
+// Throws Error(input) with file, line and byte for text that is not valid UTF-8 or holds a NUL byte. The message names
+// the vocabulary of bytes as a way out where it is one.
+void check_text(const TextBatch& batch, bool bytes_would_do = true);
 
 }  // namespace mh::io

@@ -3,6 +3,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -17,6 +18,11 @@ std::string Tokenizer::fingerprint() const {
   std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
                 static_cast<unsigned long long>(h.low64));
   return text;
+}
+
+uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
+  if (tokenizer.unknown() < 0) return 0;
+  return static_cast<uint64_t>(std::count(tokens.begin(), tokens.end(), tokenizer.unknown()));
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {

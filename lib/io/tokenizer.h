@@ -44,6 +44,9 @@ class Tokenizer {
   std::string fingerprint() const;
 };
 
+// How many of these are the tokenizer's unknown one.
+uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer);
+
 // Recognises the type from the content. `name` stands in messages. Error(input) for anything else or damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);

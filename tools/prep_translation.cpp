@@ -1,0 +1,96 @@
+// mh-prep translation: pairs of lines to a shard.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/tool.h"
+#include "prep.h"
+
+namespace mh::prep {
+
+using namespace mh::io;
+using nlohmann::ordered_json;
+
+namespace {
+
+void check(const Arguments& a, const TranslationOptions& o) {
+  const bool of_sides = !o.source_vocab.empty() || !o.target_vocab.empty();
+  if (!o.vocab.empty() && of_sides)
+    throw Error(Exit::usage, Problem{"--vocab", "either it or --source-vocab and --target-vocab", "both", ""});
+  if (of_sides && (o.source_vocab.empty() || o.target_vocab.empty()))
+    throw Error(Exit::usage,
+                Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab", "a vocabulary for each side",
+                        "one for the other side only", "give --vocab where both sides have the same"});
+  if (!of_sides && o.vocab.empty())
+    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
+  if (a.inputs.size() > 2)
+    throw Error(Exit::usage, Problem{"inputs", "two files, or one of tab-separated pairs", str(a.inputs.size()), ""});
+  if (a.inputs.size() == 2 && a.inputs[0] == "-" && a.inputs[1] == "-")
+    throw Error(Exit::usage, Problem{"inputs", "standard input for one side", "for both",
+                                     "give one - and pairs that are separated by tabs"});
+  o.filters.check();
+}
+
+// "3 empty, 12 long"
+std::string listed(const std::map<std::string, uint64_t>& dropped) {
+  std::vector<std::string> parts;
+  for (const auto& [reason, pairs] : dropped) parts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
+  return join(parts, ", ");
+}
+
+std::string of_both(const std::array<uint64_t, 2>& counts) {
+  return with_commas(static_cast<int64_t>(counts[0])) + " + " + with_commas(static_cast<int64_t>(counts[1]));
+}
+
+}  // namespace
+
+void make_translation(const Arguments& a, const TranslationOptions& o) {
+  check(a, o);
+  const bool joint = !o.vocab.empty();
+  const std::string source_path = joint ? o.vocab : o.source_vocab, target_path = joint ? o.vocab : o.target_vocab;
+  std::vector<std::string> read = a.inputs;
+  read.insert(read.end(), {source_path, target_path});
+  refuse_output_onto_input(a.output, read);
+  const auto target = load_tokenizer(target_path);
+  const auto own_source = joint ? nullptr : load_tokenizer(source_path);
+  const Tokenizer& source = joint ? *target : *own_source;
+  PairBatches text(a.inputs, line_ends(a, false));
+
+  ShardHeader header;
+  header.vocabulary = target->size();
+  header.fingerprint = target->fingerprint();
+  header.tokenizer = target->serialize();
+  // The same vocabulary given for each side is a joint one.
+  if (source.fingerprint() != target->fingerprint()) {
+    header.source_vocabulary = source.size();
+    header.source_fingerprint = source.fingerprint();
+    header.source_tokenizer = source.serialize();
+  }
+  header.hold_pairs();
+  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
+  if (joint) made["vocabulary"] = o.vocab;
+  else made["source_vocabulary"] = o.source_vocab, made["target_vocabulary"] = o.target_vocab;
+  made.update({{"crlf", a.crlf},
+               {"min_length", o.filters.min_length},
+               {"max_length", o.filters.max_length},
+               {"max_ratio", o.filters.max_ratio},
+               {"empty", o.filters.empty}});
+  header.provenance = made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+
+  auto sink = open_sink(a.output);
+  ShardWriter writer(*sink, header);
+  const PairSummary sum = encode_pairs(text, source, *target, o.filters, threads_of(o.threads), writer);
+  if (sum.pairs == 0)
+    throw Error(Exit::input, Problem{join(a.inputs, " "), "pairs of lines",
+                                     sum.dropped.empty() ? "an empty input" : "all dropped: " + listed(sum.dropped),
+                                     sum.dropped.empty() ? "check what makes it" : "widen the filters"});
+  writer.finish();
+  sink->close();
+  report_crlf(text.normalised());
+  if (!sum.dropped.empty()) log_info("pairs dropped: " + listed(sum.dropped));
+  log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", of_both(sum.tokens), " tokens, ",
+               of_both(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
+}
+
+}  // namespace mh::prep
