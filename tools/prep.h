@@ -49,6 +49,7 @@ int threads_of(int64_t asked);
 std::string speed(uint64_t bytes, double seconds);
 
 void make_vocab(const Arguments& a, const io::VocabularyOptions& options);
+void show_codes(const Arguments& a);
 void make_lm(const Arguments& a, const LmOptions& options);
 void make_translation(const Arguments& a, const TranslationOptions& options);
 void show_info(const Arguments& a);

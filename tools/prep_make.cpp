@@ -31,7 +31,10 @@ std::string speed(uint64_t bytes, double seconds) {
 }
 
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
-  refuse_output_onto_input(a.output, a.inputs);
+  std::vector<std::string> read = a.inputs;
+  if (!options.codes.empty()) read.push_back(options.codes);
+  refuse_output_onto_input(a.output, read);
+  options.check();
   const bool bytes = options.type == "byte";
   TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
     if (bytes) return t.size();

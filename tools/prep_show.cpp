@@ -1,6 +1,7 @@
-// mh-prep info and mh-prep cat: what a shard holds.
+// mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: the merges of a vocabulary.
 #include <nlohmann/json.hpp>
 
+#include "io/merges.h"
 #include "io/shard.h"
 #include "io/tokenizer.h"
 #include "prep.h"
@@ -61,6 +62,13 @@ void show_info(const Arguments& a) {
     }
     sink->close();
   }
+}
+
+void show_codes(const Arguments& a) {
+  refuse_output_onto_input("-", a.inputs);
+  auto sink = open_sink("-");
+  for (const std::string& input : a.inputs) sink->write(write_codes(read_codes(read_text_file(input), input)));
+  sink->close();
 }
 
 namespace {

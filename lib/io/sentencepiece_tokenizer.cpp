@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/tokenizer.h"
-#include "io/word_map.h"
+#include "io/word_cache.h"
 
 namespace mh::io {
 
@@ -114,46 +114,15 @@ class SentencePieceEncoder : public Encoder {
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     // The library drops a space mark in the text where it ends what it is given, so no word with one stands alone.
     if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
-    const char* p = text.data();
-    const char* end = p + text.size();
-    while (p < end) {
-      if (*p == ' ') {
-        ++p;
-        continue;
-      }
-      const char* begin = p;
-      while (p < end && *p != ' ') ++p;
-      encode_word({begin, static_cast<size_t>(p - begin)}, out);
-    }
+    each_spaced_word(text, [&](std::string_view word) {
+      cache_.encode(word, out,
+                    [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_by_library(w, ids); });
+    });
   }
 
  private:
-  struct Run {
-    size_t begin = 0;
-    uint32_t count = 0;
-  };
-  void encode_word(std::string_view word, std::vector<int32_t>& out) {
-    if (word.size() > kLongestCached) return tokenizer_.encode_by_library(word, out);
-    if (Run* run = cache_.find(word)) {
-      out.insert(out.end(), ids_.begin() + static_cast<int64_t>(run->begin),
-                 ids_.begin() + static_cast<int64_t>(run->begin) + run->count);
-      return;
-    }
-    // Memory stays bounded whatever the text: a full cache starts anew.
-    if (cache_.size() >= kMostWords) {
-      cache_.clear();
-      ids_.clear();
-    }
-    size_t begin = ids_.size();
-    tokenizer_.encode_by_library(word, ids_);
-    cache_[word] = {begin, static_cast<uint32_t>(ids_.size() - begin)};
-    out.insert(out.end(), ids_.begin() + static_cast<int64_t>(begin), ids_.end());
-  }
-  static constexpr size_t kLongestCached = 64;
-  static constexpr size_t kMostWords = 1 << 19;
   const SentencePieceTokenizer& tokenizer_;
-  WordMap<Run> cache_;
-  std::vector<int32_t> ids_;
+  WordCache cache_;
 };
 
 std::unique_ptr<Encoder> SentencePieceTokenizer::encoder() const {

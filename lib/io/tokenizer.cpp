@@ -40,14 +40,19 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     need(1, kUnknownPiece);
     return make_word_tokenizer(std::move(file.pieces));
   }
+  if (file.type == "subword-nmt") {
+    need(0, kEndOfLinePiece);
+    need(1, kUnknownPiece);
+    return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
+  }
   if (file.type == "char") {
     need(0, "\n");
     need(1, kUnknownPiece);
     return make_char_tokenizer(std::move(file.pieces));
   }
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
-  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of the type word, char or byte", file.type,
-                                   did_you_mean(file.type, {"word", "char", "byte"})});
+  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of the type word, char, byte or subword-nmt", file.type,
+                                   did_you_mean(file.type, {"word", "char", "byte", "subword-nmt"})});
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {

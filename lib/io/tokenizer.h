@@ -1,4 +1,5 @@
-// Tokenizers: text to numbers and back, one interface over words, bytes, characters and SentencePiece models.
+// Tokenizers: text to numbers and back, one interface over words, bytes, characters, SentencePiece models
+// and the merges of subword-nmt.
 // A tokenizer travels whole inside shards and checkpoints; its fingerprint tells whether two files go together.
 #pragma once
 
@@ -26,7 +27,7 @@ class Encoder {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string type() const = 0;                // word, byte, char, sentencepiece
+  virtual std::string type() const = 0;                // word, byte, char, sentencepiece, subword-nmt
   virtual int64_t size() const = 0;                    // tokens are in [0, size)
   virtual int32_t end_of_line() const = 0;             // closes each line; also what the first token is predicted from
   virtual int32_t unknown() const = 0;                 // -1: everything is known
@@ -56,9 +57,15 @@ struct Piece {
   std::string text;
   uint64_t count = 0;
 };
+// Of byte pair encoding (merges.h): two symbols that are joined.
+struct Merge {
+  std::string left, right;
+  bool operator==(const Merge&) const = default;
+};
 std::unique_ptr<Tokenizer> make_word_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
+std::unique_ptr<Tokenizer> make_subword_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges);
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model, const std::string& name);
 
 // Words are separated by spaces and tabs.
@@ -70,11 +77,13 @@ constexpr const char* kUnknownPiece = "<unk>";
 // A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// The text form of word, char and byte vocabularies (mhv(5)).
-std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces);
+// The text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the type subword-nmt have merges.
+std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
+                             const std::vector<Merge>* merges = nullptr);
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
+  std::vector<Merge> merges;
 };
 bool is_vocabulary_file(std::string_view bytes);
 VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name);

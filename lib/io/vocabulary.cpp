@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "io/merges.h"
+#include "io/word_cache.h"
 #include "io/word_map.h"
 
 // Exported by the library, though its installed headers do not declare it.
@@ -88,6 +90,29 @@ std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, Te
   });
   if (counts.size() == 0 && lines == 0) no_text();
   return make_char_tokenizer(ordered(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
+}
+
+std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, TextBatches& text) {
+  std::vector<Merge> merges;
+  if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), options.codes);
+  Counts words, pieces;
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    each_spaced_word(line, [&](std::string_view word) { ++words[word]; });
+  });
+  if (words.size() == 0) no_text();
+  if (options.codes.empty()) {
+    merges = learn_merges(words, options.merges);
+    if (merges.size() < static_cast<size_t>(options.merges))
+      log_info(str("no pair occurs twice after ", merges.size(), " merges"));
+  }
+  const Segmenter segmenter(merges);
+  words.each([&](std::string_view word, uint64_t count) {
+    each_piece(segmenter, word, [&](std::string_view piece) { pieces[piece] += count; });
+  });
+  return make_subword_tokenizer(ordered(pieces, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options),
+                                std::move(merges));
 }
 
 // Hands the lines to SentencePiece's trainer one by one. What goes wrong in reading is kept and thrown afterwards: the
@@ -171,7 +196,16 @@ void VocabularyOptions::check() const {
   if (!pieces && character_coverage != plain.character_coverage) refuse("--character-coverage", "bpe or unigram");
   if (!pieces && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
   if (!pieces && threads != 0) refuse("--threads", "bpe or unigram");
-  if (type != "word" && type != "char" && min_count != plain.min_count) refuse("--min-count", "word or char");
+  if (pieces || type == "byte")
+    if (min_count != plain.min_count) refuse("--min-count", "word, char or subword-nmt");
+  if (type != "subword-nmt") {
+    if (merges != plain.merges) refuse("--merges", "subword-nmt");
+    if (!codes.empty()) refuse("--codes", "subword-nmt");
+  } else if ((merges > 0) == !codes.empty()) {
+    throw Error(Exit::usage,
+                Problem{"--type subword-nmt", "either --merges, how many to learn, or --codes, a file of them",
+                        merges > 0 ? "both" : "neither", "such as --merges 10000"});
+  }
   if (type == "byte" && size != 0) refuse("--size", "another than byte");
 }
 
@@ -179,6 +213,7 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   options.check();
   if (options.type == "word") return count_words(options, text);
   if (options.type == "char") return count_characters(options, text);
+  if (options.type == "subword-nmt") return count_subwords(options, text);
   if (options.type == "byte") {
     TextBatch batch;  // read all the same: an input that is not there is a mistake
     uint64_t bytes = 0;

@@ -14,14 +14,18 @@ struct VocabularyOptions {
   std::string type = "word";
   int64_t size = 0;
   int64_t min_count = 1;
+  int64_t merges = 0;
+  std::string codes;
   double character_coverage = 0.9995;
   bool byte_fallback = false;
   int64_t threads = 0;
   void describe(Fields& f) {
-    f.field("type", type, "what a token is", {"word", "char", "byte", "bpe", "unigram"});
+    f.field("type", type, "what a token is", {"word", "char", "byte", "bpe", "unigram", "subword-nmt"});
     f.field("size", size, "entries at most, the special ones included; 0: no bound (bpe and unigram need one)",
             at_least(0));
-    f.field("min_count", min_count, "word, char: leave out what occurs less often", at_least(1));
+    f.field("min_count", min_count, "word, char, subword-nmt: leave out what occurs less often", at_least(1));
+    f.field("merges", merges, "subword-nmt: learn so many merges from the text, as its learn-bpe does", at_least(0));
+    f.field("codes", codes, "subword-nmt: instead, the merges of this file of its codes or vocabulary of this type");
     f.field("character_coverage", character_coverage, "bpe, unigram: share of characters that get a piece",
             between(0.98, 1));
     f.field("byte_fallback", byte_fallback, "bpe, unigram: spell unknown characters in bytes");
@@ -32,7 +36,8 @@ struct VocabularyOptions {
 };
 
 // Reads the text once. Words and characters are ordered by falling count, equal ones bytewise. SentencePiece models are
-// trained by its own library, with <unk> 0, <s> 1, </s> 2 (the end of a line). Error(input) for text without a word.
+// trained by its own library, with <unk> 0, <s> 1, </s> 2 (the end of a line). Merges are learnt or given; the pieces
+// that they make of the text are ordered as words are. Error(input) for text without a word.
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::io

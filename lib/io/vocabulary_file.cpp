@@ -1,4 +1,5 @@
-// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count.
+// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. With merges a header
+// line more, and one merge a line behind the pieces.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -76,7 +77,8 @@ std::string escaped(const std::string& piece) {
   return out;
 }
 
-std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces) {
+std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
+                             const std::vector<Merge>* merges) {
   std::string body;
   body.reserve(16 * pieces.size());
   for (const Piece& piece : pieces) {
@@ -85,8 +87,17 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
     body += std::to_string(piece.count);
     body += '\n';
   }
-  return std::string(kMagic) + "type " + type + "\nentries " + std::to_string(pieces.size()) + "\nxxh64 " +
-         hash_of(body) + "\n\n" + body;
+  std::string counts = "\nentries " + std::to_string(pieces.size());
+  if (merges != nullptr) {
+    counts += "\nmerges " + std::to_string(merges->size());
+    for (const Merge& merge : *merges) {
+      append_escaped(body, merge.left);
+      body += ' ';
+      append_escaped(body, merge.right);
+      body += '\n';
+    }
+  }
+  return std::string(kMagic) + "type " + type + counts + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 
 bool is_vocabulary_file(std::string_view bytes) { return bytes.substr(0, kMagic.size()) == kMagic; }
@@ -110,11 +121,16 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
   };
   VocabularyFile file;
   file.type = entry("type");
-  std::string count_text = entry("entries");
-  uint64_t count = 0;
-  auto parsed = std::from_chars(count_text.data(), count_text.data() + count_text.size(), count);
-  if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest.size())
-    bad(name, line, "a count of entries that the file can hold", count_text);
+  auto count_of = [&](std::string_view key) {
+    const std::string count_text = entry(key);
+    uint64_t count = 0;
+    auto parsed = std::from_chars(count_text.data(), count_text.data() + count_text.size(), count);
+    if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest.size())
+      bad(name, line, str("a count of ", key, " that the file can hold"), count_text);
+    return count;
+  };
+  const uint64_t count = count_of("entries");
+  const uint64_t merges = file.type == "subword-nmt" ? count_of("merges") : 0;
   std::string sum = entry("xxh64");
   std::string_view blank;
   if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");
@@ -124,7 +140,7 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
   seen.reserve(std::min<uint64_t>(count, rest.size() / 4));
   file.pieces.reserve(std::min<uint64_t>(count, rest.size() / 4));
   std::string_view text;
-  while (next(text)) {
+  while (file.pieces.size() < count && next(text)) {
     Piece piece;
     size_t tab = text.rfind('\t');
     if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
@@ -137,7 +153,18 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
     if (std::exchange(seen[piece.text], true)) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
     file.pieces.push_back(std::move(piece));
   }
-  if (!rest.empty() || file.pieces.size() != count) bad(name, line, count_text + " entries", str(file.pieces.size()));
+  while (file.merges.size() < merges && next(text)) {
+    Merge merge;
+    const size_t space = text.find(' ');
+    if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||
+        !unescape(text.substr(space + 1), merge.right) || merge.left.empty() || merge.right.empty() ||
+        find_invalid_utf8(text) != text.npos)
+      bad(name, line, "two symbols, a space between", "'" + std::string(text.substr(0, 40)) + "'");
+    file.merges.push_back(std::move(merge));
+  }
+  if (!rest.empty() || file.pieces.size() != count || file.merges.size() != merges)
+    bad(name, line, str(count, " entries and ", merges, " merges, and the end"),
+        str(file.pieces.size(), " and ", file.merges.size(), rest.empty() ? "" : ", and more"));
   return file;
 }
 

@@ -32,3 +32,15 @@ if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
   cat tiny/train.txt tiny/valid.txt tiny/test.txt | cmp - <(zstd -dcq "$data/tinyshakespeare/input.txt.zst")
   [ "$(wc -l < tiny/valid.txt) $(wc -l < tiny/test.txt)" = "2000 2000" ] || fail "lines: $(wc -l tiny/*)"
 fi
+# Multi30k: pairs and their shards; a copy that is another text is refused, packed as the public one is.
+gzip -c copy/input.txt > copy/train.de.gz
+expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; said "multi30k: train.de: expected sha256 2c2b"; said "found $sum"
+[ -z "$(find multi -type f)" ] || fail "files are left: $(find multi -type f)"
+if [ -f "$data/multi30k/train.de.zst" ]; then
+  make_text 50 > words
+  mh-prep vocab --type char words > chars
+  expect 0 env MH_DATA="$data" "$scripts/multi30k" multi none chars
+  mh-prep info multi/test.mhs > info
+  grep -q "^records	1000$" info || fail "pairs of the test: $(cat info)"
+  [ "$(wc -l < multi/train.de) $(wc -l < multi/valid.en)" = "29000 1014" ] || fail "lines: $(wc -l multi/*)"
+fi

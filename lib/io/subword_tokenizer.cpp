@@ -1,0 +1,99 @@
+// Words between spaces, divided by merges (merges.h). A piece carries @@ behind it unless it ends its word. Entry 0 is
+// the end of a line, entry 1 the unknown piece.
+#include <algorithm>
+
+#include "base/error.h"
+#include "io/merges.h"
+#include "io/tokenizer.h"
+#include "io/word_cache.h"
+
+namespace mh::io {
+
+namespace {
+
+constexpr std::string_view kGoesOn = "@@";
+
+class SubwordTokenizer : public Tokenizer {
+ public:
+  SubwordTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges)
+      : pieces_(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {
+    ids_.reserve(pieces_.size());
+    for (size_t i = 0; i < pieces_.size(); ++i) ids_[pieces_[i].text] = static_cast<int32_t>(i);
+  }
+  std::string type() const override { return "subword-nmt"; }
+  int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
+  int32_t end_of_line() const override { return 0; }
+  int32_t unknown() const override { return 1; }
+  std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    std::string text;
+    bool joined = true;  // to what stands before
+    for (int32_t token : tokens) {
+      if (token == end_of_line()) {
+        text += '\n';
+        joined = true;
+        continue;
+      }
+      if (!joined) text += ' ';
+      std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
+      joined = piece.ends_with(kGoesOn);
+      if (joined) piece.remove_suffix(kGoesOn.size());
+      text += piece;
+    }
+    return text;
+  }
+  size_t cut(std::string_view text) const override {
+    const size_t last = text.rfind(' ');
+    return last == text.npos ? text.npos : last + 1;
+  }
+  std::string serialize() const override { return write_vocabulary("subword-nmt", pieces_, &merges_); }
+  std::unique_ptr<Encoder> encoder() const override;
+
+  void encode_word(std::string_view word, std::vector<int32_t>& out) const {
+    each_piece(segmenter_, word, [&](std::string_view piece) {
+      const int32_t* id = ids_.find(WordKey(piece));
+      out.push_back(id != nullptr ? *id : unknown());
+    });
+  }
+
+ private:
+  std::vector<Piece> pieces_;
+  std::vector<Merge> merges_;
+  Segmenter segmenter_;
+  WordMap<int32_t> ids_;
+};
+
+class SubwordEncoder : public Encoder {
+ public:
+  explicit SubwordEncoder(const SubwordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    each_spaced_word(text, [&](std::string_view word) {
+      cache_.encode(word, out, [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_word(w, ids); });
+    });
+  }
+
+ private:
+  const SubwordTokenizer& tokenizer_;
+  WordCache cache_;
+};
+
+std::unique_ptr<Encoder> SubwordTokenizer::encoder() const { return std::make_unique<SubwordEncoder>(*this); }
+
+}  // namespace
+
+void each_piece(const Segmenter& segmenter, std::string_view word, const std::function<void(std::string_view)>& visit) {
+  std::string piece;
+  size_t at = 0;
+  for (size_t size : segmenter.divide(word)) {
+    piece = word.substr(at, size);
+    at += size;
+    if (at < word.size()) piece += kGoesOn;
+    visit(piece);
+  }
+}
+
+std::unique_ptr<Tokenizer> make_subword_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges) {
+  return std::make_unique<SubwordTokenizer>(std::move(pieces), std::move(merges));
+}
+
+}  // namespace mh::io

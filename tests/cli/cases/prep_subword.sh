@@ -1,0 +1,60 @@
+# Merges of subword-nmt: joint codes, a dictionary for each side, and the codes as a file.
+make_text 400 | sed 's/^ *//; s/ *$//; s/w/lower/g' > en
+sed 's/lower/niedriger/g' en > de
+expect 0 mh-prep vocab --type subword-nmt --merges 12 de en -o joint.vocab
+expect 0 mh-prep codes joint.vocab
+[ "$(head -1 out)" = "#version: 0.2" ] && [ "$(wc -l < out)" -eq 13 ] || fail "codes: $(cat out)"
+cp out codes
+mh-prep codes codes | cmp - codes
+mh-prep vocab --type subword-nmt --codes codes de en | cmp - joint.vocab
+mh-prep vocab --type subword-nmt --codes joint.vocab de > de.vocab
+mh-prep vocab --type subword-nmt --codes codes en > en.vocab
+for v in de en; do mh-prep codes $v.vocab | cmp - codes; done
+mh-prep vocab --type subword-nmt --codes codes --size 6 de > six.vocab
+[ "$(sed 1,6d six.vocab | head -6)" = "$(sed 1,6d de.vocab | head -6)" ] || fail "--size"
+grep -q '^entries 6$' six.vocab || fail "--size"
+expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de en -o x.mhs; said " 0 + 0 unknown"
+mh-prep cat x.mhs | cmp - <(paste de en)
+expect 0 mh-prep info x.mhs; printed "source_tokenizer	subword-nmt"
+mh-prep lm --vocab joint.vocab en | mh-prep cat - | cmp - en
+expect 0 mh-prep vocab --type subword-nmt --merges 100000 en -o all.vocab; said "no pair occurs twice after"
+# Refused.
+expect 2 mh-prep vocab --type subword-nmt en;                            said "--merges"
+expect 2 mh-prep vocab --type subword-nmt --merges 5 --codes codes en;   said "both"
+expect 2 mh-prep vocab --type word --merges 5 en;                        said "subword-nmt"
+expect 2 mh-prep vocab --type bpe --size 50 --codes codes en;            said "subword-nmt"
+expect 2 mh-prep vocab --type subword-nmt --merges 5 --byte-fallback en; said "--byte-fallback"
+expect 2 mh-prep vocab --type subword-nmt --codes codes en -o codes;     said "itself"
+expect 3 mh-prep vocab --type subword-nmt --codes en en -o y;            said "#version: 0.2"
+expect 3 mh-prep vocab --type subword-nmt --codes none en -o y;          said "none"
+mh-prep vocab en > words
+expect 3 mh-prep codes words;                                            said "the type word"
+printf '#version: 0.2\na b\nab\n' > bad
+expect 3 mh-prep vocab --type subword-nmt --codes bad en -o y;           said "bad:3"
+sed 's/^merges 12/merges 13/' joint.vocab > more
+expect 3 mh-prep lm --vocab more en -o y;                                said "13 merges"
+sed '$d' joint.vocab > less
+expect 3 mh-prep lm --vocab less en -o y;                                said "checksum"
+sed '/^merges/d' joint.vocab > none
+expect 3 mh-prep lm --vocab none en -o y;                                said "merges"
+[ ! -e y ] || fail "a refused run left a file"
+# The same merges and pieces as the program itself, where it is at hand.
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
+export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
+python3 -m subword_nmt.subword_nmt learn-bpe -s 12 < <(cat de en) 2>/dev/null | cmp - codes
+same() {  # CODES VOCABULARY TEXT
+  python3 -m subword_nmt.subword_nmt apply-bpe -c "$1" < "$3" > theirs
+  mh-prep lm --vocab "$2" "$3" | mh-prep cat --ids - | awk -v first=6 '
+    NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }
+    { line = ""; for (i = 1; i < NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$2" - | cmp - theirs
+}
+same codes de.vocab de
+same codes en.vocab en
+data=${MH_DATA:-$ROOT/../shared/data}/multi30k/tok
+[ -f "$data/val.lc.norm.tok.de.zst" ] || exit 0
+for l in de en; do zstd -dcq "$data/val.lc.norm.tok.$l.zst" > val.$l; done
+mh-prep vocab --type subword-nmt --merges 1500 val.de val.en > val.vocab
+mh-prep codes val.vocab > val.codes
+cat val.de val.en | python3 -m subword_nmt.subword_nmt learn-bpe -s 1500 2>/dev/null | cmp - val.codes
+same val.codes val.vocab val.de
+same val.codes val.vocab val.en

@@ -1,0 +1,80 @@
+# Pairs of lines to a shard and back, by two files and by paste(1), with each way to be refused.
+make_text 300 | sed 's/^ *//; s/ *$//' > en
+sed 's/w/v/g; s/$/ und/' en > de
+mh-prep vocab de en > joint.vocab
+mh-prep vocab de > de.vocab
+mh-prep vocab en > en.vocab
+expect 0 mh-prep translation --vocab joint.vocab de en -o joint.mhs;  said "300 pairs"; said "0 + 0 unknown"
+mh-prep cat joint.mhs | cmp - <(paste de en)
+[ "$(mh-prep cat --ids joint.mhs | awk -F'\t' 'NF == 2 && $1 ~ / 0$/ && $2 ~ / 0$/' | wc -l)" -eq 300 ] || fail "ids of pairs"
+expect 0 mh-prep info joint.mhs
+printed "kind	translation"; printed "records	300"; printed "dropped	{}"
+! grep -q source_vocabulary out || fail "a joint vocabulary is shown twice"
+# The same from paste, by pipes, with any threads, and with the vocabulary named for each side.
+sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
+paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
+mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
+for other in piped twice; do [ "$(sum joint.mhs)" = "$(sum $other.mhs)" ] || fail "$other.mhs is another"; done
+mh-prep cat - < piped.mhs | cmp - <(paste de en)
+expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de en -o two.mhs
+expect 0 mh-prep info two.mhs
+printed "source_vocabulary	$(($(wc -l < de.vocab) - 5))"
+printed "vocabulary	$(($(wc -l < en.vocab) - 5))"
+printed "source_tokens	$(($(wc -w < de) + 300))"
+printed "target_tokens	$(($(wc -w < en) + 300))"
+mh-prep cat two.mhs | cmp - <(paste de en)
+expect 0 mh-prep translation --source-vocab en.vocab --target-vocab de.vocab de en -o wrong.mhs
+said "$(wc -w < de) + $(wc -w < en) unknown"
+# Filters: what they drop is counted, told and kept in the shard.
+printf 'a b c d\na b\na\n\na b c\n' > s
+printf 'x\nx y\nx\nx\nx y z x y z\n' > t
+mh-prep vocab s t > st.vocab
+expect 3 mh-prep translation --vocab st.vocab s t -o x.mhs;  said "s:4: expected text on both sides of a pair"; said "--empty drop"
+expect 0 mh-prep translation --vocab st.vocab --empty drop --min-length 2 --max-length 5 s t -o few.mhs
+said "pairs dropped: 1 empty, 1 long, 2 short"; said "1 pairs"
+[ "$(mh-prep cat few.mhs)" = "a b	x y" ] || fail "other pairs are kept"
+expect 0 mh-prep info few.mhs; printed 'dropped	{"empty":1,"long":1,"short":2}'; printed '"max_length":5'
+expect 0 mh-prep translation --vocab st.vocab --empty drop --max-ratio 2 s t -o few.mhs; said "1 empty, 1 ratio"
+expect 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o x.mhs;  said "all dropped: 1 empty, 4 short"
+expect 2 mh-prep translation --vocab st.vocab --min-length 9 --max-length 8 s t;         said "--min-length"
+expect 2 mh-prep translation --vocab st.vocab --max-ratio 0.5 s t;                       said "--max-ratio"
+expect 2 mh-prep translation --vocab st.vocab --empty keep s t;                          said "--empty"
+# Vocabularies and inputs that do not go together.
+expect 2 mh-prep translation s t;                                          said "mh-prep vocab"
+expect 2 mh-prep translation --source-vocab st.vocab s t;                  said "--target-vocab"
+expect 2 mh-prep translation --target-vocab st.vocab s t;                  said "--source-vocab"
+expect 2 mh-prep translation --vocab st.vocab --target-vocab st.vocab s t; said "both"
+expect 2 mh-prep translation --vocab st.vocab s t s;                       said "two files"
+expect 2 mh-prep translation --vocab st.vocab - - < s;                     said "both"
+expect 2 mh-prep translation --vocab st.vocab s t -o t;                    said "itself"
+expect 3 mh-prep translation --vocab s s t -o x.mhs;                       said "a vocabulary"
+expect 3 mh-prep translation --vocab st.vocab s missing -o x.mhs;          said "missing"
+# Lines that do not go together, or are no text.
+head -250 en > short
+expect 3 mh-prep translation --vocab joint.vocab de short -o x.mhs
+said "as many lines"; said "300 and 250"; said "de:251"
+expect 3 mh-prep translation --vocab joint.vocab short de -o x.mhs; said "250 and 300"; said "de:251"
+expect 3 mh-prep translation --vocab st.vocab s -o x.mhs;           said "s:1"; said "no tab"
+printf 'a\tx\na\tx\ty\n' | expect 3 mh-prep translation --vocab st.vocab - -o x.mhs; said ":2"; said "2 tabs"
+printf 'a\tx\r\n' > crlf
+expect 3 mh-prep translation --vocab st.vocab crlf -o x.mhs;        said "--crlf normalise"
+expect 0 mh-prep translation --vocab st.vocab --crlf normalise crlf -o few.mhs; said "1 lines ended in CR LF"
+[ "$(mh-prep cat few.mhs)" = "a	x" ] || fail "the CR is not dropped"
+printf 'a\tx\na\t\xff\n' > bad8
+expect 3 mh-prep translation --vocab st.vocab bad8 -o x.mhs;        said "bad8:2: byte 6"
+printf 'a <eos> b\tx\n' > eos
+expect 3 mh-prep translation --vocab st.vocab eos -o x.mhs;         said "eos:1"; said "<eos>"
+{ printf 'a\tx\n'; head -c 10000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long
+expect 3 mh-prep translation --vocab st.vocab long -o x.mhs;        said "long:2: expected lines of at most"
+: > empty
+expect 3 mh-prep translation --vocab st.vocab empty -o x.mhs;       said "an empty input"
+expect 1 mh-prep translation --vocab st.vocab s t --empty drop -o /dev/full; said "No space left"
+# A vocabulary of bytes: sides are text all the same, and its line feed ends each.
+mh-prep vocab --type byte s > bytes
+expect 0 mh-prep translation --vocab bytes --empty drop s t -o few.mhs
+mh-prep cat few.mhs | cmp - <(paste s t | sed 4d)
+[ "$(mh-prep cat --ids few.mhs | tail -1)" = "97 32 98 32 99 10	120 32 121 32 122 32 120 32 121 32 122 10" ] || fail "bytes"
+expect 3 mh-prep translation --vocab bytes bad8 -o x.mhs;           said "bad8:2"
+# Other tools refuse pairs where they want a text.
+cat two.mhs | mh-prep cat - > /dev/null
+[ ! -e x.mhs ] || fail "a refused run left a shard"
