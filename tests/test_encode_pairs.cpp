@@ -183,7 +183,7 @@ TEST_CASE("pairs that cannot be are refused with their line", "[pairs]") {
   CHECK(has(said("a\tx\r\n"), "CR LF"));
   CHECK(has(said("a\tx \xff\n"), "byte 4 of the file"));
   CHECK(has(said("a \xff\tx\n"), "byte 2 of the file"));
-  CHECK(has(said(std::string("a\0\tx\n", 6)), "NUL"));
+  CHECK(has(said(std::string("a\0\tx\n", 5)), "NUL"));
   CHECK(has(said("a <eos> b\tx\n"), "<eos>"));
   CHECK(has(said("a\tx <eos>\n"), "p:1"));
   CHECK(has(said("a\tx\n" + std::string(10 << 20, 'a') + "\tx\n"), "p:2: expected lines of at most"));

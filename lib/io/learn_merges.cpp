@@ -1,6 +1,7 @@
-// Which pair is next depends on how counts are pruned, so this does it as learn-bpe does: the pairs counted low are put
-// aside, with what they had then, and come back when all that is left is below the threshold. A pair whose symbol
-// arises a second time, by other merges, starts from zero meanwhile. Exact counts would give other merges now and then.
+// Where a symbol arises by several merges (ab a and a ba), learn-bpe's counts are not exact, and the merges that it
+// finds follow from how it counts and prunes; so this does both as it does. Around a symbol that stood in a word
+// already, pairs are counted again; pairs below a threshold are put aside with the count of that moment, and what comes
+// to them meanwhile starts from zero.
 #include <algorithm>
 #include <unordered_map>
 

@@ -248,7 +248,22 @@ class Bench:
         same = ours == [line.split() for line in ids.read_bytes().splitlines()]
         self.row("mh-prep, BPE of 8000, lines with the ids of spm_encode", "all or none", [float(same)], 1.0, 1)
         self.row("mh-prep, words, one core, of 80 MB/s", "MB/s", words, 80.0, 1)
+        self.subwords(text, size)
         self.memory(vocabulary)
+
+    def subwords(self, text, size):
+        """The merges of subword-nmt, applied by mh-prep and by its own program."""
+        vocabulary, codes = self.folder / "subword", self.folder / "codes"
+        run([self.tools / "mh-prep", "-q", "vocab", "--type", "subword-nmt", "--merges", "10000", "-o", vocabulary, text])
+        codes.write_bytes(subprocess.run([self.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
+        mine, theirs = [], []
+        for i in range(self.a.rounds):
+            self.talk(f"mh-prep and subword-nmt, round {i + 1} of {self.a.rounds}")
+            mine.append(size / self.on_one_core(
+                [self.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", self.folder / "subword.mhs", text])[0])
+            theirs.append(size / self.on_one_core(
+                [sys.executable, "-m", "subword_nmt.apply_bpe", "-c", codes, "-i", text, "-o", self.folder / "pieces"])[0])
+        self.row("mh-prep, subword-nmt of 10000 merges, one core", "MB/s", mine, theirs, 8)
 
     def memory(self, vocabulary):
         """Peak memory of mh-prep as its input grows."""

@@ -41,9 +41,9 @@ expect 3 mh-prep lm --vocab none en -o y;                                said "m
 # The same merges and pieces as the program itself, where it is at hand.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
 export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
-python3 -m subword_nmt.subword_nmt learn-bpe -s 12 < <(cat de en) 2>/dev/null | cmp - codes
+python3 -B -m subword_nmt.learn_bpe -s 12 < <(cat de en) 2>/dev/null | cmp - codes
 same() {  # CODES VOCABULARY TEXT
-  python3 -m subword_nmt.subword_nmt apply-bpe -c "$1" < "$3" > theirs
+  python3 -B -m subword_nmt.apply_bpe -c "$1" < "$3" > theirs
   mh-prep lm --vocab "$2" "$3" | mh-prep cat --ids - | awk -v first=6 '
     NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }
     { line = ""; for (i = 1; i < NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$2" - | cmp - theirs
@@ -55,6 +55,6 @@ data=${MH_DATA:-$ROOT/../shared/data}/multi30k/tok
 for l in de en; do zstd -dcq "$data/val.lc.norm.tok.$l.zst" > val.$l; done
 mh-prep vocab --type subword-nmt --merges 1500 val.de val.en > val.vocab
 mh-prep codes val.vocab > val.codes
-cat val.de val.en | python3 -m subword_nmt.subword_nmt learn-bpe -s 1500 2>/dev/null | cmp - val.codes
+cat val.de val.en | python3 -B -m subword_nmt.learn_bpe -s 1500 2>/dev/null | cmp - val.codes
 same val.codes val.vocab val.de
 same val.codes val.vocab val.en

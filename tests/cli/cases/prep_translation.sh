@@ -11,6 +11,7 @@ expect 0 mh-prep info joint.mhs
 printed "kind	translation"; printed "records	300"; printed "dropped	{}"
 ! grep -q source_vocabulary out || fail "a joint vocabulary is shown twice"
 # The same from paste, by pipes, with any threads, and with the vocabulary named for each side.
+commas() { printf "%s" "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }
 sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
 paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
 mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
@@ -24,7 +25,7 @@ printed "source_tokens	$(($(wc -w < de) + 300))"
 printed "target_tokens	$(($(wc -w < en) + 300))"
 mh-prep cat two.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab en.vocab --target-vocab de.vocab de en -o wrong.mhs
-said "$(wc -w < de) + $(wc -w < en) unknown"
+said " $(commas $(wc -w < de)) + $(commas $(wc -w < en)) unknown"
 # Filters: what they drop is counted, told and kept in the shard.
 printf 'a b c d\na b\na\n\na b c\n' > s
 printf 'x\nx y\nx\nx\nx y z x y z\n' > t
