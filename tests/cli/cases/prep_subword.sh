@@ -31,10 +31,10 @@ mh-prep vocab en > words
 expect 3 mh-prep codes words;                                            said "the type word"
 printf '#version: 0.2\na b\nab\n' > bad
 expect 3 mh-prep vocab --type subword-nmt --codes bad en -o y;           said "bad:3"
-sed 's/^merges 12/merges 13/' joint.vocab > more
-expect 3 mh-prep lm --vocab more en -o y;                                said "13 merges"
-sed '$d' joint.vocab > less
-expect 3 mh-prep lm --vocab less en -o y;                                said "checksum"
+sed 's/^merges 12/merges 13/' joint.vocab > longer
+expect 3 mh-prep lm --vocab longer en -o y;                                said "13 merges"
+sed '$d' joint.vocab > shorter
+expect 3 mh-prep lm --vocab shorter en -o y;                                said "checksum"
 sed '/^merges/d' joint.vocab > none
 expect 3 mh-prep lm --vocab none en -o y;                                said "merges"
 [ ! -e y ] || fail "a refused run left a file"

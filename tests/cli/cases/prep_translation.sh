@@ -11,7 +11,7 @@ expect 0 mh-prep info joint.mhs
 printed "kind	translation"; printed "records	300"; printed "dropped	{}"
 ! grep -q source_vocabulary out || fail "a joint vocabulary is shown twice"
 # The same from paste, by pipes, with any threads, and with the vocabulary named for each side.
-commas() { printf "%s" "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }
+commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # how many words, as messages write numbers
 sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
 paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
 mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
@@ -25,7 +25,7 @@ printed "source_tokens	$(($(wc -w < de) + 300))"
 printed "target_tokens	$(($(wc -w < en) + 300))"
 mh-prep cat two.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab en.vocab --target-vocab de.vocab de en -o wrong.mhs
-said " $(commas $(wc -w < de)) + $(commas $(wc -w < en)) unknown"
+said " $(commas de) + $(commas en) unknown"
 # Filters: what they drop is counted, told and kept in the shard.
 printf 'a b c d\na b\na\n\na b c\n' > s
 printf 'x\nx y\nx\nx\nx y z x y z\n' > t
@@ -76,6 +76,8 @@ expect 0 mh-prep translation --vocab bytes --empty drop s t -o few.mhs
 mh-prep cat few.mhs | cmp - <(paste s t | sed 4d)
 [ "$(mh-prep cat --ids few.mhs | tail -1)" = "97 32 98 32 99 10	120 32 121 32 122 32 120 32 121 32 122 10" ] || fail "bytes"
 expect 3 mh-prep translation --vocab bytes bad8 -o x.mhs;           said "bad8:2"
-# Other tools refuse pairs where they want a text.
-cat two.mhs | mh-prep cat - > /dev/null
+# Stopped midway it leaves nothing.
+mh-prep translation --vocab joint.vocab - -o x.mhs < <(paste de en; sleep 3) 2>/dev/null &
+sleep 0.5; kill -TERM $!; wait $! && fail "a stopped run ended well"
+[ -z "$(find . -name '*x.mhs*')" ] || fail "left: $(find . -name '*x.mhs*')"
 [ ! -e x.mhs ] || fail "a refused run left a shard"
