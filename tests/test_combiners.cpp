@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "attention/alphas.h"
+#include "analysis/fold.h"
 #include "attention/hard_concrete.h"
 #include "layers.h"
 
@@ -32,7 +32,7 @@ TEST_CASE("alphas fold into the output projection", "[combiners]") {
     Layer l(sizes + "combiner = 'alphas'", d, seed), plain(sizes, d, seed);
     l.set("combiner.alpha", normal({h, h}, seed));
     plain.take(l);
-    plain.set("output.weight", fold_alphas(l["combiner.alpha"], l["output.weight"]));
+    plain.set("output.weight", analysis::fold(l["combiner.alpha"].t(), l["output.weight"]));
     const at::Tensor x = normal({2, 4, d}, seed + 1);
     Mask mask;
     mask.causal = true;
@@ -40,7 +40,7 @@ TEST_CASE("alphas fold into the output projection", "[combiners]") {
   }));
   // (αᵀ ⊗ I) Wᵀ, as the paper writes it.
   const at::Tensor alpha = normal({3, 3}, 1), w = normal({5, 6}, 2);
-  CHECK(close(fold_alphas(alpha, w), at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t()));
+  CHECK(close(analysis::fold(alpha.t(), w), at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t()));
 }
 
 TEST_CASE("a permutation as alphas permutes blocks of the output projection", "[combiners]") {

@@ -20,8 +20,12 @@ bool moves(const model::Parameter& p, const SwapOptions& options) {
       return true;
     case model::HeadRole::output:
       return options.output;
+    case model::HeadRole::gate:
+    case model::HeadRole::mixing:
     case model::HeadRole::stage:
       return options.stages;
+    case model::HeadRole::none:
+      return false;
   }
   return false;
 }

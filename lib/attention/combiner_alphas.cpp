@@ -1,16 +1,9 @@
 // Multi-head mixing (Landau et al. 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
-#include "attention/alphas.h"
 #include "attention/head_mix.h"
 #include "attention/head_scale.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
-
-at::Tensor fold_alphas(const at::Tensor& alpha, const at::Tensor& weight) {
-  // W'[:, j] = Σ_i α[i, j] W[:, i], blocks of dv columns.
-  return at::einsum("ij,dic->djc", {alpha, weight.view({weight.size(0), alpha.size(0), -1})}).flatten(1);
-}
-
 namespace {
 
 class Alphas : public Combiner {
@@ -28,6 +21,7 @@ class Alphas : public Combiner {
     mixing.by_position = true;
     return join_heads(mix_heads(z, alpha_->value().t(), mixing));
   }
+  at::Tensor folded() const override { return alpha_->master().t(); }
   std::string unfused_because() const override { return ""; }
 
  private:

@@ -16,11 +16,12 @@ struct DropHeadOptions : OptionsOf<DropHeadOptions> {
 
 class DropHead : public Combiner {
  public:
-  DropHead(const DropHeadOptions& options, const Shape&) : options_(options) {}
+  DropHead(const DropHeadOptions& options, const Shape& shape) : options_(options), heads_(shape.value_heads) {}
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     if (!c.step.training || options_.rate == 0) return join_heads(z);
     return combine_gated(c, z, drawn(c).to(z.device()));
   }
+  at::Tensor folded() const override { return at::eye(heads_); }
   std::string unfused_because() const override { return ""; }
 
  private:
@@ -43,6 +44,7 @@ class DropHead : public Combiner {
   }
 
   DropHeadOptions options_;
+  int64_t heads_;
 };
 
 const Optioned<Combiner, DropHead, DropHeadOptions> entry(combiners(), "drop-head",

@@ -35,6 +35,9 @@ class Gates : public Combiner {
     const at::Tensor& b = bias_->value();
     return combine_gated(c, z, at::sigmoid(weight_ != nullptr ? model::linear(c.query_input, weight_->value(), b) : b));
   }
+  at::Tensor folded() const override {
+    return weight_ == nullptr ? at::diag(at::sigmoid(bias_->master().detach())) : at::Tensor();
+  }
   std::string unfused_because() const override { return ""; }
 
  private:

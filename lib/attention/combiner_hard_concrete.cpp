@@ -40,6 +40,7 @@ class HardConcreteGates : public Combiner {
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
   }
+  at::Tensor folded() const override { return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {})); }
   std::string unfused_because() const override { return ""; }
 
  private:

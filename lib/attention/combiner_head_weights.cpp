@@ -32,6 +32,7 @@ class HeadWeights : public Combiner {
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
     return combine_gated(c, z, at::tensor(weights_, at::kFloat).to(z.device()));
   }
+  at::Tensor folded() const override { return at::diag(at::tensor(weights_, at::kFloat)); }
   std::string unfused_because() const override { return ""; }
 
  private:

@@ -27,6 +27,7 @@ class MixtureOfExperts : public Combiner {
   MixtureOfExperts(const MaeOptions& options, const Shape& shape)
       : options_(with_heads(options, shape)),
         heads_(options_.heads.of),
+        left_(shape.value_heads),
         experts_(expert_count(heads_, options.drop)),
         gate_(options_, experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
@@ -65,6 +66,9 @@ class MixtureOfExperts : public Combiner {
   }
 
   std::string unfused_because() const override { return ""; }  // it begins where the fused path ends
+  at::Tensor folded() const override {
+    return options_.gate == MaeOptions::Gate::uniform ? at::eye(left_) : at::Tensor();
+  }
 
   bool weighs() const override { return true; }
   at::Tensor combine(const Context& c, const at::Tensor& z) override {
@@ -148,6 +152,7 @@ class MixtureOfExperts : public Combiner {
 
   MaeOptions options_;
   int64_t heads_;  // those that experts were made for
+  int64_t left_;   // those of them that the layer has
   int64_t experts_;
   ExpertGate gate_;
   at::Tensor drops_;

@@ -67,8 +67,10 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
     return &parameters.add(shape.name + part, {out, in}, traits);
   };
   auto output_bias = [&] {
-    if (options.bias)
-      output_bias_ = &parameters.add(shape.name + ".output.bias", {shape.width}, {model::Init::constant(0), false});
+    if (!options.bias) return;
+    model::Traits traits{model::Init::constant(0), false};
+    traits.role = HeadRole::output;
+    output_bias_ = &parameters.add(shape.name + ".output.bias", {shape.width}, traits);
   };
   if (shape.heads == 0) {
     output_bias();
@@ -112,7 +114,9 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
       throw Error(Exit::usage,
                   Problem{str(shape.name, ", ", what, " '", name, "'"), str("a stage that can act in ", missing),
                           "one that cannot", str("choose another for attention.", name_of(shape.kind))});
+    parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, shape_);
+    parameters.set_role(HeadRole::none);
   });
   output_ = weight(".output.weight", shape.width, shape.output_heads * shape.value_size, inits.output, HeadRole::output,
                    HeadSide::output);
@@ -135,6 +139,22 @@ void AttentionLayer::check_heads() const {
     refuse("value_heads", "mixer that maps from heads to heads", shape_.heads, shape_.value_heads);
   if (shape_.output_heads != shape_.value_heads && !combiner_->mixes())
     refuse("output_heads", "combiner that mixes them", shape_.value_heads, shape_.output_heads);
+}
+
+model::HeadRole AttentionLayer::role_of(const Stage& stage) const {
+  using model::HeadRole;
+  if (&stage == mixer_.get()) return mixer_->mixes() == Mixes::nothing ? HeadRole::stage : HeadRole::mixing;
+  if (&stage != combiner_.get()) return HeadRole::stage;
+  return combiner_->mixes() ? HeadRole::mixing : combiner_->weighs() ? HeadRole::gate : HeadRole::stage;
+}
+
+at::Tensor AttentionLayer::folded() const { return combiner_ != nullptr ? combiner_->folded() : at::Tensor(); }
+
+AttentionOptions AttentionLayer::without_combiner() const {
+  AttentionOptions left = options_;
+  left.combiner = AttentionOptions().combiner;
+  left.output_heads = 0;
+  return left;
 }
 
 bool AttentionLayer::can_part(HeadSide side) const {

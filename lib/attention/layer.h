@@ -95,6 +95,11 @@ class AttentionLayer {
   // Error(usage) where they cannot part from the others.
   AttentionOptions keep(const KeptHeads& kept) const;
 
+  // What the combiner is outside of training where it folds into the output projection (Combiner::folded), and the
+  // options of the layer that is left without it: head outputs side by side.
+  at::Tensor folded() const;
+  AttentionOptions without_combiner() const;
+
   // Until it is set anew. Error(usage) for a score scale in a layer that mixes no heads.
   void set_head_scales(const HeadScales& scales);
   const HeadScales& head_scales() const { return scales_; }
@@ -115,6 +120,7 @@ class AttentionLayer {
   };
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   void check_heads() const;
+  model::HeadRole role_of(const Stage& stage) const;
   bool can_fuse(bool training) const;
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);

@@ -99,6 +99,10 @@ at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real) {
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
 }
 
+bool ExpertGate::rests(const Step& step) const {
+  return step.sample_experts || !norm_weight_->master().requires_grad();
+}
+
 at::Tensor ExpertGate::operator()(const Context& c) {
   const c10::AutoGradMode mode(c10::GradMode::is_enabled() && !c.step.sample_experts);
   const at::Tensor real = real_queries(c);
@@ -146,13 +150,13 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
 // normalises, an unbiased one is remembered. It sees a micro-batch at a time.
 at::Tensor ExpertGate::normalise(const Step& step, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
-  if (step.training && (!step.sample_experts || options_.norm_statistics == MaeOptions::Statistics::batch)) {
+  if (step.training && (!rests(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
     if (real.defined()) rows = rows.index_select(0, real.flatten().nonzero().squeeze(1));
     if (const int64_t n = rows.size(0); n > 0) {
       mean = rows.mean(0);
       variance = (rows - mean).square().mean(0);
-      if (!step.sample_experts) {
+      if (!rests(step)) {
         c10::NoGradGuard no_gradient;
         const double unbiased = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
         mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
@@ -168,7 +172,7 @@ at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at:
   at::Tensor in = normalise(c.step, x, real);
   at::Tensor inner = at::tanh(model::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
   Step step = c.step;
-  step.training = step.training && !step.sample_experts;
+  step.training = step.training && !rests(step);
   inner = model::dropout(inner, options_.dropout, step, std::string(name_of(c.shape.kind)) + ".gate",
                          static_cast<uint32_t>(c.shape.layer));
   return at::softmax(model::linear(inner, down_->value(), down_bias_->value()), -1);

@@ -38,11 +38,12 @@ class ExpertGate {
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape);
 
-  // (B, Tq, E) for a causal mean, else (B, E); fp32, rows sum to 1. A step that samples experts takes the gate as it
-  // is: no dropout, and no change of what batch norm remembers.
+  // (B, Tq, E) for a causal mean, else (B, E); fp32, rows sum to 1. A step that samples experts, or leaves the gate's
+  // parameters untrained, takes the gate as it is: no dropout, and no change of what batch norm remembers.
   at::Tensor operator()(const Context& c);
 
  private:
+  bool rests(const Step& step) const;
   at::Tensor running_means(const Context& c, const at::Tensor& real) const;
   at::Tensor normalise(const Step& step, const at::Tensor& x, const at::Tensor& real);
   at::Tensor of_means(const Context& c, const at::Tensor& x, const at::Tensor& real);

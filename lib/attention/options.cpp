@@ -1,5 +1,7 @@
 #include "attention/options.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace mh::attention {
@@ -99,6 +101,22 @@ std::string difference(const std::string& section, const Lines& base, const Line
 }
 
 }  // namespace
+
+void AttentionConfig::lift() {
+  auto same = [](const AttentionOptions& a, const AttentionOptions& b) { return lines_of(a) == lines_of(b); };
+  for (auto& [kind, options] : kinds_) {
+    const auto first = layers_.find({kind, 0});
+    if (first == layers_.end()) continue;
+    const bool all = std::all_of(layers_.begin(), layers_.end(), [&, of = kind](const auto& layer) {
+      return layer.first.first != of || same(layer.second, first->second);
+    });
+    if (all) options = first->second;
+  }
+  const bool all = !kinds_.empty() && std::all_of(kinds_.begin(), kinds_.end(), [&](const auto& kind) {
+    return same(kind.second, kinds_.begin()->second);
+  });
+  if (all) base_ = kinds_.begin()->second;
+}
 
 std::string AttentionConfig::toml() const {
   TomlWriter writer;

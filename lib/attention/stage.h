@@ -180,6 +180,9 @@ class Combiner : public Stage {
   virtual bool mixes() const { return false; }
   // Whether it weighs the heads one by one outside of training, and shows an observer by what.
   virtual bool weighs() const { return false; }
+  // Where it is, outside of training, the same linear map across heads whatever the input, Z'_i = Σ_j m[j, i] Z_j: the
+  // matrix m (value heads, output heads). Such a combiner folds into the output projection. Undefined: it is none.
+  virtual at::Tensor folded() const { return {}; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };
 

@@ -76,6 +76,11 @@ class TomlWriter : public Fields {
   std::vector<std::pair<std::string, std::vector<std::string>>> tables_;
 };
 
+// What differs between two configurations as TomlWriter writes them: "key: old -> new", of the keys that begin with one
+// of the prefixes.
+std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
+                                 const std::vector<std::string>& prefixes);
+
 // Lists keys with types, defaults and help, for `--list` and the manual.
 class FieldLister : public Fields {
  public:

@@ -41,7 +41,8 @@ inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // finge
 inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
 inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
 inline constexpr const char* kTrainingKey =
-    "multihead.training";  // JSON: where a training stands; training states only
+    "multihead.training";                                      // JSON: where a training stands; training states only
+inline constexpr const char* kOriginKey = "multihead.origin";  // JSON: what mh-convert made it of
 inline constexpr const char* kSumsKey =
     "multihead.xxh64";  // JSON: checksums by tensor and of the header, added by the writer
 

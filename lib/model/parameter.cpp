@@ -52,6 +52,7 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
         (placed > 0 && placed != given.heads) || (given.blocks() > given.heads && placed == 0))
       throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");
   }
+  if (traits.role == HeadRole::none) traits.role = role_;
   parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)),
                            std::move(traits));
   return parameters_.back();

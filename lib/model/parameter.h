@@ -44,11 +44,14 @@ struct Init {
   static Init uniform_columns() { return {Kind::uniform_columns}; }
 };
 
-// What a parameter with a head axis is to its heads.
+// What a parameter is to the heads of an attention layer.
 enum class HeadRole {
+  none,        // it is of no attention layer
   projection,  // makes their queries, keys and values
   output,      // takes what they give into the layer's output
-  stage        // is of one of the layer's stages
+  gate,        // is of a stage that weighs them,
+  mixing,      // of one that mixes them,
+  stage        // or of any other stage of the layer
 };
 
 // What a head is made of. A score head has queries and keys; a value head values; an output head a block of the output
@@ -77,7 +80,7 @@ struct Traits {
   bool product = false;                  // enters a matrix product, so bf16 training keeps a bf16 copy of it
   std::vector<HeadAxis> head_axes = {};  // none: it is of no head; two: a matrix from heads to heads
   bool trainable = true;                 // false: drawn once, or statistics; saved, but no optimiser changes it
-  HeadRole role = HeadRole::stage;
+  HeadRole role = HeadRole::none;
 };
 
 class Parameter {
@@ -115,6 +118,8 @@ class ParameterList {
   ParameterList(const ParameterList&) = delete;
   ParameterList& operator=(const ParameterList&) = delete;
 
+  // What parameters are that are added from now on, where their traits do not say it.
+  void set_role(HeadRole role) { role_ = role; }
   // Adds an uninitialised parameter. The name must be new.
   Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
   // The same, or the parameter of this name that is there already: one that several layers share.
@@ -135,6 +140,7 @@ class ParameterList {
 
  private:
   at::Device device_;
+  HeadRole role_ = HeadRole::none;
   std::deque<Parameter> parameters_;
 };
 

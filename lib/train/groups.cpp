@@ -57,6 +57,18 @@ std::string Groups::toml() const {
   return writer.text();
 }
 
+void Groups::renew(const model::ParameterList& parameters) {
+  for (auto it = groups_.begin(); it != groups_.end();) {
+    GroupOptions& group = it->second;
+    group.freeze_until.count = 0;
+    std::erase_if(group.match, [&](const std::string& pattern) {
+      return std::none_of(parameters.all().begin(), parameters.all().end(),
+                          [&](const model::Parameter& p) { return matches(pattern, p.name()); });
+    });
+    it = group.match.empty() ? groups_.erase(it) : std::next(it);
+  }
+}
+
 const GroupOptions* Groups::of(const std::string& parameter) const {
   for (const auto& [name, group] : groups_)
     if (in(group, parameter)) return &group;

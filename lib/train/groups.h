@@ -45,6 +45,8 @@ class Groups {
   // Reads every [train.groups.NAME]. Error(usage) for one without a pattern, or with two keys of which one is in vain.
   void read(Config& config);
   std::string toml() const;
+  // For a new run of a model: without freeze_until, and without patterns, or groups, that match none of its parameters.
+  void renew(const model::ParameterList& parameters);
   bool empty() const { return groups_.empty(); }
 
   // The group of a parameter: the first, by name, with a pattern that matches; null where none does.

@@ -13,6 +13,7 @@ enum class Batching { blocks, streams };
 struct TrainOptions {
   Length length{0, Length::Unit::updates};
   Length horizon{0, Length::Unit::updates};
+  std::vector<std::string> only;
   int64_t seed = 1;
   std::string precision = "fp32";
   std::string attention_path = "auto";
@@ -52,6 +53,9 @@ struct TrainOptions {
     f.field("length", length, "when to stop: updates, epochs or tokens since the start");
     f.field("horizon", horizon,
             "where the schedule ends, and what shares of training are shares of; 0u: at the length");
+    f.field("only", only,
+            "parameters that train, by patterns of names or words: gates, mixing, stages, projections, output, "
+            "attention; none: all");
     f.field("seed", seed, "of first values, dropout and the order of the data", at_least(0));
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",

@@ -33,6 +33,11 @@ class Plugins {
     for (const Entry& entry : entries_) writer.section(section_ + "." + entry.name, *entry.plugin);
     return writer.text();
   }
+  // Drops all others than those of which `wanted` says true.
+  template <class Wanted>
+  void keep(const Wanted& wanted) {
+    std::erase_if(entries_, [&](const Entry& entry) { return !wanted(*entry.plugin); });
+  }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:

@@ -46,6 +46,9 @@ class Procedure {
  public:
   virtual ~Procedure() = default;
   virtual void describe(Fields& f) = 0;
+  // Whether it is how models of a kind are trained, whatever the data and the length, so that fine-tuning takes it
+  // over.
+  virtual bool belongs() const { return false; }
   // Called once, before start(). Error(usage) where it cannot act in such a run.
   virtual void plan(const Plan&) {}
   // Called once, before the first update. Error(usage) where it cannot act on the model.

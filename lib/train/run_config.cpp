@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/text.h"
 
 namespace mh::train {
 
@@ -117,40 +116,6 @@ std::vector<FieldLister::Row> all_keys() {
   list_plugins(lister, "train.procedures", procedures());
   lister.section("data", data_options);
   return lister.rows();
-}
-
-namespace {
-
-// "section.key" to value, from TOML as we write it.
-std::map<std::string, std::string> flat(const std::string& toml) {
-  std::map<std::string, std::string> values;
-  std::string section;
-  for (const std::string& line : split(toml, '\n')) {
-    if (line.empty()) continue;
-    size_t equals = line.find(" = ");
-    if (line[0] == '[') section = line.substr(1, line.size() - 2) + ".";
-    else if (equals != std::string::npos) values[section + line.substr(0, equals)] = line.substr(equals + 3);
-  }
-  return values;
-}
-
-}  // namespace
-
-std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
-                                 const std::vector<std::string>& prefixes) {
-  auto before = flat(old_toml), after = flat(new_toml);
-  std::vector<std::string> found;
-  auto wanted = [&](const std::string& key) {
-    for (const std::string& prefix : prefixes)
-      if (key.compare(0, prefix.size(), prefix) == 0) return true;
-    return false;
-  };
-  for (const auto& [key, value] : before)
-    if (wanted(key) && after[key] != value)
-      found.push_back(str(key, ": ", value, " -> ", after[key].empty() ? "default" : after[key]));
-  for (const auto& [key, value] : after)
-    if (wanted(key) && before.count(key) == 0 && !value.empty()) found.push_back(str(key, ": default -> ", value));
-  return found;
 }
 
 }  // namespace mh::train

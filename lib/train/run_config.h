@@ -61,8 +61,4 @@ struct RunConfig {
 // All keys with types, defaults and help, those of every stage included; for `--list keys`.
 std::vector<FieldLister::Row> all_keys();
 
-// What differs between two resolved configurations: "key: old -> new", those below `prefix`.
-std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
-                                 const std::vector<std::string>& prefixes);
-
 }  // namespace mh::train

@@ -134,7 +134,8 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
                                  "train.precision",
                                  "train.optimizer",
                                  "train.batching",
-                                 "train.block"};
+                                 "train.block",
+                                 "train.only"};
   // A validation set may be added later; the best of one is not the best of another.
   if (!old_run.data.valid_checksum.empty())
     for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory"}) fixed.emplace_back(key);
@@ -485,7 +486,7 @@ int Trainer::run() {
                  at_.update < end_ ? ", stopped early; train.patience=0 goes on" : "; train.length=… makes it longer"));
     return 0;
   }
-  ordered_json started{{"started", str("mh-train ", version())},
+  ordered_json started{{"started", str(log_name(), " ", version())},
                        {"update", at_.update},
                        {"threads", at::get_num_threads()},
                        {"parameters", model_->parameters().count()},
@@ -494,6 +495,9 @@ int Trainer::run() {
   if (!from_.empty()) started["from"] = from_;
   folder_->log(started);
   if (!from_.empty()) log_info("begins with the weights of " + from_);
+  if (const int64_t trained = turns_->trained(); trained < model_->parameters().count())
+    log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
+  if (turns_->leaves_out()) log_info("passes of an update that would train nothing of train.only are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
   // A full disk shows now, and a run without a state is one that has done nothing.

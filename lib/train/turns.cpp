@@ -1,25 +1,35 @@
 #include "train/turns.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/only.h"
 
 namespace mh::train {
 
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
 Turns::Turns(const RunConfig& run, model::ParameterList& parameters, const Batches* batches)
     : run_(run), batches_(batches) {
+  const Only only(run.train.only, parameters);
   for (model::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
+    named_.push_back(only(p));
     freeze_until_.push_back(group == nullptr     ? 0
-                            : group->frozen      ? std::numeric_limits<int64_t>::max()
+                            : group->frozen      ? kNever
                             : batches == nullptr ? 0
                                                  : batches->updates(group->freeze_until));
   }
 }
 
-std::vector<Pass> Turns::passes(const Standing& here) const {
+std::vector<Pass> Turns::said(const Standing& here) const {
   std::vector<Pass> passes;
   std::string said;  // by which procedure
   for (const auto& entry : run_.procedures.entries()) {
@@ -30,6 +40,19 @@ std::vector<Pass> Turns::passes(const Standing& here) const {
                                        str(said, " and ", entry.name), "leave one out"});
     passes = std::move(its), said = entry.name;
   }
+  return passes;
+}
+
+bool Turns::acts(const Pass& pass) const {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (const model::Parameter& p = *parameters_[i]; p.traits().trainable && named_[i] && (!pass.acts || pass.acts(p)))
+      return true;
+  return false;
+}
+
+std::vector<Pass> Turns::passes(const Standing& here) const {
+  std::vector<Pass> passes = said(here);
+  if (!run_.train.only.empty()) std::erase_if(passes, [&](const Pass& pass) { return !acts(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
     for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, here);
@@ -38,15 +61,33 @@ std::vector<Pass> Turns::passes(const Standing& here) const {
 
 bool Turns::trains(size_t parameter, const Pass& pass, const Standing& here) const {
   const model::Parameter& p = *parameters_[parameter];
-  return p.traits().trainable && here.update >= freeze_until_[parameter] && !run_.regularisers.freezes(p, here) &&
-         (!pass.acts || pass.acts(p));
+  return p.traits().trainable && named_[parameter] && here.update >= freeze_until_[parameter] &&
+         !run_.regularisers.freezes(p, here) && (!pass.acts || pass.acts(p));
 }
 
 void Turns::choose(const Pass& pass, const Standing& here) {
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, here));
 }
 
-void Turns::check() const {
+int64_t Turns::trained() const {
+  int64_t numbers = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i]->traits().trainable && named_[i] && freeze_until_[i] != kNever)
+      numbers += parameters_[i]->master().numel();
+  return numbers;
+}
+
+bool Turns::leaves_out() const {
+  if (run_.train.only.empty()) return false;
+  const auto points = turning_points();
+  return std::any_of(points.begin(), points.end(), [&](const Standing& here) {
+    const auto passes = said(here);
+    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !acts(pass); });
+  });
+}
+
+std::vector<Standing> Turns::turning_points() const {
+  std::vector<Standing> points;
   std::vector<int64_t> epochs{0};
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
@@ -58,15 +99,22 @@ void Turns::check() const {
   for (int64_t epoch : epochs) {
     int64_t update;
     if (__builtin_mul_overflow(epoch, per_epoch, &update) || (end > 0 && update >= end)) continue;
-    const Standing here{update, epoch, o.horizon.count > 0 ? updates(o.horizon) : end};
+    points.push_back({update, epoch, o.horizon.count > 0 ? updates(o.horizon) : end});
+  }
+  return points;
+}
+
+void Turns::check() const {
+  for (const Standing& here : turning_points()) {
     const auto all = passes(here);
     for (size_t pass = 0; pass < all.size(); ++pass) {
       bool any = false;
       for (size_t i = 0; i < parameters_.size() && !any; ++i) any = trains(i, all[pass], here);
       if (any) continue;
       const std::string which = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
-      throw Error(Exit::usage, Problem{str("epoch ", epoch, " (from 0)"), "a parameter that trains in " + which,
-                                       "all of its parameters frozen", "see train.groups and train.procedures"});
+      throw Error(Exit::usage,
+                  Problem{str("epoch ", here.epoch, " (from 0)"), "a parameter that trains in " + which,
+                          "all of its parameters frozen", "see train.only, train.groups and train.procedures"});
     }
   }
 }

@@ -14,17 +14,26 @@ class Turns {
   // All must outlive this. `batches`: null where there are no data yet, and then no group thaws too late.
   Turns(const RunConfig& run, model::ParameterList& parameters, const Batches* batches);
 
-  // The passes of the update after `here`. Error(usage) where two procedures say.
+  // The passes of the update after `here`. A pass that would train nothing that train.only names is left out; an update
+  // that is left none takes a plain one. Error(usage) where two procedures say.
   std::vector<Pass> passes(const Standing& here) const;
   // Lets the parameters of a pass train, and no other: those that are frozen need no gradient.
   void choose(const Pass& pass, const Standing& here);
   // Error(usage) where some pass of the run would find all its parameters frozen. The procedures have been started.
   void check() const;
+  // Numbers in the parameters that train at some time of the run.
+  int64_t trained() const;
+  // Whether train.only leaves out passes of an update, now or later.
+  bool leaves_out() const;
 
  private:
+  std::vector<Pass> said(const Standing& here) const;  // by procedures
+  bool acts(const Pass& pass) const;
+  std::vector<Standing> turning_points() const;
   bool trains(size_t parameter, const Pass& pass, const Standing& here) const;
   const RunConfig& run_;
   std::vector<model::Parameter*> parameters_;
+  std::vector<bool> named_;            // by parameter: whether train.only names it, or nothing
   std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
   const Batches* batches_;
 };

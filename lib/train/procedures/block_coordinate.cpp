@@ -21,6 +21,7 @@ class BlockCoordinate : public Procedure {
     f.field("every", every_, "gates are trained in one of so many epochs", at_least(1));
     f.field("first", first_, "the first epoch in which they are, from 0", at_least(0));
   }
+  bool belongs() const override { return true; }
   void start(model::LanguageModel& model) override {
     find_matching(
         model.parameters(), kGates,

@@ -1,62 +1,12 @@
-// mh-train --list and --dry-run: what there is to choose, and what a choice would build.
+// --dry-run: what a choice would build.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/text.h"
-#include "train.h"
 #include "train/memory_estimate.h"
 #include "train/trainer.h"
+#include "train_setup.h"
 
-namespace mh::tool_train {
-
-namespace {
-
-template <class S>
-std::string stages_of(const char* stage, const Registry<S>& registry) {
-  std::string rows;
-  for (const std::string& name : registry.names()) {
-    std::vector<std::string> options;
-    if (auto given = registry.make(name, stage)->options()) {
-      FieldLister lister;
-      lister.section("", *given);
-      for (const auto& row : lister.rows()) options.push_back(str(row.key, "=", row.value));
-    }
-    rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\t',
-                options.empty() ? "-" : join(options, " "), '\n');
-  }
-  return rows;
-}
-
-void print(const std::string& text) {
-  auto sink = open_sink("-");
-  sink->write(text);
-  sink->close();
-}
-
-std::string listed(const std::string& what) {
-  std::string text;
-  if (what == "stages")
-    return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
-           stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
-           stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
-  if (what == "backbones") {
-    text = "backbone\tdoes\n";
-    for (const std::string& name : model::backbones().names())
-      text += str(name, '\t', model::backbones().find(name, "").help, '\n');
-    return text;
-  }
-  text = "key\ttype\tdefault\tmeaning\n";
-  for (const auto& row : train::all_keys()) {
-    std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
-    text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choices, '\n');
-  }
-  return text;
-}
-
-}  // namespace
-
-void list(const std::string& what) { print(listed(what)); }
+namespace mh::train_setup {
 
 void dry_run(const Arguments& a) {
   const auto from = beginning(a);
@@ -91,8 +41,10 @@ void dry_run(const Arguments& a) {
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries()) entry.plugin->plan(train::plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
-  train::Turns(run, model->parameters(), batches.get()).check();
+  const train::Turns turns(run, model->parameters(), batches.get());
+  turns.check();
   nlohmann::ordered_json j{{"parameters", model->parameters().count()},
+                           {"trained_parameters", turns.trained()},
                            {"vocabulary", vocabulary.target},
                            {"tokens_per_update", pairs ? t.batch_tokens : t.batch_tokens / t.block * t.block},
                            {"length", to_string(t.length)},
@@ -107,4 +59,4 @@ void dry_run(const Arguments& a) {
   print(table);
 }
 
-}  // namespace mh::tool_train
+}  // namespace mh::train_setup

@@ -1,0 +1,49 @@
+#include "analysis/average.h"
+
+#include <c10/core/GradMode.h>
+
+#include "base/config.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::analysis {
+
+void require_alike(const std::vector<const io::Checkpoint*>& checkpoints) {
+  const io::Checkpoint& first = *checkpoints.front();
+  const std::string wanted = model::config_of(first).toml();
+  const io::Tokenizers tokenizers = io::tokenizers_of(first);
+  for (const io::Checkpoint* checkpoint : checkpoints) {
+    auto refuse = [&](const std::string& expected, const std::string& found) {
+      throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
+    };
+    const auto different = changes(wanted, model::config_of(*checkpoint).toml(), {""});
+    if (!different.empty()) refuse("the configuration of " + first.name(), join(different, "; "));
+    const io::Tokenizers its = io::tokenizers_of(*checkpoint);
+    auto same = [&](const char* side, const io::Tokenizer& one, const io::Tokenizer& other) {
+      if (one.fingerprint() != other.fingerprint())
+        refuse(str("the ", side, " of ", first.name(), ", ", one.fingerprint()), other.fingerprint());
+    };
+    same("vocabulary", *tokenizers.target, *its.target);
+    same("source vocabulary", tokenizers.of_source(), its.of_source());
+  }
+}
+
+model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints) {
+  const c10::NoGradGuard no_gradient;
+  require_alike(checkpoints);
+  model::LoadedModel mean = model::load_model(*checkpoints.front(), at::kCPU);
+  model::ParameterList& parameters = mean.model->parameters();
+  std::vector<at::Tensor> sums;
+  for (const model::Parameter& p : parameters.all()) sums.push_back(p.master().to(at::kDouble));
+  for (size_t i = 1; i < checkpoints.size(); ++i) {
+    model::load_parameters(*checkpoints[i], parameters);
+    size_t at = 0;
+    for (const model::Parameter& p : parameters.all()) sums[at++].add_(p.master());
+  }
+  size_t at = 0;
+  for (model::Parameter& p : parameters.all()) p.master().copy_(sums[at++] / static_cast<double>(checkpoints.size()));
+  parameters.refresh_copies();
+  return mean;
+}
+
+}  // namespace mh::analysis

@@ -1,0 +1,49 @@
+#include "analysis/fold.h"
+
+#include <ATen/ops/einsum.h>
+#include <c10/core/GradMode.h>
+
+#include <map>
+#include <set>
+
+#include "attention/layer.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::analysis {
+
+at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight) {
+  const at::Tensor blocks = weight.to(at::kDouble).unflatten(1, {matrix.size(1), weight.size(1) / matrix.size(1)});
+  return at::einsum("ji,dic->djc", {matrix.to(at::kDouble), blocks}).flatten(1).to(weight.scalar_type());
+}
+
+FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where) {
+  const c10::NoGradGuard no_gradient;
+  FoldedModel left{config, nullptr, {}};
+  std::map<std::string, at::Tensor> matrices;  // by the name of the output projection
+  std::set<std::string> combiners;
+  for (const attention::AttentionLayer* layer : model.attention_layers()) {
+    const attention::Shape& s = layer->shape();
+    combiners.insert(config.attention.layer(s.kind, s.layer).combiner);
+    const at::Tensor matrix = layer->folded();
+    if (!matrix.defined()) continue;
+    matrices.emplace(s.name + ".output.weight", matrix);
+    left.layers.push_back(s.name);
+    left.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
+  }
+  if (matrices.empty())
+    throw Error(Exit::usage,
+                Problem{where, "a combiner that is one matrix across heads, whatever the input, such as alphas",
+                        join({combiners.begin(), combiners.end()}, ", "), ""});
+  left.config.attention.lift();
+  left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
+  for (model::Parameter& p : left.model->parameters().all()) {
+    const at::Tensor& from = model.parameters().find(p.name())->master();
+    const auto matrix = matrices.find(p.name());
+    p.master().copy_(matrix == matrices.end() ? from : fold(matrix->second, from));
+  }
+  left.model->parameters().refresh_copies();
+  return left;
+}
+
+}  // namespace mh::analysis

@@ -1,0 +1,21 @@
+#include "train/finetune.h"
+
+#include "model/load.h"
+
+namespace mh::train {
+
+std::string taken_over(const io::Checkpoint& checkpoint) {
+  Config config;
+  config.load_text(checkpoint.entry(io::kConfigKey), checkpoint.name() + ": configuration");
+  RunConfig run;
+  run.groups.read(config);
+  run.procedures.read(config, "train.procedures", mh::train::procedures());
+  const auto model = model::build_language_model(model::config_of(checkpoint),
+                                                 model::sizes_of(io::tokenizers_of(checkpoint)), at::Device(at::kMeta));
+  run.groups.renew(model->parameters());
+  run.procedures.keep([](const Procedure& procedure) { return procedure.belongs(); });
+  const std::string groups = run.groups.toml(), procedures = run.procedures.toml();
+  return groups + (groups.empty() || procedures.empty() ? "" : "\n") + procedures;
+}
+
+}  // namespace mh::train

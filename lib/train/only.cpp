@@ -1,0 +1,56 @@
+#include "train/only.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "train/groups.h"
+
+namespace mh::train {
+
+namespace {
+
+using model::HeadRole;
+
+const std::map<std::string, std::vector<HeadRole>>& words() {
+  static const std::map<std::string, std::vector<HeadRole>> all{
+      {"attention", {HeadRole::projection, HeadRole::output, HeadRole::gate, HeadRole::mixing, HeadRole::stage}},
+      {"gates", {HeadRole::gate}},
+      {"mixing", {HeadRole::mixing}},
+      {"output", {HeadRole::output}},
+      {"projections", {HeadRole::projection}},
+      {"stages", {HeadRole::gate, HeadRole::mixing, HeadRole::stage}}};
+  return all;
+}
+
+bool goes_by(const std::string& name, const model::Parameter& p) {
+  const auto word = words().find(name);
+  if (word == words().end()) return matches(name, p.name());
+  return std::find(word->second.begin(), word->second.end(), p.traits().role) != word->second.end();
+}
+
+}  // namespace
+
+Only::Only(const std::vector<std::string>& names, const model::ParameterList& parameters) : names_(names) {
+  std::vector<std::string> known, all;
+  for (const auto& [word, roles] : words()) known.push_back(word);
+  all = known;
+  for (const model::Parameter& p : parameters.all()) all.push_back(p.name());
+  for (const std::string& name : names_) {
+    const bool any = std::any_of(parameters.all().begin(), parameters.all().end(),
+                                 [&](const model::Parameter& p) { return p.traits().trainable && goes_by(name, p); });
+    if (any) continue;
+    const std::string near = did_you_mean(name, all);
+    throw Error(Exit::usage, Problem{"train.only",
+                                     str("parameters of the model that train: a pattern of their names, or one of ",
+                                         join(known, ", ")),
+                                     str("'", name, "', which none goes by"), words().count(name) > 0 ? "" : near});
+  }
+}
+
+bool Only::operator()(const model::Parameter& p) const {
+  return all() || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return goes_by(name, p); });
+}
+
+}  // namespace mh::train

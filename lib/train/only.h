@@ -1,0 +1,27 @@
+// Which parameters train at all, where train.only names some: by pattern, or by a word for what they are to the heads
+// of attention layers (model::HeadRole), whatever the stages are called:
+//
+//   gates        of stages that weigh heads        projections  of queries, keys and values
+//   mixing       of stages that mix heads          output       of the layer's output
+//   stages       of all stages                     attention    all of attention layers
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/parameter.h"
+
+namespace mh::train {
+
+class Only {
+ public:
+  // No names: all parameters. Error(usage), about train.only, for a name that no parameter which trains goes by.
+  Only(const std::vector<std::string>& names, const model::ParameterList& parameters);
+  bool operator()(const model::Parameter& parameter) const;
+  bool all() const { return names_.empty(); }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+}  // namespace mh::train

@@ -1,0 +1,99 @@
+# The mean of checkpoints, combiners folded, both at once, through files and pipes; and what is refused.
+[ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+train() {  # FOLDER SHARD OPTION…
+  mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
+    --set train.block=16 --set train.batch_tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
+}
+train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set train.save_every=2u --set train.keep=3
+[ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "checkpoints of the run"
+
+expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
+said "the mean of 3 checkpoints"
+expect 0 mh-convert --average run/checkpoints/*.safetensors -o again
+cmp average again
+# Sums in any order give the same to one rounding; a training state counts with its weights alone.
+cat run/last.safetensors | mh-convert -q --average run/best.safetensors - > states
+python3 - <<'P'
+import json, struct
+def read(path):
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    meta = header.pop("__metadata__")
+    return {k: struct.unpack(f"<{(v['data_offsets'][1] - v['data_offsets'][0]) // 4}f", data[slice(*v["data_offsets"])])
+            for k, v in header.items() if not k.startswith("optimizer.")}, meta
+import glob
+names = sorted(glob.glob("run/checkpoints/*"))
+files = [read(name)[0] for name in names]
+mean, meta = read("average")
+assert mean.keys() == files[0].keys()
+for name, values in mean.items():
+    for i, value in enumerate(values):
+        assert value == struct.unpack("<f", struct.pack("<f", sum(f[name][i] for f in files) / 3))[0], name
+assert json.loads(meta["multihead.origin"]) == [{"average": names}], meta["multihead.origin"]
+assert "multihead.training" not in meta
+states, meta = read("states")
+assert not any(name.startswith("optimizer.") for name in states)
+assert json.loads(meta["multihead.origin"]) == [{"average": ["run/best.safetensors", "standard input"]}], meta["multihead.origin"]
+P
+
+# Folded it scores the same, is plain, and has nothing left to fold.
+expect 0 mh-convert --fold run/best.safetensors -o folded
+said "combiners of 2 layers are folded"
+cat run/best.safetensors | mh-convert -q --fold - | cmp - folded
+mh-eval -q --format json run/best.safetensors folded t.mhs > scores
+python3 - <<'P'
+import json
+a, b = [json.loads(line) for line in open("scores")]
+assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
+P
+expect 2 mh-convert --fold folded -o x; said "one matrix across heads"; said "concatenate"
+expect 0 mh-train --dry-run --from folded --format json
+expect 0 mh-train -q --from folded --train t.mhs --out on --set train.block=16 --set train.batch_tokens=64 --set train.length=2u
+grep -q 'combiner = "concatenate"' on/config.toml || fail "the folded model's configuration"
+# Both are the one after the other.
+mh-convert -q --average --fold run/checkpoints/*.safetensors > both
+mh-convert -q --fold average > one_by_one
+cmp both one_by_one
+grep -qaF 'decoder.layers.0.self' both
+mh-eval -q both t.mhs > /dev/null
+# A cut model folds too.
+mh-prune -q cut run/best.safetensors --heads 0:1,1:0,1:2 --side output -o cut
+expect 0 mh-convert --fold cut -o cut_folded
+mh-eval -q --format json cut cut_folded t.mhs > scores
+python3 - <<'P'
+import json
+a, b = [json.loads(line) for line in open("scores")]
+assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
+P
+# Statistics are told of.
+train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
+expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
+said "4 tensors that are not trained are averaged too"
+expect 2 mh-convert --fold gates -o x; said "mae"
+
+# What is refused, before anything is written.
+no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
+m=run/best.safetensors
+train words other.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a
+train deep t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set model.layers=3
+no 2 "--average, --fold or both" $m
+no 2 "a checkpoint" --average
+no 2 "one checkpoint" --fold $m average
+no 2 "standard input for one file" --average - -
+no 3 "gated/best.safetensors" --average $m gated/best.safetensors; said "the configuration of $m"; said "combiner"
+no 3 "model.layers" --average $m deep/best.safetensors
+no 3 "model" --average $m words/best.safetensors; said "words/best.safetensors"; said "of $m"
+no 3 "missing" --average $m missing
+no 3 "a checkpoint" --fold text
+head -c 3000 $m > torn
+no 3 "torn" --average $m torn
+expect 2 mh-convert --average $m average -o average; said "itself"
+python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["mh-convert", "--average", sys.argv[1]])))' $m > terminal && fail "a checkpoint on a terminal"
+grep -qF "a terminal" terminal || fail "what is said of a terminal"
+expect 2 mh-convert --averge $m; said "--average"

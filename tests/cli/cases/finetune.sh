@@ -1,0 +1,95 @@
+# A model goes on with other data, all or part of it: what changes, what is taken over, resumes, and what is refused.
+[ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_text 60 | tac > new
+mh-prep lm --vocab v new -o new.mhs 2>/dev/null
+make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
+mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
+printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\ncombiner = "mae"\n[attention.mae]\nhidden = 8\n
+[train]\nblock = 16\nbatch_tokens = 64\nlr = 0.01\nlength = "6u"\nweight_decay = 0.5\n[train.procedures.block-coordinate]\nevery = 2\n
+[train.groups.gates]\nmatch = ["*.gate.*"]\noptimizer = "sgd"\nlr = 1.0\nweight_decay = 0.0\n' > c.toml
+mh-train -q --config c.toml --train t.mhs --out first
+m=first/last.safetensors
+small="--set train.block=16 --set train.batch_tokens=64"
+go="--train new.mhs $small --set train.length=20u --set train.lr=0.01 --threads 1"
+
+# Prints the names of the tensors in which two checkpoints differ.
+cat > changed.py <<'P'
+import json, struct, sys
+def read(path):
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    return {k: data[slice(*v["data_offsets"])] for k, v in header.items() if not k.startswith(("__", "optimizer."))}
+a, b = map(read, sys.argv[1:])
+assert a.keys() == b.keys()
+print("\n".join(sorted({name.split("self.")[-1] for name in a if a[name] != b[name]})))
+P
+changed() { python3 changed.py $m "$1/last.safetensors" > names; }
+
+# Gates alone: the whole mixture in each update of each epoch, with the group that they were trained in.
+expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
+said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "are left out"; said "parameters train"
+changed gates
+[ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "what has changed: $(cat names)"
+[ "$(wc -l < names)" -eq 8 ] || fail "what has changed: $(cat names)"
+grep -q 'only = \["gates"\]' gates/config.toml || fail "train.only is not in config.toml"
+grep -q 'weight_decay = 0.5' gates/config.toml && fail "weight decay was taken over"
+python3 - <<'P'
+import json
+lines = [json.loads(line) for line in open("gates/log.jsonl")]
+assert lines[0]["started"].startswith("mh-finetune "), lines[0]["started"]
+assert lines[0]["from"] == "first/last.safetensors"
+P
+expect 0 mh-finetune -q --init $m --train-only gates,output $go --out plus
+changed plus
+[ "$(grep -v '^gate\.' names | tr '\n' ' ')" = "output.bias output.weight " ] || fail "what has changed: $(cat names)"
+expect 0 mh-finetune --init $m $go --out all --set train.groups.gates.lr=0.5
+! grep -qF "are left out" err || fail "nothing is left out"
+changed all
+[ "$(wc -l < names)" -gt 20 ] || fail "what has changed: $(cat names)"
+grep -q 'lr = 0.5' all/config.toml || fail "--set of what is taken over"
+expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' $go --out names_
+changed names_
+[ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "what has changed: $(cat names)"
+
+# Resumes exactly, from a pipe, by either tool.
+cat $m | mh-finetune -q --init - --train-only gates $go --out halves --set train.length=9u
+expect 0 mh-finetune -q --resume --out halves --set train.length=15u --threads 1
+expect 0 mh-train -q --resume --out halves --set train.length=20u --threads 1
+python3 changed.py gates/last.safetensors halves/last.safetensors > names
+[ ! -s names ] || [ "$(cat names)" = "" ] || fail "a resume differs: $(cat names)"
+expect 2 mh-finetune --resume --out halves --train-only output; said "train.only"
+
+# What would train.
+expect 0 mh-finetune --init $m --train-only gates --train new.mhs --dry-run --format json
+mv out gates.json
+expect 0 mh-finetune --init $m --dry-run --format json
+python3 - <<'P'
+import json
+gates, whole = json.load(open("gates.json")), json.load(open("out"))
+assert whole["trained_parameters"] == whole["parameters"] == gates["parameters"]
+# 2 d + d hidden + hidden + hidden E + E, twice
+assert gates["trained_parameters"] == 2 * (2 * 16 + 16 * 8 + 8 + 8 * 4 + 4), gates
+P
+# mh-train takes over the model alone.
+expect 0 mh-train -q --from $m $go --out model --set 'train.only=["gates"]'
+! grep -q "train.groups.gates" model/config.toml || fail "a group is taken over"
+
+no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
+no 2 "--init" $go --out run
+no 2 "--resume" --init $m --resume --out run
+no 2 "the folder of the run" --init $m $go
+no 2 "train.length" --init $m --train new.mhs --out run $small
+no 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
+no 2 "'mixing', which none goes by" --init $m --train-only gates,mixing $go --out run
+no 2 "'*.qurey.*', which none goes by" --init $m --train-only '*.qurey.*' $go --out run
+no 2 "which none goes by" --init $m --train-only '*.norm.variance' $go --out run
+no 2 "--init first/last.safetensors" --init $m $go --out run --set model.layers=3
+no 3 "the vocabulary" --init $m --train other.mhs --out run $small --set train.length=2u
+no 3 "missing" --init missing $go --out run
+no 3 "a checkpoint" --init text $go --out run
+expect 2 mh-finetune --dry-run --init $m --train-only gate; said "did you mean 'gates'?"
+expect 3 mh-finetune --dry-run --init $m --train other.mhs; said "the vocabulary"

@@ -1,0 +1,98 @@
+// mh-convert --average, --fold: checkpoints into another one.
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "analysis/average.h"
+#include "analysis/fold.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "convert.h"
+#include "model/device.h"
+#include "train/run_config.h"
+
+namespace mh::convert {
+
+namespace {
+
+// What can be seen before a file is opened.
+void check(const Arguments& a) {
+  auto refuse = [](const char* where, const std::string& expected, const std::string& found, const char* next) {
+    throw Error(Exit::usage, Problem{where, expected, found, next});
+  };
+  if (!a.average && !a.fold) refuse("mh-convert", "--average, --fold or both", "neither", "");
+  if (a.files.empty()) refuse("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
+  if (!a.average && a.files.size() > 1)
+    refuse("--fold", "one checkpoint", str(a.files.size()), "--average makes one of them first");
+  if (std::count(a.files.begin(), a.files.end(), "-") > 1)
+    refuse("mh-convert", "standard input for one file", "- twice", "");
+  if (a.output == "-" && isatty(STDOUT_FILENO) == 1)
+    refuse("mh-convert", "a file or a pipe for the checkpoint", "a terminal", "-o FILE, or > FILE");
+  refuse_output_onto_input(a.output, a.files);
+}
+
+// Adds to what is told of how the file was made.
+void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
+  std::string& text = metadata[io::kOriginKey];
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (!text.empty()) all = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!all.is_array())
+    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "something else", ""});
+  all.push_back(step);
+  text = all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// Of parameters that no optimiser changes.
+void tell_of_statistics(const model::ParameterList& parameters) {
+  std::vector<std::string> names;
+  for (const model::Parameter& p : parameters.all())
+    if (!p.traits().trainable) names.push_back(p.name());
+  if (!names.empty()) log_info(str(names.size(), " tensors that are not trained are averaged too, such as ", names[0]));
+}
+
+}  // namespace
+
+void models(const Arguments& a) {
+  check(a);
+  model::prepare_cpu(a.threads);
+  std::vector<std::unique_ptr<io::Checkpoint>> files;
+  std::vector<const io::Checkpoint*> checkpoints;
+  for (const std::string& path : a.files)
+    checkpoints.push_back(files.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
+  const io::Checkpoint& first = *checkpoints.front();
+  model::LoadedModel m = a.average ? analysis::average(checkpoints) : model::load_model(first, at::kCPU);
+  io::Metadata metadata = first.metadata();
+  metadata.erase(io::kTrainingKey);
+  if (a.average) {
+    std::vector<std::string> names;
+    for (const io::Checkpoint* checkpoint : checkpoints) names.push_back(checkpoint->name());
+    add_origin(metadata, m.name, {{"average", names}});
+  }
+  if (a.fold) {
+    analysis::FoldedModel folded = analysis::fold_combiners(m.config, *m.model, "--fold " + m.name);
+    Config config;
+    config.load_text(m.toml, m.name + ": configuration");
+    train::RunConfig run = train::RunConfig::read(config);
+    run.model = folded.config;
+    metadata[io::kConfigKey] = run.toml();
+    add_origin(metadata, m.name, {{"fold", folded.layers}});
+    const int64_t before = m.model->parameters().count();
+    m.model = std::move(folded.model);
+    log_info(str("combiners of ", folded.layers.size(), " layers are folded; parameters ", with_commas(before), " -> ",
+                 with_commas(m.model->parameters().count())));
+  }
+  model::Views views;
+  views.add(m.model->parameters());
+  auto sink = open_sink(a.output);
+  io::write_checkpoint(*sink, views.all(), std::move(metadata));
+  sink->close();
+  if (!a.average) return;
+  log_info(str("the mean of ", checkpoints.size(), " checkpoints; ", with_commas(m.model->parameters().count()),
+               " parameters"));
+  tell_of_statistics(m.model->parameters());
+}
+
+}  // namespace mh::convert
