@@ -1,8 +1,10 @@
 // The attention kernel against loops in double precision, and against the composed path's own error.
 #include <ATen/ATen.h>
+#include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <vector>
 
 #include "attention/fused_cpu.h"
 
@@ -36,6 +38,10 @@ at::Tensor composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 struct Run {
   at::Tensor out, dq, dk, dv;
 };
+at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+  return attention::fused_cpu(q, k, v, causal);
+}
+
 template <class F>
 Run run(const F& f, const at::Tensor& q0, const at::Tensor& k0, const at::Tensor& v0, const at::Tensor& dout,
         bool causal, at::ScalarType type) {
@@ -71,7 +77,7 @@ TEST_CASE("the attention kernel errs at most twice as much as composed attention
       Run exact =
           run(reference, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
       Run plain = run(composed, q, k, v, dout, c.causal, type);
-      Run fast = run(attention::fused_cpu, q, k, v, dout, c.causal, type);
+      Run fast = run(fused, q, k, v, dout, c.causal, type);
       double unit = type == at::kFloat ? 0x1p-20 : 0x1p-8;
       auto within = [&](const at::Tensor& mine, const at::Tensor& other, const at::Tensor& truth) {
         CHECK(error(mine, truth) <= 2 * error(other, truth) + unit * size_of(truth));
@@ -112,15 +118,48 @@ TEST_CASE("split_projection joins gradients that come from anywhere", "[attentio
 
 TEST_CASE("the attention kernel repeats itself bit for bit and stands extreme logits", "[attention]") {
   at::Tensor q = at::randn({2, 2, 65, 32}), k = at::randn_like(q), v = at::randn_like(q), dout = at::randn_like(q);
-  Run a = run(attention::fused_cpu, q, k, v, dout, true, at::kFloat),
-      b = run(attention::fused_cpu, q, k, v, dout, true, at::kFloat);
+  Run a = run(fused, q, k, v, dout, true, at::kFloat), b = run(fused, q, k, v, dout, true, at::kFloat);
   CHECK(at::equal(a.out, b.out));
   CHECK(at::equal(a.dk, b.dk));
-  Run large = run(attention::fused_cpu, q * 1e4, k, v, dout, true, at::kFloat);
+  Run large = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
   CHECK(large.out.isfinite().all().item<bool>());
   CHECK(large.dk.isfinite().all().item<bool>());
   q[0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
   at::Tensor out = attention::fused_cpu(q, k, v, true);
   CHECK(out[0][0][3].isnan().all().item<bool>());
   CHECK_FALSE(out[0][0][4].isnan().any().item<bool>());
+}
+
+TEST_CASE("the attention kernel leaves out keys behind each row's length", "[attention]") {
+  at::manual_seed(6);
+  const int64_t heads = 3, size = 32;
+  CHECK(rc::check([&] {
+    const int64_t batch = *rc::gen::inRange(1, 5), queries = *rc::gen::inRange(1, 40), keys = *rc::gen::inRange(1, 40);
+    std::vector<int64_t> lengths;
+    for (int64_t b = 0; b < batch; ++b) lengths.push_back(*rc::gen::inRange<int64_t>(0, keys + 1));
+    at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
+    at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
+    // What stands behind a length must not matter, whatever it is.
+    for (int64_t b = 0; b < batch; ++b)
+      for (at::Tensor* t : {&k, &v}) t->select(0, b).slice(1, lengths[static_cast<size_t>(b)]).fill_(NAN);
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const Run fast = run([&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                               bool) { return attention::fused_cpu(a, b, c, false, at::tensor(lengths, at::kLong)); },
+                           q, k, v, dout, false, type);
+      for (int64_t b = 0; b < batch; ++b) {
+        const int64_t n = lengths[static_cast<size_t>(b)];
+        auto row = [&](const at::Tensor& t) { return t.narrow(0, b, 1); };
+        RC_ASSERT(row(fast.dk).slice(2, n).eq(0).all().item<bool>());
+        RC_ASSERT(row(fast.dv).slice(2, n).eq(0).all().item<bool>());
+        if (n == 0) {
+          RC_ASSERT(row(fast.out).eq(0).all().item<bool>() && row(fast.dq).eq(0).all().item<bool>());
+          continue;
+        }
+        // The row by itself, without what is behind its length.
+        const Run alone = run(fused, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
+        RC_ASSERT(at::equal(row(fast.out), alone.out) && at::equal(row(fast.dq), alone.dq));
+        RC_ASSERT(at::equal(row(fast.dk).slice(2, 0, n), alone.dk) && at::equal(row(fast.dv).slice(2, 0, n), alone.dv));
+      }
+    }
+  }));
 }

@@ -15,8 +15,10 @@ namespace mh::attention {
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, stored as (B, Tq, h, d). causal: Tq
-// == Tk. Differentiable; nothing but the log-sum-exp of each query is kept for the backward pass.
-at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);
+// == Tk. key_lengths (B) int64 on the CPU, or undefined: row b has so many keys; with none its queries give zeros. Not
+// with causal. Differentiable; nothing but the log-sum-exp of each query is kept for the backward pass.
+at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
+                     const at::Tensor& key_lengths = {});
 
 // A joint projection (B, T, 2 h key_size + hv value_size) -> q, k (B, h, T, key_size) and v (B, hv, T, value_size),
 // views of it. Their gradients, when fused_cpu makes them, are taken as the projection's without a copy.

@@ -297,11 +297,11 @@ void AttentionLayer::require_fused(bool training) const {
 at::Tensor AttentionLayer::fused(const Context& c) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   Mask mask = c.mask;
-  // A plain causal square is known to the kernel; anything else is given as a tensor.
+  // A plain causal square and lengths of keys are known to the kernel; anything else is given as a tensor.
   const bool square = mask.causal && mask.offset == 0 && queries == keys && mask.window == 0 &&
                       !mask.key_lengths.defined() && !mask.additive.defined();
-  const bool open = !mask.causal && mask.window == 0 && !mask.key_lengths.defined() && !mask.additive.defined();
-  if ((square || open) && has_fused_cpu(c.q, c.k, c.v)) return fused_cpu(c.q, c.k, c.v, square);
+  const bool open = !mask.causal && mask.window == 0 && !mask.additive.defined();
+  if ((square || open) && has_fused_cpu(c.q, c.k, c.v)) return fused_cpu(c.q, c.k, c.v, square, mask.key_lengths);
   std::optional<at::Tensor> given;
   if (!square) {
     at::Tensor ok = allowed(mask, queries, keys, c.q.device());
