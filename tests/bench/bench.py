@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,stages,start,prep,reading,metrics,analysis,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,translation,stages,start,prep,reading,metrics,analysis,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -109,6 +109,11 @@ class Bench:
 
     def timed(self, shard, toml, batch_tokens, warm, updates, *options):
         """Tokens per second of mh-train between two lines of its log, and its peak memory. `toml` ends in [train]."""
+        seconds, peak = self.seconds(shard, toml, warm, updates, *options)
+        return updates * batch_tokens / seconds, peak
+
+    def seconds(self, shard, toml, warm, updates, *options):
+        """As timed(), the seconds that all those updates took."""
         out = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         config = self.folder / "train.toml"
         config.write_text(f"{toml}lr = 5e-4\noptimizer = 'adam'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n"
@@ -139,19 +144,22 @@ class Bench:
         finally:
             done.set()
             watcher.join()
-        return updates * batch_tokens / (stamps[warm + updates] - stamps[warm]), peak
+        return stamps[warm + updates] - stamps[warm], peak
 
     def peer(self, entries, precision, tuned=True, warm=3, updates=10):
         return self.of_peer("peer.py", tuned, rows=entries, precision=precision, warm=warm, updates=updates)
 
     def of_peer(self, program, tuned, **options):
         """Tokens per second of a peer and its peak memory."""
+        result = self.result_of_peer(program, tuned, **options)
+        return result["tokens_per_second"], result["peak"]
+
+    def result_of_peer(self, program, tuned, **options):
         options.update(threads=self.a.threads, device=self.a.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
         done = subprocess.run([sys.executable, "-B", here / program, *words], env=dict(os.environ, **(allocator if tuned else {})),
                               check=True, capture_output=True, text=True)
-        result = json.loads(done.stdout.splitlines()[-1])
-        return result["tokens_per_second"], result["peak"]
+        return json.loads(done.stdout.splitlines()[-1])
 
     def training(self):
         for entries, bar in ((8000, 1.0), (33278, 1.15)):
@@ -169,6 +177,30 @@ class Bench:
                 self.row(f"training, vocabulary {entries}, {precision}", "tokens/s", *speeds, bar)
                 if memories[1]:
                     self.row(f"peak memory, vocabulary {entries}, {precision}", "MB", *memories, 2, less=True)
+
+    def translation(self):
+        """The small translation model, 3 + 3 layers of width 256, on pairs as long as those of Multi30k: target tokens."""
+        entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
+        pairs = equality.Folder(self.tools, tempfile.mkdtemp(dir=self.folder))
+        pairs.pairs(entries - 4, 8000)
+        for dropout in (0.2, 0.0):
+            toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nshared_embedding = true\n" +
+                    "".join(f"dropout_{place} = {dropout}\n" for place in ("embedding", "attention", "ffn")) +
+                    f"[attention]\nheads = 8\n[train]\nbatch_tokens = {batch_tokens}\nlabel_smoothing = 0.1\n")
+            speeds = ([], [])
+            for i in range(self.a.rounds):
+                self.talk(f"translation training, dropout {dropout:g}, round {i + 1} of {self.a.rounds}")
+                seconds, _ = self.seconds(pairs.path / "pairs.mhs", toml, warm, updates)
+                peer = self.result_of_peer("peer_translation.py", True, pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
+                                           batch_tokens=batch_tokens, warm=warm, updates=updates)
+                speeds[0].append(peer["tokens"] / seconds)
+                speeds[1].append(peer["tokens_per_second"])
+            self.row(f"translation training, 3 + 3 layers, dropout {dropout:g}", "target tokens/s", *speeds, 1.2)
+        self.talk("100 updates of a translation model, the project and PyTorch")
+        done = subprocess.run([sys.executable, here / "translation_equality.py", "--tools", self.tools, "--full", "--threads", str(self.a.threads)],
+                              check=False, capture_output=True, text=True)
+        self.talk((done.stdout + done.stderr).strip().splitlines()[-1])
+        self.row("its gradients and losses within 1e-4 and 1e-3 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
     def stages(self):
         """A step of every stage, and the memory of those that mix probabilities."""
@@ -404,7 +436,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,stages,start,prep,reading,metrics,analysis,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,translation,stages,start,prep,reading,metrics,analysis,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

@@ -23,72 +23,66 @@ try:
     import torch.nn.functional as F
 
     import peer
+    import shuffle
 except ImportError as error:
     print(f"PyTorch is not installed: {error}")
     sys.exit(77)
 
-MASK = 0xFFFFFFFF
-
-
-def philox(counter, key):
-    """Philox-4x32-10 (Salmon et al. 2011)."""
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [b >> 32 ^ c[1] ^ k[0], b & MASK, a >> 32 ^ c[3] ^ k[1], a & MASK]
-        k = [(k[0] + 0x9E3779B9) & MASK, (k[1] + 0xBB67AE85) & MASK]
-    return c
-
-
-def stream_key(seed, name):
-    h = 0xCBF29CE484222325
-    for byte in name.encode():
-        h = ((h ^ byte) * 0x100000001B3) & (2**64 - 1)
-    return philox([h & MASK, h >> 32, seed & MASK, seed >> 32], [0x6D756C74, 0x69686561])[:2]
-
-
-def shuffled(count, seed, epoch):
-    """Order of an epoch's blocks: Fisher-Yates on the stream `batches`, bounded by Lemire's multiplication."""
-    key = stream_key(seed, "batches")
-    words = itertools.chain.from_iterable(philox([b & MASK, b >> 32, 0, epoch], key) for b in itertools.count())
-
-    def below(bound):
-        threshold = (2**64 - bound) % bound
-        while True:
-            low = next(words)
-            product = (low | next(words) << 32) * bound
-            if product & (2**64 - 1) >= threshold:
-                return product >> 64
-
-    order = list(range(count))
-    for i in range(count, 1, -1):
-        j = below(i)
-        order[i - 1], order[j] = order[j], order[i - 1]
-    return order
+def zipf(words, count, draw):
+    """Words as natural text has them, a few very often; every word at least once."""
+    names = [f"w{i}" for i in range(words)]
+    weights = list(itertools.accumulate(1 / (i + 2.7) for i in range(words)))
+    return names + draw.choices(names, cum_weights=weights, k=max(0, count - words))
 
 
 def write_text(path, words, tokens, seed=1):
-    """Lines of words drawn as natural text is, a few very often; every word at least once."""
-    draw = random.Random(seed)
-    names = [f"w{i}" for i in range(words)]
-    weights = list(itertools.accumulate(1 / (i + 2.7) for i in range(words)))
-    text = names + draw.choices(names, cum_weights=weights, k=max(0, tokens - words))
+    """Lines of 20 words."""
+    text = zipf(words, tokens, random.Random(seed))
     with open(path, "w", encoding="ascii") as out:
         for i in range(0, len(text), 20):
             out.write(" ".join(text[i:i + 20]) + "\n")
 
 
-class Folder:
-    """A folder to work in, with a shard of random text, `text.mhs`."""
+def write_pairs(source, target, words, pairs, seed=1):
+    """Pairs of lines as long as those of Multi30k in pieces of a joint BPE of 8000."""
+    draw = random.Random(seed)
+    lengths = []
+    for _ in range(pairs):
+        there = min(60, max(3, round(draw.lognormvariate(2.61, 0.32))))
+        lengths.append((min(70, max(3, round(there * draw.lognormvariate(0.02, 0.18)))), there))
+    for path, side in ((source, 0), (target, 1)):
+        text = iter(zipf(words, sum(pair[side] for pair in lengths), draw))
+        with open(path, "w", encoding="ascii") as out:
+            for pair in lengths:
+                out.write(" ".join(itertools.islice(text, pair[side])) + "\n")
 
-    def __init__(self, tools, path, words, tokens):
+
+class Folder:
+    """A folder to work in."""
+
+    def __init__(self, tools, path):
         self.tools, self.path = pathlib.Path(tools).resolve(), pathlib.Path(path)
+
+    def text(self, words, tokens):
+        """A shard of random text, `text.mhs`."""
         write_text(self.path / "text", words, tokens)
         self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "vocab", "text")
         self.run("mh-prep", "-q", "lm", "--vocab", "vocab", "-o", "text.mhs", "text")
 
+    def pairs(self, words, pairs):
+        """A shard of random pairs with a joint vocabulary, `pairs.mhs`, and its ids, `pairs`."""
+        write_pairs(self.path / "source", self.path / "target", words, pairs)
+        self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "joint", "source", "target")
+        self.run("mh-prep", "-q", "translation", "--vocab", "joint", "-o", "pairs.mhs", "source", "target")
+        (self.path / "pairs").write_bytes(self.run("mh-prep", "-q", "cat", "--ids", "pairs.mhs", capture_output=True).stdout)
+
     def run(self, *command, **options):
         return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
+
+    def log(self, run):
+        """Update -> its loss without smoothing."""
+        lines = [json.loads(line) for line in (self.path / run / "log.jsonl").read_text().splitlines()]
+        return {line["update"]: line["nll"] for line in lines if "nll" in line}
 
     def tokens(self):
         raw = self.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
@@ -114,7 +108,8 @@ def main():
     torch.set_num_threads(a.threads)
 
     with tempfile.TemporaryDirectory() as name:
-        folder = Folder(a.tools, name, words, a.tokens * batch)
+        folder = Folder(a.tools, name)
+        folder.text(words, a.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
             f"[train]\nseed = {seed}\nblock = {n}\nbatch_tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
@@ -124,8 +119,7 @@ def main():
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
         folder.run(*train, "--out", "run", "--set", f"train.length='{a.updates}u'",
              "--set", f"train.warmup='{a.warmup}u'", "--set", "train.warmup_lr=0.0")
-        lines = [json.loads(line) for line in (folder.path / "run/log.jsonl").read_text().splitlines()]
-        ours = {line["update"]: line["nll"] for line in lines if "nll" in line}
+        ours = folder.log("run")
 
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
         tokens = folder.tokens()
@@ -141,7 +135,7 @@ def main():
         for update in range(a.updates):
             epoch, index = divmod(update, per_epoch)
             if index == 0:
-                order = shuffled(blocks, seed, epoch)
+                order = shuffle.shuffled(blocks, seed, "batches", epoch)
             x = torch.full((len(order[index * rows:(index + 1) * rows]), n), end_of_line)
             y = torch.full_like(x, -1)
             for i, block in enumerate(order[index * rows:(index + 1) * rows]):

@@ -64,7 +64,8 @@ def main():
     size = peer_stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
     same = True
     with tempfile.TemporaryDirectory() as name:
-        folder = equality.Folder(a.tools, name, 500, 20 * size.batch_tokens - 7)
+        folder = equality.Folder(a.tools, name)
+        folder.text(500, 20 * size.batch_tokens - 7)
         tokens = folder.tokens()
         for stage in [] if a.stages else without_peer(folder):
             same = False

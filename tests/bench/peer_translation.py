@@ -1,0 +1,205 @@
+"""The peer of the translation benchmark: an encoder-decoder in eager PyTorch, tuned.
+
+As peer.py; keys and values of the encoder in one product, padding told to the library's fused attention by a mask that the layers
+share, and none where a batch has no padding. The batches are those of mh-train, worked out here from the documented shuffle: pairs
+of like length, up to so many tokens of the longer side.
+
+    python peer_translation.py --pairs ids.tsv --rows 8000 --updates 40     one line of JSON
+"""
+import argparse
+import json
+import math
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import peer
+import shuffle
+
+
+class Attention(nn.Module):
+    def __init__(self, d, h, cross, dropout):
+        super().__init__()
+        self.h, self.cross, self.dropout = h, cross, dropout
+        if cross:
+            self.q, self.kv = nn.Linear(d, d), nn.Linear(d, 2 * d)
+        else:
+            self.qkv = nn.Linear(d, 3 * d)
+        self.out, self.norm = nn.Linear(d, d), nn.LayerNorm(d)
+
+    def split(self, x, parts):
+        """x (B, T, parts d) -> that many of (B, h, T, dk)"""
+        return x.view(x.shape[0], x.shape[1], parts, self.h, -1).permute(2, 0, 3, 1, 4)
+
+    def forward(self, x, memory=None, mask=None, causal=False):
+        """x + attention of x, normalised before, (B, T, d); memory (B, S, d), mask (B, 1, 1, S) true = may attend"""
+        y = self.norm(x)
+        if self.cross:
+            q, (k, v) = self.split(self.q(y), 1)[0], self.split(self.kv(memory), 2)
+        else:
+            q, k, v = self.split(self.qkv(y), 3)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).transpose(1, 2).reshape(x.shape)
+        return x + F.dropout(self.out(z), self.dropout, self.training)
+
+    def tensors(self, name, of):
+        """The project's name -> the same tensor here, or the part of it; of: parameter -> itself or its gradient."""
+        parts = {"query": self.q, "key value": self.kv} if self.cross else {"query key value": self.qkv}
+        for names, layer in {**parts, "output": self.out}.items():
+            for kind, p in layer.named_parameters():
+                yield from zip((f"{name}.{n}.{kind}" for n in names.split()), of(p).chunk(len(names.split())))
+        for kind, p in self.norm.named_parameters():
+            yield f"{name}.norm.{kind}", of(p)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d, f, dropout):
+        super().__init__()
+        self.norm, self.up, self.down, self.dropout = nn.LayerNorm(d), nn.Linear(d, f), nn.Linear(f, d), dropout
+
+    def forward(self, x):
+        return x + F.dropout(self.down(F.relu(self.up(self.norm(x)))), self.dropout, self.training)
+
+    def tensors(self, name, of):
+        for part, p in self.named_parameters():
+            yield f"{name}.{part}", of(p)
+
+
+class EncoderDecoder(nn.Module):
+    """Before each part a norm, as mh-train's norm = "pre"; one embedding for both sides and the output."""
+
+    def __init__(self, rows, layers=3, d=256, h=8, f=1024, dropout=0.0, longest=256):
+        super().__init__()
+        self.d, self.dropout = d, dropout
+        self.embedding = nn.Embedding(rows, d)
+        nn.init.normal_(self.embedding.weight, std=d**-0.5)
+        self.encoder = nn.ModuleList(
+            nn.ModuleDict({"self": Attention(d, h, False, dropout), "ffn": FeedForward(d, f, dropout)}) for _ in range(layers))
+        self.decoder = nn.ModuleList(
+            nn.ModuleDict({"self": Attention(d, h, False, dropout), "cross": Attention(d, h, True, dropout),
+                           "ffn": FeedForward(d, f, dropout)}) for _ in range(layers))
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.register_buffer("positions", peer.sinusoidal(longest, d), persistent=False)
+
+    def embed(self, tokens):
+        x = self.embedding(tokens) * math.sqrt(self.d) + self.positions[:tokens.shape[1]]
+        return F.dropout(x, self.dropout, self.training)
+
+    def forward(self, source, mask, tokens):
+        """source (B, S), mask (B, 1, 1, S) or none, tokens (B, T) -> logits (B, T, rows)"""
+        memory = self.embed(source)
+        for layer in self.encoder:
+            memory = layer["ffn"](layer["self"](memory, mask=mask))
+        memory = self.encoder_norm(memory)
+        x = self.embed(tokens)
+        for layer in self.decoder:
+            x = layer["self"](x, causal=True)
+            x = layer["ffn"](layer["cross"](x, memory, mask))
+        return F.linear(self.decoder_norm(x), self.embedding.weight)
+
+    def tensors(self, of=lambda p: p.data):
+        """The project's name -> the same tensor here."""
+        found = {"decoder.embedding.weight": of(self.embedding.weight)}
+        for side, layers, norm in (("encoder", self.encoder, self.encoder_norm), ("decoder", self.decoder, self.decoder_norm)):
+            for kind, p in norm.named_parameters():
+                found[f"{side}.norm.{kind}"] = of(p)
+            for i, layer in enumerate(layers):
+                for part, module in layer.items():
+                    found.update(module.tensors(f"{side}.layers.{i}.{part}", of))
+        return found
+
+
+def read_pairs(path):
+    """[(source ids, target ids)] of what `mh-prep cat --ids` prints; each side ends with its end-of-line symbol."""
+    with open(path, encoding="ascii") as lines:
+        return [tuple([int(t) for t in side.split()] for side in line.rstrip("\n").split("\t")) for line in lines]
+
+
+class Batches:
+    """Update -> source (B, S), mask (B, 1, 1, S) or none, tokens and targets (B, T); targets behind a row's end are -1."""
+
+    def __init__(self, pairs, batch_tokens, seed=1):
+        self.pairs, self.seed, self.epoch = pairs, seed, None
+        self.sort(0)
+        self.batches, rows, widest = [], [], 0
+        for i, pair in enumerate(self.order):
+            now = max(widest, *map(len, pairs[pair]))
+            if rows and now * (len(rows) + 1) > batch_tokens:
+                self.batches.append(rows)
+                rows, now = [], max(map(len, pairs[pair]))
+            rows.append(i)
+            widest = now
+        self.batches.append(rows)
+
+    def sort(self, epoch):
+        order = shuffle.shuffled(len(self.pairs), self.seed, "pairs", epoch)
+        self.order = sorted(order, key=lambda i: (len(self.pairs[i][1]), len(self.pairs[i][0])))
+
+    def rows(self, update):
+        epoch, index = divmod(update, len(self.batches))
+        if epoch != self.epoch:
+            self.sort(epoch)
+            self.turns, self.epoch = shuffle.shuffled(len(self.batches), self.seed, "batches", epoch), epoch
+        return [self.pairs[self.order[i]] for i in self.batches[self.turns[index]]]
+
+    def __call__(self, update):
+        rows = self.rows(update)
+        sources, targets = [torch.tensor(s) for s, _ in rows], [torch.tensor(t) for _, t in rows]
+        end = targets[0][-1].item()
+        pad = lambda sides, fill: nn.utils.rnn.pad_sequence(sides, batch_first=True, padding_value=fill)
+        source, y = pad(sources, sources[0][-1].item()), pad(targets, -1)
+        lengths = torch.tensor([len(s) for s in sources])
+        mask = None
+        if lengths.min() < source.shape[1]:
+            mask = (torch.arange(source.shape[1]) < lengths[:, None])[:, None, None, :]
+        x = torch.full_like(y, end)
+        x[:, 1:] = y[:, :-1].masked_fill(y[:, :-1] < 0, end)
+        return source, mask, x, y
+
+
+def losses(model, source, mask, tokens, targets, smoothing):
+    """What is trained, and the loss without smoothing; nats per target token."""
+    logits = model(source, mask, tokens).flatten(0, 1)
+    trained = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, label_smoothing=smoothing)
+    if smoothing == 0:
+        return trained, trained
+    with torch.no_grad():
+        return trained, F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--pairs", required=True, help="what mh-prep cat --ids prints of the shard")
+    parser.add_argument("--rows", type=int, required=True, help="entries of the vocabulary")
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--warm", type=int, default=3, help="updates before the clock starts")
+    parser.add_argument("--updates", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    a = parser.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1)
+    at_start = peer.peak()
+    model = EncoderDecoder(a.rows, h=a.heads, dropout=a.dropout).to(a.device)
+    optimizer = peer.optimizer_of(model, 5e-4)
+    batches = Batches(read_pairs(a.pairs), a.batch_tokens)
+    ready = [[t if t is None else t.to(a.device) for t in batches(i)] for i in range(a.warm + a.updates)]
+    tokens = sum((batch[3] >= 0).sum().item() for batch in ready[a.warm:])
+    for i, (source, mask, x, y) in enumerate(ready):
+        if i == a.warm:
+            began, worked = time.perf_counter(), time.process_time()
+        loss = F.cross_entropy(model(source, mask, x).flatten(0, 1), y.flatten(), ignore_index=-1, label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+    print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - began),
+                      "tokens_per_cpu_second": tokens / (time.process_time() - worked), "tokens": tokens, "peak": peer.peak(),
+                      "at_start": at_start}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""The same of a translation model: from the same weights and batches, mh-train and eager PyTorch give the same gradients and losses.
+
+    python translation_equality.py --tools build/tools [--updates 100] [--full]
+
+Pairs of all lengths, so that rows are filled up on either side; label smoothing; one embedding for all three uses. The gradient of
+the first update is what a step of plain descent takes off the weights, large enough that they are lost beside it. Exit status 1 when two losses differ by more than
+--tolerance, or a gradient by more than --gradient of the tensor's largest entry; 77 when PyTorch is not installed.
+"""
+import argparse
+import math
+import sys
+import tempfile
+
+import equality  # leaves with 77 without PyTorch
+
+import safetensors.torch
+import torch
+
+import peer
+import peer_translation
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--tools", required=True, help="folder of mh-prep and mh-train")
+    parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--full", action="store_true", help="the benchmark's model; without it a small one")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="nats per token")
+    parser.add_argument("--gradient", type=float, default=1e-4, help="of the largest entry")
+    parser.add_argument("--threads", type=int, default=2)
+    a = parser.parse_args()
+    words, layers, d, h, f, batch = (7996, 3, 256, 8, 1024, 1024) if a.full else (500, 2, 64, 4, 128, 512)
+    seed, lr, warmup, smoothing, leap = 5, 5e-4, 50, 0.1, 1e5
+    torch.set_num_threads(a.threads)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = equality.Folder(a.tools, name)
+        folder.pairs(words, 3000 if a.full else 600)
+        (folder.path / "model.toml").write_text(
+            f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nshared_embedding = true\n"
+            f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch_tokens = {batch}\nlabel_smoothing = {smoothing}\n"
+            "log_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n")
+
+        def train(out, length, **keys):
+            """The lines of its log, and its last weights."""
+            sets = [word for key, value in dict(keys, length=f"'{length}u'").items() for word in ("--set", f"train.{key}={value}")]
+            folder.run("mh-train", "-q", "--config", "model.toml", "--train", "pairs.mhs", "--threads", a.threads, "--out", out, *sets)
+            return folder.log(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
+
+        _, start = train("start", 1, lr="0.0")
+        _, descended = train("descended", 1, lr=leap, optimizer="'sgd'", momentum="0.0")
+        ours, _ = train("run", a.updates, lr=lr, warmup=f"'{warmup}u'", warmup_lr="0.0")
+
+        model = peer_translation.EncoderDecoder(start["decoder.embedding.weight"].shape[0], layers, d, h, f)
+        mine = model.tensors()
+        absent = [name for name in start if name in descended and "optimizer." not in name and name not in mine]
+        if absent or any(name not in start for name in mine):
+            sys.exit(f"translation_equality: tensors without a peer: {absent}")
+        for name, tensor in mine.items():
+            tensor.copy_(start[name])
+        optimizer = peer.optimizer_of(model, lr)
+        batches = peer_translation.Batches(peer_translation.read_pairs(folder.path / "pairs"), batch, seed)
+        worst, at, off, where = 0.0, 0, 0.0, ""
+        for update in range(a.updates):
+            trained, plain = peer_translation.losses(model, *batches(update), smoothing)
+            trained.backward()
+            if update == 0:
+                for name, gradient in model.tensors(lambda p: p.grad).items():
+                    # Keys are given a bias that no softmax sees: its gradient is rounding alone.
+                    largest = max(gradient.abs().max().item(), 1e-4)
+                    difference = ((start[name] - descended[name]) / leap - gradient).abs().max().item() / largest
+                    if not difference <= off:
+                        off, where = difference, name
+            for group in optimizer.param_groups:
+                group["lr"] = lr * min(1.0, (update + 1) / warmup)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            difference = abs(plain.item() - ours[update + 1])
+            if not difference <= worst:
+                worst, at = (math.inf if math.isnan(difference) else difference), update + 1
+    verdict = worst <= a.tolerance and off <= a.gradient
+    print(f"gradients: largest difference {off:.2e} of the largest entry, of {where}, allowed {a.gradient:g}; {a.updates} updates, loss "
+          f"{ours[1]:.4f} to {ours[a.updates]:.4f}: largest difference {worst:.2e} nats at update {at}, allowed {a.tolerance:g}: "
+          f"{'pass' if verdict else 'FAIL'}")
+    return 0 if verdict else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
