@@ -10,11 +10,13 @@
 #include "models.h"
 #include "reference_attention.h"
 #include "status.h"
+#include "translation.h"
 
 using namespace mh;
 using namespace mh::model;
 using models::configured;
 using models::some_tokens;
+using translation::stages;
 
 namespace {
 
@@ -55,23 +57,6 @@ Input some_input(const std::vector<int64_t>& source, const std::vector<int64_t>&
 }
 
 at::Tensor logits(LanguageModel& model, const Input& input) { return model.logits(model.hidden(input, {})); }
-
-// Every combination of stages that can act in all three kinds, one at a time beside the plain ones.
-std::vector<std::string> stages() {
-  std::vector<std::string> all{""};
-  for (const auto& name : attention::pairings().names()) all.push_back(str("pairing = '", name, "'\n"));
-  for (const auto& name : attention::scores().names())
-    all.push_back(
-        name == "relative" || name == "synthesizer-random"
-            ? str("[attention.encoder.self]\nscore = '", name, "'\n[attention.decoder.self]\nscore = '", name, "'\n")
-            : str("score = '", name, "'\n"));
-  for (const auto& name : attention::normalisers().names()) all.push_back(str("normaliser = '", name, "'\n"));
-  for (const auto& name : attention::mixers().names()) all.push_back(str("mixer = '", name, "'\n"));
-  for (const auto& name : attention::combiners().names()) all.push_back(str("combiner = '", name, "'\n"));
-  all.push_back("mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\ncombiner = 'alphas'\nhead_size = 5\n");
-  all.push_back("[attention.encoder.self]\ncombiner = 'mae'\nmae.mean = 'full'\n");
-  return all;
-}
 
 }  // namespace
 

@@ -330,7 +330,7 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
     const int64_t h = any(1, 4), queries = any(1, 5), keys = any(1, 5), passes = any(1, 3);
     const bool pads = any(0, 1) == 1;
     attention::Shape shape;
-    shape.layer = any(0, 2), shape.kind = Kind::encoder_self;
+    shape.layer = any(0, 2), shape.kind = Kind::decoder_self;
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double rows = 0, real_queries = 0;
@@ -343,7 +343,7 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? any(0, queries) : queries);
       for (auto& [name, measure] : all) {
-        if (pads) measure->begin({{}, at::tensor(lengths, at::kLong)});
+        if (pads) measure->begin(at::tensor(lengths, at::kLong));
         measure->probabilities(shape, p);
         RC_ASSERT(measure->head_outputs(shape, z).is_same(z));
       }

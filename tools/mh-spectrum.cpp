@@ -40,9 +40,13 @@ int main(int argc, char** argv) {
                  "attention, before-mixing, logits or mixing, of a text; alphas, output-value or weight:NAME, of the "
                  "model alone [attention]")
       ->type_name("MATRICES");
+  app.add_option("--kind", a.kinds, "these kinds of attention only, such as decoder.cross [all]")
+      ->type_name("KIND,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   choice(app, "--format", a.format, "table or json [table]", {"table", "json"});
-  app.add_flag("--summary", a.summary, "a row for each model: means over layers");
-  app.add_option("--curves", a.curves, "write c_k for every k, with percentiles over blocks, to a table")
+  app.add_flag("--summary", a.summary, "a row for each model and kind of attention: means over layers");
+  app.add_option("--curves", a.curves, "write c_k for every k, with percentiles over blocks or sentences, to a table")
       ->type_name("FILE");
   app.add_option("--plot", a.plot, "draw curves by layer, or heat maps: .svg, .png, .pdf; - in the terminal, no table")
       ->type_name("FILE");

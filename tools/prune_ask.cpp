@@ -18,6 +18,10 @@ void add_question(CLI::App& app, Question& q) {
   app.add_option("--side", q.side, "of a head where heads are mixed: whole, score, value or output [whole]")
       ->type_name("SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
+  app.add_option("--kind", q.kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
+      ->type_name("KIND,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--format", q.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   app.add_option("--set", q.sets, "change a key of the model that changes no parameter: model.same_length=true")
       ->type_name("KEY=VALUE")
@@ -42,7 +46,7 @@ void add_measures(CLI::App& app, Question& q) {
 }
 
 analysis::Subject Asked::subject(const std::string& label) {
-  return {*model.model, text, how, side, progress_bar(label, "rows")};
+  return {*model.model, text, how, side, progress_bar(label, "rows"), kinds};
 }
 
 Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_(q) {
@@ -61,9 +65,9 @@ Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_
   text_ = std::make_unique<TextSource>(q.files.back());
   for (size_t i = 0; i < models(); ++i) {
     Asked& asked = ask(i);
-    analysis::all_heads(*asked.model.model, asked.side);  // refuses a side that is not there
+    analysis::all_heads(*asked.model.model, asked.side, asked.kinds);  // refuses a side that is not there
     for (const std::string& measure : q.measures)
-      analysis::check_importance(measure, "--by", *asked.model.model, asked.side);
+      analysis::check_importance(measure, "--by", *asked.model.model, asked.side, asked.kinds);
     if (check) check(asked);
   }
 }
@@ -74,7 +78,8 @@ Asked& Asking::ask(size_t index) {
   model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
   task::Corpus text = text_->text_for(model);
   const auto how = scoring_for(model, q_.scoring, text);
-  asked_ = std::make_unique<Asked>(Asked{std::move(model), std::move(text), how, analysis::side_named(q_.side)});
+  const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");
+  asked_ = std::make_unique<Asked>(Asked{std::move(model), std::move(text), how, analysis::side_named(q_.side), kinds});
   index_ = index;
   return *asked_;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/heads.h"
 #include "analysis/importance.h"
 #include "analysis/subject.h"
 #include "base/command_line.h"
@@ -17,7 +18,7 @@ namespace mh::prune {
 
 struct Question : ModelArguments {
   Question() { precision = "fp32", attention = "auto"; }
-  std::vector<std::string> files, sets, measures;
+  std::vector<std::string> files, sets, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;
   task::ScoringOptions scoring;
@@ -39,6 +40,7 @@ struct Asked {
   task::Corpus text;
   task::ScoringOptions how;
   analysis::Side side;
+  analysis::Kinds kinds;  // whose heads are asked about; none: all
   // With a progress bar of this name. It refers to this.
   analysis::Subject subject(const std::string& label);
 };

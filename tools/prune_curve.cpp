@@ -42,7 +42,8 @@ void draw_curves(Curves& c) {
     const auto how = scoring_for(asked.model, c.scoring, text);
     for (const std::string& measure : c.measures) {
       const analysis::Subject scored = asked.subject("curve");
-      const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows")};
+      const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows"),
+                                       asked.kinds};
       Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
       double full = 0;
       for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {

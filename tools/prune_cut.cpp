@@ -29,22 +29,6 @@ struct Arguments : ModelArguments {
   task::ScoringOptions scoring;
 };
 
-// The kinds that --kind names, or all of the model.
-std::vector<Kind> kinds_of(const Arguments& a, model::LanguageModel& model) {
-  std::vector<Kind> kinds;
-  const auto there = analysis::heads_of(model.parameters());
-  for (const std::string& name : a.kinds) {
-    kinds.push_back(analysis::kind_named(name, "--kind"));
-    if (there.count(kinds.back()) == 0)
-      throw Error(
-          Exit::usage,
-          Problem{"--kind", str("kinds of attention that the model has: ", analysis::names_of(there)), name, ""});
-  }
-  if (kinds.empty())
-    for (const auto& [kind, layers] : there) kinds.push_back(kind);
-  return kinds;
-}
-
 // What can be seen before anything is read.
 void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found,
@@ -71,8 +55,13 @@ struct Choice {
 };
 
 Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
-  const std::vector<Kind> kinds = kinds_of(a, *m.model);
-  if (!a.heads.empty()) return {analysis::parse_heads(a.heads, kinds, "--heads"), ""};
+  const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
+  if (!a.heads.empty()) {
+    std::vector<Kind> there;
+    for (const auto& [kind, layers] : analysis::heads_of(m.model->parameters()))
+      if (analysis::among(kinds, kind)) there.push_back(kind);
+    return {analysis::parse_heads(a.heads, there, "--heads"), ""};
+  }
   const analysis::Share share = a.fraction.empty()
                                     ? analysis::Share{a.count, 0}
                                     : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
@@ -81,15 +70,13 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
   std::map<Kind, analysis::LayerScores> scores;
   const analysis::Side side = analysis::side_named(a.side);
   for (const attention::AttentionLayer* layer : m.model->attention_layers())
-    if (const attention::Shape& s = layer->shape(); std::find(kinds.begin(), kinds.end(), s.kind) != kinds.end())
+    if (const attention::Shape& s = layer->shape(); analysis::among(kinds, s.kind))
       scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
   analysis::least_important(scores, share, a.per_layer, where);
-  analysis::check_importance(a.measure, "--by", *m.model, side);
+  analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
   const task::Corpus text = data->text_for(m);
   const task::ScoringOptions how = scoring_for(m, a.scoring, text);
-  scores = analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows")});
-  for (auto it = scores.begin(); it != scores.end();)
-    it = std::find(kinds.begin(), kinds.end(), it->first) == kinds.end() ? scores.erase(it) : std::next(it);
+  scores = analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows"), kinds});
   return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
 }
 
@@ -165,7 +152,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
   sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(CLI::Range(1, 1 << 24));
   sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together");
-  sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.self [all]")
+  sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
       ->type_name("KIND,...")
       ->delimiter(',')
       ->allow_extra_args(false);

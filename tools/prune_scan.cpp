@@ -40,7 +40,7 @@ struct Case {
 // The heads that --heads names, or all.
 HeadSet chosen(const Scan& s, Asked& asked) {
   model::LanguageModel& model = *asked.model.model;
-  const HeadSet all = analysis::all_heads(model, asked.side);
+  const HeadSet all = analysis::all_heads(model, asked.side, asked.kinds);
   if (s.heads.empty()) return all;
   std::vector<Kind> kinds;
   for (const auto& [kind, heads] : all) kinds.push_back(kind);
@@ -51,7 +51,7 @@ HeadSet chosen(const Scan& s, Asked& asked) {
 
 std::vector<Case> cases(const Scan& s, Asked& asked) {
   std::vector<Case> all;
-  const HeadSet there = analysis::all_heads(*asked.model.model, asked.side);
+  const HeadSet there = analysis::all_heads(*asked.model.model, asked.side, asked.kinds);
   for (const auto& [kind, heads] : chosen(s, asked)) {
     std::map<int64_t, std::set<Head>> layers;
     for (const Head& head : there.at(kind)) layers[head.layer].insert(head);

@@ -12,7 +12,7 @@ namespace mh::spectrum {
 
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
-  std::vector<std::string> files, sets;
+  std::vector<std::string> files, sets, kinds;
   std::string of = "attention", format = "table", curves, plot, dump;
   bool summary = false;
   // Of experts.

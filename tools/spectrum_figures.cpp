@@ -26,14 +26,14 @@ std::vector<double> numbers(const at::Tensor& x) {
 
 std::vector<Figures> figures_of(const PlaceSpectra& place) {
   const analysis::Ranks means = place.spectra.means();
-  const auto area = numbers(means.area), effective = numbers(means.effective), stable = numbers(means.stable);
+  const auto area = numbers(means.area), effective = numbers(means.effective), rank_share = numbers(means.share),
+             stable = numbers(means.stable), first = numbers(means.first);
   const auto entropy = place.has_entropy ? numbers(place.entropy.entropy()) : std::vector<double>(area.size(), none);
   const auto share = place.has_entropy ? numbers(place.entropy.share()) : entropy;
   std::vector<Figures> heads;
   for (size_t h = 0; h < area.size(); ++h) {
-    Figures f{
-        area[h], effective[h], stable[h], entropy[h], share[h], {}, numbers(means.curve[static_cast<int64_t>(h)])};
-    f.parts.push_back(f.curve[0]);
+    Figures f{area[h],    effective[h], rank_share[h], stable[h],
+              entropy[h], share[h],     {first[h]},    numbers(means.curve[static_cast<int64_t>(h)])};
     for (size_t tenth = 1; tenth < 10; ++tenth) f.parts.push_back(f.curve[(tenth * f.curve.size() + 9) / 10 - 1]);
     heads.push_back(f);
   }
@@ -48,8 +48,8 @@ Figures mean_of(const std::vector<Figures>& all) {
   if (alike) m.curve.resize(all[0].curve.size());
   const auto add = [&](double& to, double x) { to += x / static_cast<double>(all.size()); };
   for (const Figures& f : all) {
-    add(m.area, f.area), add(m.effective, f.effective), add(m.stable, f.stable);
-    add(m.entropy, f.entropy), add(m.share, f.share);
+    add(m.area, f.area), add(m.effective, f.effective), add(m.rank_share, f.rank_share), add(m.stable, f.stable);
+    add(m.entropy, f.entropy), add(m.entropy_share, f.entropy_share);
     for (size_t i = 0; i < m.parts.size(); ++i) add(m.parts[i], f.parts[i]);
     for (size_t i = 0; i < m.curve.size(); ++i) add(m.curve[i], f.curve[i]);
   }
@@ -59,9 +59,10 @@ Figures mean_of(const std::vector<Figures>& all) {
 void add_figures(ordered_json& row, const Figures& f) {
   row["area"] = f.area;
   row["effective_rank"] = f.effective;
+  row["rank_share"] = f.rank_share;
   row["stable_rank"] = f.stable;
   row["entropy"] = f.entropy;
-  row["entropy_share"] = f.share;
+  row["entropy_share"] = f.entropy_share;
   for (size_t i = 0; i < f.parts.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.parts[i];
 }
 
@@ -89,11 +90,13 @@ std::vector<std::string> short_names(const std::vector<std::string>& paths) {
   return names;
 }
 
-Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, Figures>>& curves, bool with_mean) {
-  Chart chart{title, "k", "c_k", {}};
+Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, Figures>>& curves, bool with_mean,
+               bool by_share) {
+  Chart chart{title, by_share ? "k / n, n the smaller side" : "k", "c_k", {}};
   const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
     Curve curve{name, {}, y, bold};
-    for (size_t k = 0; k < y.size(); ++k) curve.x.push_back(static_cast<double>(k + 1));
+    for (size_t k = 0; k < y.size(); ++k)
+      curve.x.push_back(static_cast<double>(k + 1) / (by_share ? static_cast<double>(y.size()) : 1));
     chart.curves.push_back(curve);
   };
   std::vector<Figures> all;

@@ -1,7 +1,9 @@
 // mh-spectrum MODEL... [DATA]: spectra as rows, curves and pictures.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -32,6 +34,23 @@ ordered_json number_or_none(int64_t x) {
 
 std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
 
+// What a chart's title says of the kind of attention, where there are several.
+std::string kind_of_chart(const std::string& kind, size_t kinds) {
+  return kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
+}
+
+// The smaller side of the matrices, or its mean.
+ordered_json size_of(const analysis::SpectrumMeans& s) {
+  return s.by_share() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
+}
+
+// k of a curve's point, or its share of the smaller side.
+std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
+  return s.by_share() ? shortest(static_cast<double>(point + 1) / analysis::kGrid) : str(point + 1);
+}
+
+using Curves = std::vector<std::pair<std::string, Figures>>;
+
 class Job {
  public:
   Job(const Arguments& a, const task::ScoringOptions& given)
@@ -55,7 +74,9 @@ class Job {
     for (size_t i = 0; i < models_.size(); ++i) look(loaded(i), prepared[i], names[i]);
     if (curves_ != nullptr) curves_->close();
     if (plot_) {
-      if (!summaries_.empty()) plot_->add(chart_of(str(a_.of, ", mean over layers"), summaries_, false));
+      for (const auto& [kind, curves] : summaries_)
+        plot_->add(chart_of(str(a_.of, kind_of_chart(kind, summaries_.size()), ", mean over layers"), curves, false,
+                            by_share_));
       plot_->draw();
     }
   }
@@ -89,6 +110,9 @@ class Job {
                                                                    : "--of " + a_.of,
                                        ""});
     const std::string argument = analysis::source_named(a_.of, "--of").argument;
+    if (!argument.empty() && !a_.kinds.empty())
+      throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", "--of " + a_.of + ", which names one",
+                                       "leave it out"});
     for (const std::string& model : models_) {
       checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
       const io::Checkpoint& header = *checkpoints_.back();
@@ -100,7 +124,13 @@ class Job {
       throw Error(Exit::usage, Problem{str("--of ", a_.of), str("a parameter of ", header.name()), "none of this name",
                                        near.empty() && !names.empty() ? "such as " + names.front() : near});
     }
-    if (reads_text_) data_.emplace(data_name_);
+    if (!reads_text_) return;
+    data_.emplace(data_name_);
+    for (const auto& checkpoint : checkpoints_) data_->require_for(*checkpoint);
+    by_share_ = data_->holds_pairs() && a_.of != "mixing";
+    if (data_->holds_pairs() && !a_.dump.empty())
+      throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have one size",
+                                       str(data_name_, ", pairs, each of another size"), ""});
   }
 
   const model::LoadedModel& loaded(size_t index) {
@@ -128,9 +158,12 @@ class Job {
       how = scoring_for(m, given_, text);
       too_short = !how.sentences && task::targets_in(text) < how.block;
     }
-    source->start(*m.model, {argument, !a_.curves.empty(), how.block});
+    const analysis::Kinds kinds = analysis::kinds_named(a_.kinds, m.model->parameters(), "--kind");
+    source->start(*m.model, {argument, !a_.curves.empty(), how.block, how.sentences, kinds});
     const auto layers = m.model->attention_layers();
-    const bool none = std::all_of(layers.begin(), layers.end(), [](const auto* l) { return l->shape().heads == 0; });
+    const bool none = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
+      return l->shape().heads == 0 || !analysis::among(kinds, l->shape().kind);
+    });
     if (reads_text_ ? none || too_short : source->places().empty()) refuse_nothing(m);
     return {std::move(source), how};
   }
@@ -171,10 +204,10 @@ class Job {
 
   void print(const std::string& model, const std::vector<std::unique_ptr<PlaceSpectra>>& places,
              const ordered_json& settings) {
-    std::vector<Figures> layers;
+    std::map<std::string, std::vector<Figures>> layers;  // by kind
     for (const auto& place : places) {
       const auto heads = figures_of(*place);
-      layers.push_back(mean_of(heads));
+      layers[place->kind].push_back(mean_of(heads));
       if (curves_ != nullptr) write_curves(model, *place, heads);
       if (a_.summary) continue;
       for (size_t h = 0; h < heads.size(); ++h) {
@@ -185,17 +218,19 @@ class Job {
                          {"layer", number_or_none(place->layer)},
                          {"head", number_or_none(place->by_head ? static_cast<int64_t>(h) : -1)},
                          {"matrices", place->spectra.blocks()},
-                         {"n", heads[h].curve.size()}};
+                         {"n", size_of(place->spectra)}};
         add_figures(row, heads[h]);
         row.update(settings);
         write_row(row);
       }
     }
     if (!a_.summary) return;
-    ordered_json row{{"model", model}, {"of", a_.of}, {"layers", layers.size()}};
-    add_figures(row, mean_of(layers));
-    row.update(settings);
-    write_row(row);
+    for (const auto& [kind, of_kind] : layers) {
+      ordered_json row{{"model", model}, {"of", a_.of}, {"kind", or_none(kind)}, {"layers", of_kind.size()}};
+      add_figures(row, mean_of(of_kind));
+      row.update(settings);
+      write_row(row);
+    }
   }
 
   // A picture of characters takes the table's place.
@@ -211,24 +246,27 @@ class Job {
       const auto p10 = numbers(low[i]), p50 = numbers(middle[i]), p90 = numbers(high[i]);
       const std::string head = place.by_head ? str(h) : "nan";
       for (size_t k = 0; k < p10.size(); ++k)
-        curves_->write(str(model, '\t', place.of, '\t', place.name, '\t', head, '\t', k + 1, '\t',
+        curves_->write(str(model, '\t', place.of, '\t', place.name, '\t', head, '\t', number_of(place.spectra, k), '\t',
                            shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t', shortest(p50[k]), '\t',
                            shortest(p90[k]), '\n'));
     }
   }
 
   void draw(const std::string& model, const std::vector<std::unique_ptr<PlaceSpectra>>& places) {
-    std::vector<std::pair<std::string, Figures>> layers;
-    std::vector<Figures> all;
+    std::map<std::string, Curves> layers;  // by kind
     for (const auto& place : places) {
       if (place->picture.defined())
         plot_->add(
             HeatMap{str(model, ": ", place->name), "head (second axis)", "head (first axis)", rows_of(place->picture)});
-      all.push_back(mean_of(figures_of(*place)));
-      layers.emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name, all.back());
+      layers[place->kind].emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name,
+                                       mean_of(figures_of(*place)));
     }
-    plot_->add(chart_of(str(model, ": ", a_.of), layers, true));
-    if (models_.size() > 1) summaries_.emplace_back(model, mean_of(all));
+    for (const auto& [kind, curves] : layers) {
+      plot_->add(chart_of(str(model, ": ", a_.of, kind_of_chart(kind, layers.size())), curves, true, by_share_));
+      std::vector<Figures> all;
+      for (const auto& [layer, figures] : curves) all.push_back(figures);
+      if (models_.size() > 1) summaries_[kind].emplace_back(model, mean_of(all));
+    }
   }
 
   const Arguments& a_;
@@ -243,7 +281,8 @@ class Job {
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;
-  std::vector<std::pair<std::string, Figures>> summaries_;  // of several models
+  std::map<std::string, Curves> summaries_;  // by kind, of several models
+  bool by_share_ = false;                    // curves are of matrices of several sizes
 };
 
 }  // namespace

@@ -33,14 +33,22 @@ const io::ShardCounts& TextSource::counts() const {
   return file_ != nullptr ? file_->counts() : pairs_ ? held_pairs_.counts : held_.counts;
 }
 
-task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
-  if (pairs_ != m.model->has_encoder())
+void TextSource::require(bool reads_pairs, const io::Tokenizers& tokenizers, const std::string& model) const {
+  if (pairs_ != reads_pairs)
     throw Error(Exit::input,
                 Problem{name_,
-                        str("a shard of the kind ", pairs_ ? io::kTextKind : io::kPairsKind, " for ", m.name,
-                            ", which ", pairs_ ? "has no encoder" : "has an encoder"),
+                        str("a shard of the kind ", pairs_ ? io::kTextKind : io::kPairsKind, " for ", model, ", which ",
+                            pairs_ ? "has no encoder" : "has an encoder"),
                         header().kind, pairs_ ? "make it with mh-prep lm" : "make it with mh-prep translation"});
-  io::require_vocabularies(header(), name_, m.tokenizers, m.name);
+  io::require_vocabularies(header(), name_, tokenizers, model);
+}
+
+void TextSource::require_for(const io::Checkpoint& checkpoint) const {
+  require(model::has_encoder(model::config_of(checkpoint).model), io::tokenizers_of(checkpoint), checkpoint.name());
+}
+
+task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
+  require(m.model->has_encoder(), m.tokenizers, m.name);
   const int32_t source_end = m.tokenizers.of_source().end_of_line(), end = m.tokenizers.target->end_of_line();
   task::Corpus corpus = file_ != nullptr ? task::corpus_of(*file_, m.tokenizers)
                         : pairs_         ? task::Corpus(task::pairs_of(held_pairs_, source_end, end))

@@ -23,10 +23,14 @@ class TextSource {
   const io::ShardHeader& header() const;
   const io::ShardCounts& counts() const;
   const std::string& name() const { return name_; }
+  bool holds_pairs() const { return pairs_; }
   // Error(input) for a shard of another vocabulary than the model's, or of a text where it reads pairs.
   task::Corpus text_for(const model::LoadedModel& m) const;
+  // The same refusals, of a model that is not loaded yet.
+  void require_for(const io::Checkpoint& checkpoint) const;
 
  private:
+  void require(bool reads_pairs, const io::Tokenizers& tokenizers, const std::string& model) const;
   std::string name_;
   std::unique_ptr<io::ShardFile> file_;
   io::TokenText held_;

@@ -139,9 +139,13 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   task::ScoringOptions how = given;
   if (data != nullptr) {
     const task::Corpus text = data->text_for(m);
-    analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole);
+    analysis::Kinds kinds;  // of what is exchanged
+    for (const auto& [kind, layers] : heads) kinds.insert(kind);
+    for (const HeadPair& pair : pairs) kinds.insert(pair.kind);
+    analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole, kinds);
     how = scoring_for(m, given, text);
-    scores = analysis::importance_of(a.by, {*m.model, text, how, analysis::Side::whole, progress_bar("rank", "rows")});
+    scores = analysis::importance_of(a.by,
+                                     {*m.model, text, how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
   }
   for (const auto& [kind, layers] : heads) {
     RandomSequence random(RandomStream(static_cast<uint64_t>(given.sample.seed), str(name_of(kind), ".rotation")));
@@ -159,6 +163,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
     };
     for (const HeadPair& pair : pairs) {
       ordered_json row{{"model", m.name},
+                       {"kind", name_of(pair.kind)},
                        {"pair", to_string(pair)},
                        {"mode", a.mode.empty() ? "pairs" : a.mode},
                        {"measure", data == nullptr ? "-" : a.by},

@@ -8,6 +8,7 @@
 #include "analysis/discrepancy.h"
 #include "base/error.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "subject.h"
 #include "swap.h"
 
@@ -32,6 +33,16 @@ void check(const Arguments& a) {
   refuse_output_onto_input("-", a.files);
 }
 
+// "3", or of several kinds "encoder.self 2, decoder.self 3, decoder.cross 3".
+std::string layers_of(const io::Checkpoint& checkpoint) {
+  const model::ModelOptions options = model::config_of(checkpoint).model;
+  const auto kinds = model::backbones().make(options.backbone, "model.backbone")->layers(options);
+  std::vector<std::string> parts;
+  for (const auto& [kind, layers] : kinds)
+    parts.push_back(kinds.size() == 1 ? str(layers) : str(name_of(kind), " ", layers));
+  return join(parts, ", ");
+}
+
 }  // namespace
 
 void report(const Arguments& a, const task::ScoringOptions& given) {
@@ -39,13 +50,13 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < a.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(a.files[i]));
   const TextSource data(a.files.back());
-  const auto first = model::config_of(*checkpoints[0]);
+  const std::string first = layers_of(*checkpoints[0]);
   std::vector<task::ScoringOptions> protocols;
   for (const auto& checkpoint : checkpoints) {
-    if (const int64_t layers = model::config_of(*checkpoint).model.layers; layers != first.model.layers)
-      throw Error(Exit::usage,
-                  Problem{checkpoint->name(), str("as many layers as the first model, ", first.model.layers),
-                          str(layers), "compare models layer by layer"});
+    data.require_for(*checkpoint);
+    if (const std::string layers = layers_of(*checkpoint); layers != first)
+      throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first), layers,
+                                       "compare models layer by layer"});
     const model::LoadedModel m = load_as(a, *checkpoint);
     protocols.push_back(scoring_for(m, given, data.text_for(m)));
   }
@@ -72,8 +83,8 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
         for (auto [name, part] :
              {std::pair{"before", &Discrepancy::Layer::before}, {"after", &Discrepancy::Layer::after}}) {
           const auto& now = of_kind[layer].*part;
-          if (now.heads == 0) continue;  // a layer that has lost all its heads
-          const auto& first_of_kind = baseline.at(kind);
+          if (now.heads == 0) continue;                // a layer that has lost all its heads
+          const auto& first_of_kind = baseline[kind];  // none where the first model has lost all of its heads
           const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
           auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
           nlohmann::ordered_json row{{"model", m.name},

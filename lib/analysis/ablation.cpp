@@ -142,10 +142,10 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
   return heads;
 }
 
-HeadSet all_heads(model::LanguageModel& model, Side side) {
+HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
   HeadSet all;
   for (const AttentionLayer* layer : model.attention_layers())
-    for (int64_t head = heads_in(*layer, side); head-- > 0;)
+    for (int64_t head = among(kinds, layer->shape().kind) ? heads_in(*layer, side) : 0; head-- > 0;)
       all[layer->shape().kind].insert({layer->shape().layer, head});
   return all;
 }
@@ -153,7 +153,7 @@ HeadSet all_heads(model::LanguageModel& model, Side side) {
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
   std::map<Kind, std::map<int64_t, int64_t>> there;  // how many heads each layer has
   for (const AttentionLayer* layer : model.attention_layers())
-    there[layer->shape().kind][layer->shape().layer] = heads_in(*layer, side);
+    if (heads.count(layer->shape().kind) > 0) there[layer->shape().kind][layer->shape().layer] = heads_in(*layer, side);
   const auto refuse = [&](const std::string& expected, Kind kind, const Head& head) {
     throw Error(Exit::usage,
                 Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
@@ -195,6 +195,7 @@ Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : k
 std::vector<task::Score> score_without(const Subject& subject, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once) {
   c10::NoGradGuard no_gradient;
+  all_heads(subject.model, subject.side, subject.kinds);  // refuses a side that is not there
   for (const HeadSet& heads : without) check_heads(subject.model, subject.side, heads, "--heads");
   // Those that begin to differ in the same layer stand together, so that what is below is shared by all of a group.
   const auto layers = subject.model.attention_layers();

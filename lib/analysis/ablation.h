@@ -24,8 +24,8 @@ namespace mh::analysis {
 // Heads of this side in a layer. Error(usage), about --side, where the layer has no such side, or where its whole heads
 // have different numbers of sides. 0 where it has lost all heads.
 int64_t heads_in(const attention::AttentionLayer& layer, Side side);
-// All of a model's.
-HeadSet all_heads(model::LanguageModel& model, Side side);
+// All of a model's, or those of some kinds; of other kinds, sides do not matter.
+HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds = {});
 // Error(usage), about the option `where`, for a head that the model has not.
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
 

@@ -24,9 +24,9 @@ struct CurvePoint {
   task::Score score;
 };
 
-// `scored` and `measured` are the same model with the same side, and may be other texts. Without `rerank` all points
-// are scored in one pass. A step takes the nearest whole number of heads. Ends early, with what it has, where a signal
-// asks the process to stop.
+// `scored` and `measured` are the same model with the same side and kinds, and may be other texts. Without `rerank` all
+// points are scored in one pass. A step takes the nearest whole number of heads. Ends early, with what it has, where a
+// signal asks the process to stop.
 std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& measured, const std::string& measure,
                                       const CurveOptions& options);
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "analysis/entropy.h"
+#include "analysis/words.h"
 #include "attention/stage.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -28,18 +29,20 @@ void require_shares(const Shape& shape, const at::Tensor& g) {
 
 class GateWatch : public attention::Observer {
  public:
+  explicit GateWatch(Kinds kinds) : kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override {
     lengths_ = lengths;
     first_ = at::Tensor();
   }
 
   at::Tensor gates(const Shape& shape, const at::Tensor& given) override {
+    if (!among(kinds_, shape.kind)) return given;
     c10::NoGradGuard no_gradient;
     require_shares(shape, given);
     const at::Tensor g = given.detach().to(at::kCPU);
     const bool by_position = g.dim() == 3;
     const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
-    if (!first_.defined()) first_ = chosen;
+    if (!first_.defined()) first_ = chosen, of_encoder_ = queries_of_encoder(shape.kind);
     at::Tensor entropy = entropy_of_rows(g), units = chosen;
     if (const at::Tensor& lengths = lengths_.queries(shape.kind); by_position && lengths.defined()) {
       const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
@@ -47,7 +50,7 @@ class GateWatch : public attention::Observer {
     }
     LayerGates& layer = layers_[shape.name];
     if (layer.counts.empty()) {
-      layer.kind = name_of(shape.kind), layer.layer = shape.layer, layer.by_position = by_position;
+      layer.kind = shape.kind, layer.layer = shape.layer, layer.by_position = by_position;
       layer.counts.resize(static_cast<size_t>(g.size(-1)));
       order_.push_back(shape.name);
     }
@@ -60,6 +63,8 @@ class GateWatch : public attention::Observer {
 
   // (B) or (B, Tq): experts of this pass's units in the first layer with gates.
   const at::Tensor& first() const { return first_; }
+  bool of_encoder() const { return of_encoder_; }  // that layer is
+  Words words(int64_t row, int64_t positions) const { return words_of(lengths_, of_encoder_, row, positions); }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> all;
     for (const std::string& name : order_) all.push_back(layers_.at(name));
@@ -67,8 +72,10 @@ class GateWatch : public attention::Observer {
   }
 
  private:
+  Kinds kinds_;
   attention::Lengths lengths_;
   at::Tensor first_;
+  bool of_encoder_ = false;
   std::map<std::string, LayerGates> layers_;
   std::vector<std::string> order_;
 };
@@ -77,18 +84,26 @@ class GateWatch : public attention::Observer {
 class OneExpert : public attention::Observer {
  public:
   // seed 0: each unit's own expert; else drawn.
-  explicit OneExpert(int64_t seed) : seed_(seed) {}
+  OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
+  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   at::Tensor gates(const Shape& shape, const at::Tensor& g) override {
+    if (!among(kinds_, shape.kind)) return g;
     at::Tensor chosen = g.argmax(-1);
     if (seed_ > 0) {
-      // A layer draws for its units in their order, however many rows a pass has.
+      // A layer draws for its units in their order, however many rows a pass has and however far they are filled up.
       auto [at, added] = draws_.try_emplace(
           shape.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(shape.kind))), 0U,
           static_cast<uint32_t>(shape.layer));
-      at::Tensor drawn = at::empty(chosen.sizes(), at::kLong);
+      const int64_t rows = chosen.size(0), units = chosen.dim() == 2 ? chosen.size(1) : 1;
+      at::Tensor drawn = at::zeros({rows, units}, at::kLong);
       auto* out = drawn.mutable_data_ptr<int64_t>();
-      for (int64_t i = 0; i < drawn.numel(); ++i)
-        out[i] = static_cast<int64_t>(at->second.below(static_cast<uint64_t>(g.size(-1))));
+      const at::Tensor& lengths = lengths_.queries(shape.kind);
+      for (int64_t b = 0; b < rows; ++b, out += units) {
+        const int64_t real = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
+        for (int64_t i = 0; i < real; ++i)
+          out[i] = static_cast<int64_t>(at->second.below(static_cast<uint64_t>(g.size(-1))));
+      }
+      drawn = drawn.view(chosen.sizes());
       chosen = drawn.to(g.device());
     }
     return at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
@@ -96,6 +111,8 @@ class OneExpert : public attention::Observer {
 
  private:
   int64_t seed_;
+  Kinds kinds_;
+  attention::Lengths lengths_;
   std::map<std::string, RandomSequence> draws_;
 };
 
@@ -109,19 +126,20 @@ double perplexity(const Subject& s, attention::Observer* observer) {
 
 }  // namespace
 
-void require_experts(model::LanguageModel& model) {
+void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   c10::NoGradGuard no_gradient;
-  GateWatch watch;
-  model.hidden(at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device())), {}, nullptr,
-               &watch);
+  GateWatch watch(kinds);
+  const at::Tensor token = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device()));
+  model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &watch);
   if (watch.layers().empty())
-    throw Error(Exit::usage, Problem{"mh-spectrum experts", "a model with a mixture of experts", "gates in no layer",
+    throw Error(Exit::usage, Problem{"mh-spectrum experts", "a model with a mixture of experts",
+                                     kinds.empty() ? "gates in no layer" : "gates in no layer of these kinds",
                                      "combiner 'mae' makes them"});
 }
 
 ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
   c10::NoGradGuard no_gradient;
-  GateWatch watch;
+  GateWatch watch(s.kinds);
   std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // by expert and token
   std::map<int32_t, int64_t> of_token;
   std::map<int64_t, int64_t> of_expert;
@@ -130,14 +148,18 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
   walk.observer = &watch;
   walk.progress = s.progress;
   walk.visit = [&](const task::Pass& pass) {
-    const at::Tensor first = watch.first().contiguous(), inputs = pass.batch.input.tokens.to(at::kCPU).contiguous();
+    const model::Input& input = pass.batch.input;
+    const at::Tensor first = watch.first().contiguous(),
+                     inputs = (watch.of_encoder() ? input.source : input.tokens).contiguous();
     const auto* chosen = first.const_data_ptr<int64_t>();
     const auto* token = inputs.const_data_ptr<int64_t>();
     const int64_t width = inputs.size(1);
     const bool by_position = first.dim() == 2;
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      for (int64_t t = pass.rows[b].scored; t < pass.rows[b].length; ++t) {
+      const Words words = watch.words(row, width);
+      // What is only context comes first.
+      for (int64_t t = std::max(words.first, pass.rows[b].scored); t < words.first + words.count; ++t) {
         const int64_t expert = by_position ? chosen[row * width + t] : chosen[row];
         const auto id = static_cast<int32_t>(token[row * width + t]);
         ++joint[{expert, id}], ++of_token[id], ++of_expert[expert], ++all;
@@ -145,7 +167,7 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
     }
   };
   task::walk(s.model, s.text, s.how, walk);
-  ExpertReport report{watch.layers(), {}};
+  ExpertReport report{watch.layers(), watch.of_encoder(), {}};
   const auto cut = [&](std::vector<TokenOfExpert>& some) {
     std::stable_sort(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
     if (static_cast<int64_t>(some.size()) > tokens) some.resize(static_cast<size_t>(tokens));
@@ -167,13 +189,13 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
 
 std::vector<ExpertScore> evaluate_experts(const Subject& s, int64_t seeds) {
   const double none = std::numeric_limits<double>::quiet_NaN();
-  OneExpert own(0);
+  OneExpert own(0, s.kinds);
   std::vector<ExpertScore> scores{{"own", perplexity(s, nullptr), none, 1},
                                   {"specialised", perplexity(s, &own), none, 1}};
   double sum = 0, squares = 0;
   std::vector<double> runs;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
-    OneExpert random(seed);
+    OneExpert random(seed, s.kinds);
     runs.push_back(perplexity(s, &random));
     sum += runs.back();
   }

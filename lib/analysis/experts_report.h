@@ -2,11 +2,14 @@
 //
 //   entropy      H(g) = -Σ_i g_i ln g_i of each unit, then the mean; ln E where all are even
 //   attribution  a unit belongs to its expert argmax_i g_i, the first of equal ones
-//   PMI          ln p(token, expert) / (p(token) p(expert)), over the tokens of units of the first layer with gates
+//   PMI          ln p(token, expert) / (p(token) p(expert)), over the tokens of units of the first layer with gates:
+//                those that its queries stand on, so source tokens where that is an encoder's. Of sentences, over
+//                words (words.h)
 //   specialised  every unit uses its own expert alone, at every layer: g becomes a one at its argmax
 //   random       an expert drawn evenly for each layer and unit in its place
 //
-// A unit is what has a gate of its own: a row of the text, or a position where gates go by position (a causal mean).
+// A unit is what has a gate of its own: a row of the text or a sentence, or a position where gates go by position (a
+// causal mean). Where Subject::kinds names some, layers of other kinds are not looked at and keep their own gates.
 // A one in the gates gives head weights h / (h - t) without the t heads that the expert leaves out.
 #pragma once
 
@@ -14,15 +17,16 @@
 #include <string>
 #include <vector>
 
+#include "analysis/heads.h"
 #include "analysis/subject.h"
 
 namespace mh::analysis {
 
-// Error(usage) where no layer of the model weighs experts: gates that are shares, summing to 1.
-void require_experts(model::LanguageModel& model);
+// Error(usage) where no layer of these kinds weighs experts: gates that are shares, summing to 1.
+void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 
 struct LayerGates {
-  std::string kind;
+  Kind kind = Kind::decoder_self;
   int64_t layer = 0;
   bool by_position = false;
   int64_t units = 0;
@@ -39,6 +43,7 @@ struct TokenOfExpert {
 
 struct ExpertReport {
   std::vector<LayerGates> layers;     // from the input to the output
+  bool of_source = false;             // tokens are of what an encoder reads
   std::vector<TokenOfExpert> tokens;  // by expert, the highest PMI first, then the lower token
 };
 

@@ -24,6 +24,22 @@ Kind kind_named(const std::string& name, const std::string& where) {
               Problem{where, str("one of: ", join(names, ", ")), str("'", name, "'"), did_you_mean(name, names)});
 }
 
+Kinds kinds_named(const std::vector<std::string>& names, const model::ParameterList& parameters,
+                  const std::string& where) {
+  const auto there = heads_of(parameters);
+  std::vector<std::string> all;
+  for (const auto& [kind, layers] : there) all.emplace_back(name_of(kind));
+  Kinds kinds;
+  for (const std::string& name : names) {
+    const Kind kind = kind_named(name, where);
+    if (there.count(kind) == 0)
+      throw Error(Exit::usage,
+                  Problem{where, str("kinds of attention that the model has: ", join(all, ", ")), name, ""});
+    kinds.insert(kind);
+  }
+  return kinds;
+}
+
 std::string prefix_of(Kind kind, int64_t layer) {
   const auto parts = split(name_of(kind), '.');
   return str(parts[0], ".layers.", layer, ".", parts[1]);

@@ -26,6 +26,13 @@ struct Head {
 // "decoder.self". Error(usage), about the option `where`, for no kind.
 Kind kind_named(const std::string& name, const std::string& where);
 
+// Some kinds, in their order; none: all.
+using Kinds = std::set<Kind>;
+inline bool among(const Kinds& kinds, Kind kind) { return kinds.empty() || kinds.count(kind) > 0; }
+// Those of these names. Error(usage), about the option `where`, for no kind, and for one that the model lacks.
+Kinds kinds_named(const std::vector<std::string>& names, const model::ParameterList& parameters,
+                  const std::string& where);
+
 // What the parameters of an attention layer begin with: "decoder.layers.3.self".
 std::string prefix_of(Kind kind, int64_t layer);
 

@@ -55,10 +55,11 @@ std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
   return sides;
 }
 
-void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side) {
+void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
+                      const Kinds& kinds) {
   const auto importance = importances().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
-    if (layer->shape().heads == 0) continue;
+    if (layer->shape().heads == 0 || !among(kinds, layer->shape().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, next});
     };
@@ -91,10 +92,12 @@ std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
 }
 
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject) {
-  check_importance(name, "measure", subject.model, subject.side);
+  check_importance(name, "measure", subject.model, subject.side, subject.kinds);
   auto all = importances().make(name, "measure")->of(subject);
+  for (auto it = all.begin(); it != all.end();) it = among(subject.kinds, it->first) ? std::next(it) : all.erase(it);
   require_finite(all);
   for (const AttentionLayer* layer : subject.model.attention_layers()) {
+    if (!among(subject.kinds, layer->shape().kind)) continue;
     LayerScores& scores = all[layer->shape().kind];
     scores.resize(std::max(scores.size(), static_cast<size_t>(layer->shape().layer) + 1));
   }

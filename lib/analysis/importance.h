@@ -35,11 +35,13 @@ Registry<Importance>& importances();
 std::vector<std::string> watching_importances();
 
 // Error(usage), about the option `where`, where there is no such measure, or a layer has no heads of this side or no
-// such score of them. Layers without heads have nothing to measure. Cheap: nothing is run.
-void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side);
+// such score of them; only layers of these kinds are asked about. Layers without heads have nothing to measure. Cheap:
+// nothing is run.
+void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
+                      const Kinds& kinds = {});
 
-// Checked as above, and by require_finite(). Every layer of every kind has its row. Ends early, with what it has, where
-// a signal asks to stop.
+// Checked as above, and by require_finite(). Every layer of every kind that is asked about has its row. Ends early,
+// with what it has, where a signal asks to stop.
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject);
 
 // Divides each layer's scores by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017); zeros stay.

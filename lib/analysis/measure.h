@@ -11,6 +11,7 @@
 
 #include "analysis/heads.h"
 #include "analysis/subject.h"
+#include "analysis/words.h"
 #include "attention/layer.h"
 
 namespace mh::analysis {
@@ -36,6 +37,15 @@ class Measure : public attention::Observer {
   void add(const attention::Shape& shape, const at::Tensor& sums, double count);
   // The first so many of a row are no padding.
   int64_t real_queries(Kind kind, int64_t row, int64_t queries) const;
+  // Of a row's queries, or keys, those that stand on words.
+  Words query_words(Kind kind, int64_t row, int64_t queries) const {
+    return words_of(lengths_, queries_of_encoder(kind), row, queries);
+  }
+  Words key_words(Kind kind, int64_t row, int64_t keys) const {
+    return words_of(lengths_, keys_of_encoder(kind), row, keys);
+  }
+  // Whether rows are sentences, and their lengths known on either side.
+  bool sentences() const { return lengths_.encoder.defined(); }
 
  private:
   struct Mean {

@@ -29,7 +29,7 @@ Scores empty_scores(const HeadSet& heads) {
 class Ablation : public Importance {
  public:
   Scores of(const Subject& subject) const override {
-    const HeadSet heads = all_heads(subject.model, subject.side);
+    const HeadSet heads = all_heads(subject.model, subject.side, subject.kinds);
     std::vector<HeadSet> without{{}};
     for (const auto& [kind, set] : heads)
       for (const Head& head : set) without.push_back({{kind, {head}}});
@@ -48,7 +48,7 @@ class Ablation : public Importance {
 class Random : public Importance {
  public:
   Scores of(const Subject& subject) const override {
-    Scores scores = empty_scores(all_heads(subject.model, subject.side));
+    Scores scores = empty_scores(all_heads(subject.model, subject.side, subject.kinds));
     RandomSequence random(RandomStream(static_cast<uint64_t>(subject.how.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)
       for (auto& layer : layers)

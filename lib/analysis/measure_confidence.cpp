@@ -4,6 +4,9 @@
 //   received    the mean over keys of the largest probability that some query gives them. In self-attention keys are
 //               the positions of the row itself, not those of a memory; in cross-attention those that some query of
 //               some head sees. Source: the "advanced" variant of the rotation of heads by Landau et al.
+//
+// Of sentences, queries of confidence and keys of received are words (analysis/words.h); all real queries give to keys.
+// The published code leaves out the last entry of the matrix alone, and counts padding.
 #include "analysis/importance.h"
 
 namespace mh::analysis {
@@ -17,8 +20,8 @@ class Confidence : public AttentionMeasure {
   void look(const attention::Shape& shape, const at::Tensor& p) override {
     const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(shape.kind, b, p.size(2));
-      add(shape, largest[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
+      const Words words = query_words(shape.kind, b, p.size(2));
+      add(shape, largest[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
     }
   }
 };
@@ -34,9 +37,11 @@ class Received : public AttentionMeasure {
       const int64_t real = real_queries(shape.kind, b, queries);
       if (real == 0) continue;
       at::Tensor row = p[b].narrow(1, 0, real);  // (h, real, Tk)
-      if (shape.kind != Kind::decoder_cross) {
-        row = row.narrow(2, keys - queries, real);
-        add(shape, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(real));
+      if (sentences() || shape.kind != Kind::decoder_cross) {
+        const int64_t memory = shape.kind == Kind::decoder_cross ? 0 : keys - queries;
+        const Words words = key_words(shape.kind, b, keys - memory);
+        row = row.narrow(2, memory + words.first, words.count);
+        add(shape, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
         const at::Tensor seen = (row != 0).any(1).any(0);  // (Tk)
         add(shape, (row.amax(1).to(at::kDouble) * seen).sum(1), seen.sum().item<double>());

@@ -2,7 +2,8 @@
 // with confidence: a head that spreads evenly over all it sees gives the same average whatever it reads, and its place
 // could be taken by a constant pattern.
 //
-// A mixed map may have negative entries and rows that do not sum to 1: H is of |P| divided by its row's sum.
+// Of sentences, queries are those of words (analysis/words.h). A mixed map may have negative entries and rows that do
+// not sum to 1: H is of |P| divided by its row's sum.
 #include "analysis/importance.h"
 
 namespace mh::analysis {
@@ -15,11 +16,11 @@ class Focus : public AttentionMeasure {
  private:
   void look(const attention::Shape& shape, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(shape.kind, b, p.size(2));
-      const at::Tensor size = p[b].narrow(1, 0, real).to(at::kDouble).abs();  // (h, real, Tk)
+      const Words words = query_words(shape.kind, b, p.size(2));
+      const at::Tensor size = p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h, words, Tk)
       // A row of zeros has no entropy.
       const at::Tensor parts = size / size.sum(-1, true).clamp_min(1e-300);
-      add(shape, at::xlogy(parts, parts).sum({1, 2}), static_cast<double>(real));
+      add(shape, at::xlogy(parts, parts).sum({1, 2}), static_cast<double>(words.count));
     }
   }
 };

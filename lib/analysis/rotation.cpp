@@ -103,14 +103,9 @@ std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& paramet
                                                    const std::function<std::string(const char*)>& key) {
   const auto all = heads_of(parameters);
   std::map<Kind, std::vector<int64_t>> chosen;
-  if (kinds.empty()) chosen = all;
-  for (const std::string& name : kinds) {
-    const auto found = all.find(kind_named(name, key("kind")));
-    if (found == all.end())
-      throw Error(Exit::usage,
-                  Problem{key("kind"), "kinds of attention that the model has: " + names_of(all), name, ""});
-    chosen.insert(*found);
-  }
+  const Kinds named = kinds_named(kinds, parameters, key("kind"));
+  for (const auto& of_kind : all)
+    if (among(named, of_kind.first)) chosen.insert(of_kind);
   for (const auto& [kind, layers] : chosen) {
     if (const int64_t most = most_pairs(selection, layers); k > most)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),

@@ -114,21 +114,36 @@ Ranks ranks_of(const at::Tensor& values) {
   const at::Tensor p = values / values.sum(-1, true);
   Ranks r;
   r.curve = p.cumsum(-1);
+  r.first = r.curve.select(-1, 0);
   r.area = r.curve.mean(-1);
   // 0 ln 0 = 0; NaN stays NaN.
   r.effective = (-at::xlogy(p, p).sum(-1)).exp();
+  r.share = r.effective / static_cast<double>(values.size(-1));
   r.stable = values.square().sum(-1) / values.select(-1, 0).square();
   return r;
 }
 
+at::Tensor curve_by_share(const at::Tensor& curve) {
+  const int64_t n = curve.size(-1);
+  const at::Tensor from_0 = at::constant_pad_nd(curve, {1, 0});
+  // In whole numbers: at j n = kGrid k the curve is c_k, to the bit.
+  const at::Tensor at = at::arange(1, kGrid + 1, at::kLong) * n;
+  const at::Tensor below = at.floor_divide(kGrid), rest = at - below * kGrid;
+  const at::Tensor low = from_0.index_select(-1, below), high = from_0.index_select(-1, (below + 1).clamp_max(n));
+  return low + (high - low) * (rest.to(at::kDouble) / static_cast<double>(kGrid));
+}
+
 void SpectrumMeans::add(const at::Tensor& values) {
   if (values.size(0) == 0) return;
-  const Ranks r = ranks_of(values);
+  Ranks r = ranks_of(values);
+  if (by_share_) r.curve = curve_by_share(r.curve);
+  sizes_ += static_cast<double>(values.size(0) * values.size(-1));
   const auto sum = [&](at::Tensor& total, const at::Tensor& x) {
     const at::Tensor now = x.sum(0);
     total = blocks_ == 0 ? now : total + now;
   };
-  sum(sums_.curve, r.curve), sum(sums_.area, r.area), sum(sums_.effective, r.effective), sum(sums_.stable, r.stable);
+  sum(sums_.curve, r.curve), sum(sums_.first, r.first), sum(sums_.area, r.area);
+  sum(sums_.effective, r.effective), sum(sums_.share, r.share), sum(sums_.stable, r.stable);
   for (int64_t b = 0; b < values.size(0); ++b) {
     ++blocks_;
     if (!sampled_) continue;
@@ -144,7 +159,7 @@ void SpectrumMeans::add(const at::Tensor& values) {
 
 Ranks SpectrumMeans::means() const {
   const auto n = static_cast<double>(std::max<int64_t>(1, blocks_));
-  return {sums_.curve / n, sums_.area / n, sums_.effective / n, sums_.stable / n};
+  return {sums_.curve / n, sums_.first / n, sums_.area / n, sums_.effective / n, sums_.share / n, sums_.stable / n};
 }
 
 at::Tensor SpectrumMeans::percentile(double share) const {

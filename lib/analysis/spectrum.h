@@ -3,13 +3,17 @@
 //   c_k            = Σ_{i ≤ k} σ_i / Σ σ_i: the lower the curve, the higher the rank
 //   area           = the mean of c_k over k: 1 where one value is not zero, (n + 1) / 2n where all are the same
 //   effective rank = exp(-Σ p_i ln p_i), p_i = σ_i / Σ σ_i
+//   rank share     = effective rank / n, for matrices of several sizes
 //   stable rank    = Σ σ_i² / σ_1² = |A|_F² / σ_1²
 //
-// Curves are averaged, never matrices (Mixhead, figures 1 and 3).
+// Curves are averaged, never matrices (Mixhead, figures 1 and 3). Those of matrices of several sizes, such as of
+// sentences, are laid over each other by k / n: the straight lines from (0, 0) through each (k / n, c_k) are read at
+// 1%, 2%, …, 100%. All other figures are means of the matrices' own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,11 +34,17 @@ at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 // Of singular values (…, n): each fp64, NaN for a matrix of zeros.
 struct Ranks {
   at::Tensor curve;      // (…, n), c_k
+  at::Tensor first;      // (…), c_1
   at::Tensor area;       // (…)
   at::Tensor effective;  // (…)
+  at::Tensor share;      // (…)
   at::Tensor stable;     // (…)
 };
 Ranks ranks_of(const at::Tensor& values);
+
+// c_k (…, n), k = 1 … n -> (…, kGrid), at 1 / kGrid, 2 / kGrid, … of n.
+constexpr int64_t kGrid = 100;
+at::Tensor curve_by_share(const at::Tensor& curve);
 
 // The spectra of one place, such as the heads of a layer, over many blocks: means of everything shown, and percentiles
 // of its curves. Memory does not grow with the blocks: percentiles are exact up to kSample blocks, and of an even
@@ -42,19 +52,23 @@ Ranks ranks_of(const at::Tensor& values);
 class SpectrumMeans {
  public:
   static constexpr int64_t kSample = 256;
-  // `curves`: percentiles will be asked for.
-  explicit SpectrumMeans(bool curves = false) : sampled_(curves) {}
-  // values (blocks, h, n), the same h and n each time.
+  // `curves`: percentiles will be asked for. `by_share`: of several sizes.
+  explicit SpectrumMeans(bool curves = false, bool by_share = false) : sampled_(curves), by_share_(by_share) {}
+  // values (blocks, h, n), the same h each time, and the same n unless by share.
   void add(const at::Tensor& values);
   int64_t blocks() const { return blocks_; }
-  // Means over blocks, (h, n) and (h).
+  bool by_share() const { return by_share_; }
+  // The mean of n over blocks.
+  double size() const { return sizes_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
+  // Means over blocks, (h, n) and (h); by share, curves are (h, kGrid).
   Ranks means() const;
-  // (h, n): below it are `share` (0 … 1) of the blocks' c_k, between two of them by a straight line.
+  // (h, n) or (h, kGrid): below it are `share` (0 … 1) of the blocks' c_k, between two of them by a straight line.
   at::Tensor percentile(double share) const;
 
  private:
-  bool sampled_;
+  bool sampled_, by_share_;
   int64_t blocks_ = 0;
+  double sizes_ = 0;  // summed over blocks
   Ranks sums_;
   std::vector<at::Tensor> sample_;  // curves (h, n) fp32
   RandomSequence random_{RandomStream(1, "spectrum")};

@@ -16,7 +16,7 @@ Registry<SpectrumSource>& spectrum_sources() {
   return registry;
 }
 
-PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& name, bool by_head) {
+PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& name, bool by_head, bool by_share) {
   for (const auto& p : places_)
     if (p->name == name) return *p;
   // A layer's prefix is that of its parameters.
@@ -28,7 +28,7 @@ PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& na
                                                                 found ? name_of(found->kind) : "",
                                                                 found ? found->layer : -1,
                                                                 by_head,
-                                                                SpectrumMeans(asked_.curves),
+                                                                SpectrumMeans(asked_.curves, by_share),
                                                                 {},
                                                                 false}));
   return *places_.back();
@@ -42,11 +42,28 @@ at::Tensor SpectrumSource::full_rows(attention::Kind kind, const at::Tensor& x) 
 }
 
 void SpectrumSource::add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy) {
-  const at::Tensor rows = full_rows(shape.kind, x.detach());
-  if (rows.size(0) == 0) return;
-  PlaceSpectra& here = place(of, shape.name, true);
-  here.spectra.add(singular_values(rows));
-  if (entropy) here.entropy.add(rows), here.has_entropy = true;
+  if (!looks_at(shape.kind)) return;
+  const auto look = [&](const at::Tensor& matrices) {
+    if (matrices.numel() == 0) return;
+    PlaceSpectra& here = place(of, shape.name, true, asked_.sentences);
+    here.spectra.add(singular_values(matrices));
+    if (entropy) here.entropy.add(matrices), here.has_entropy = true;
+  };
+  if (!asked_.sentences) return look(full_rows(shape.kind, x.detach()));
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // by size
+  const at::Tensor &queries = lengths_.queries(shape.kind), &keys = lengths_.keys(shape.kind);
+  for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
+  for (const auto& [size, of_size] : rows)
+    look(x.detach()
+             .narrow(2, 0, size.first)
+             .narrow(3, 0, size.second)
+             .index_select(0, at::tensor(of_size, at::kLong).to(x.device())));
+}
+
+at::Tensor SpectrumSource::positions(attention::Kind kind, const at::Tensor& x) const {
+  if (!asked_.sentences) return full_rows(kind, x).flatten(0, 1);
+  const at::Tensor real = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
+  return x.flatten(0, 1).index_select(0, real.flatten().nonzero().flatten().to(x.device()));
 }
 
 NamedSource source_named(const std::string& text, const std::string& where) {
@@ -84,7 +101,7 @@ class BeforeMixing : public SpectrumSource {
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixes = layer->mixes();
+      const auto mixes = looks_at(layer->shape().kind) ? layer->mixes() : attention::Mixes::nothing;
       if (mixes != attention::Mixes::nothing) of_logits_[layer->shape().name] = mixes == attention::Mixes::logits;
       logits_ = logits_ || mixes == attention::Mixes::logits;
     }
@@ -95,7 +112,9 @@ class BeforeMixing : public SpectrumSource {
   // Logits come whole, as with --of logits.
   bool wants_scores() const override { return logits_; }
   at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override {
-    const bool logits = of_logits_.at(shape.name);
+    const auto found = of_logits_.find(shape.name);
+    if (found == of_logits_.end()) return x;
+    const bool logits = found->second;
     add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", shape, x, !logits);
     return x;
   }
@@ -116,14 +135,15 @@ class Mixing : public SpectrumSource {
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers())
-      if (layer->mixes() != attention::Mixes::nothing) return;
+      if (looks_at(layer->shape().kind) && layer->mixes() != attention::Mixes::nothing) return;
     throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer",
                                      "mh-train --list stages shows the mixers that train such a model"});
   }
   void mixing(const attention::Shape& shape, const at::Tensor& m) override {
+    if (!looks_at(shape.kind)) return;
     at::Tensor x = m.detach().to(at::kCPU);
     const bool fixed = x.dim() == 2;  // the same at every position
-    if (!fixed) x = full_rows(shape.kind, x).flatten(0, 1);
+    if (!fixed) x = positions(shape.kind, x);
     if (x.size(0) == 0) return;
     PlaceSpectra& here = place("mixing", shape.name, false);
     if (fixed && here.spectra.blocks() > 0) return;
@@ -154,6 +174,7 @@ class Alphas : public OfParameters {
     SpectrumSource::start(model, asked);
     for (const model::Parameter& p : model.parameters().all()) {
       if (p.traits().head_axes.size() != 2 || p.master().dim() != 2) continue;
+      if (const auto layer = layer_of(p.name()); layer ? !looks_at(layer->kind) : !asked_.kinds.empty()) continue;
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
@@ -171,7 +192,7 @@ class OutputValue : public OfParameters {
       const attention::Shape& s = layer->shape();
       const auto* v = model.parameters().find(s.name + ".value.weight");
       const auto* o = model.parameters().find(s.name + ".output.weight");
-      if (v == nullptr || o == nullptr || s.heads == 0) continue;
+      if (v == nullptr || o == nullptr || s.heads == 0 || !looks_at(s.kind)) continue;
       if (s.value_heads != s.output_heads)
         throw Error(
             Exit::usage,

@@ -11,7 +11,8 @@
 //   output-value   W^V_i W^O_i, what head i makes of an input; without mixer and combiner
 //   weight:NAME    a parameter by its name; of one with three axes, each matrix
 //
-// The first four look at rows of full length only.
+// The first four look at rows of full length only where rows are blocks of a text. Of sentences each matrix has a size
+// of its own, that of its real queries and keys; those of one size go together.
 #pragma once
 
 #include <memory>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "analysis/entropy.h"
+#include "analysis/heads.h"
 #include "analysis/spectrum.h"
 #include "analysis/subject.h"
 #include "attention/stage.h"
@@ -34,7 +36,7 @@ struct PlaceSpectra {
   std::string kind;       // "decoder.self", "" where it belongs to no attention layer
   int64_t layer = -1;     // -1: none
   bool by_head = false;   // a matrix for each head, or one in all
-  SpectrumMeans spectra;  // of (matrices, h or 1, n)
+  SpectrumMeans spectra;  // of (matrices, h or 1, n); by share where each sentence has a size of its own
   EntropyMeans entropy;   // where has_entropy
   bool has_entropy = false;
   at::Tensor picture = {};  // (h, h), the mean of matrices between heads
@@ -42,11 +44,14 @@ struct PlaceSpectra {
 
 class SpectrumSource : public attention::Observer {
  public:
-  // What is asked after the colon, whether percentiles will be; tokens of a row of full length.
+  // What is asked after the colon, whether percentiles will be; tokens of a row of full length, or whether rows are
+  // sentences; of which kinds.
   struct Asked {
     std::string argument;
     bool curves = false;
     int64_t block = 0;
+    bool sentences = false;
+    Kinds kinds = {};
   };
   virtual bool reads_text() const { return true; }
   // Once, before anything is shown. Error(usage) where the model has nothing of the kind.
@@ -56,13 +61,16 @@ class SpectrumSource : public attention::Observer {
   const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
 
  protected:
-  PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head);
-  // x (B, h, m, n) of a pass; rows that are not of full length are left out. With entropy: x are attention matrices.
+  PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head, bool by_share = false);
+  // x (B, h, m, n) of a pass, of queries and keys. With entropy: x are attention matrices.
   void add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy);
-  at::Tensor full_rows(attention::Kind kind, const at::Tensor& x) const;
+  // x (B, m, …) -> (N, …), those of the queries that are looked at, in their order.
+  at::Tensor positions(attention::Kind kind, const at::Tensor& x) const;
+  bool looks_at(attention::Kind kind) const { return among(asked_.kinds, kind); }
   Asked asked_;
 
  private:
+  at::Tensor full_rows(attention::Kind kind, const at::Tensor& x) const;
   attention::Lengths lengths_;
   std::vector<std::unique_ptr<PlaceSpectra>> places_;
 };

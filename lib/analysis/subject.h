@@ -1,7 +1,8 @@
-// A model, and the text it is asked about: what every analysis that runs a model is given.
+// A model, and the text or pairs it is asked about: what every analysis that runs a model is given.
 #pragma once
 
 #include <functional>
+#include <set>
 
 #include "model/language_model.h"
 #include "task/scoring.h"
@@ -17,6 +18,7 @@ struct Subject {
   task::ScoringOptions how;  // resolved; its sample says which blocks
   Side side = Side::whole;
   std::function<void(int64_t done, int64_t all)> progress = {};  // in rows
+  std::set<attention::Kind> kinds = {};                          // whose heads are asked about; none: all
 };
 
 }  // namespace mh::analysis

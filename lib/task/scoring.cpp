@@ -88,12 +88,13 @@ std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
 namespace {
 
 ScoringOptions resolve_pairs(const ScoringOptions& given, model::LanguageModel& model, const Pairs& pairs) {
+  if (given.sentences) return given;  // resolved already
   auto refuse = [](const char* option, int64_t found) {
     throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences stand alone", str(found),
                                      "leave it out for a translation shard"});
   };
   ScoringOptions o = given;
-  if (o.block > 0 && !o.sentences) refuse("--block", o.block);  // unless it is from here
+  if (o.block > 0) refuse("--block", o.block);
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);

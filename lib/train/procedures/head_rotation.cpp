@@ -85,7 +85,9 @@ class HeadRotation : public Procedure {
       return;
     }
     heads_ = analysis::heads_to_pair(parameters, selection(), k_, kinds_, options_, key);
-    if (ranks()) analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole);
+    analysis::Kinds acts_on;
+    for (const auto& [kind, layers] : heads_) acts_on.insert(kind);
+    if (ranks()) analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, acts_on);
   }
 
   attention::Observer* observer(const Standing& here) override {
