@@ -7,36 +7,19 @@
 
 #include "base/error.h"
 #include "gradients.h"
-#include "models.h"
 #include "reference_attention.h"
 #include "status.h"
-#include "translation.h"
+#include "translators.h"
 
 using namespace mh;
 using namespace mh::model;
 using models::configured;
 using models::some_tokens;
-using translation::stages;
+using translators::built;
+using translators::kTiny;
+using translators::stages;
 
 namespace {
-
-const char* kTiny =
-    "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder_layers = 3\nwidth = 16\nffn = 24\n[attention]\nheads = "
-    "4\n";
-
-std::unique_ptr<LanguageModel> built(const std::string& toml, const Vocabularies& v = {30, 20}) {
-  auto model = build_language_model(configured(toml), v, at::kCPU);
-  model->parameters().initialise(1);
-  // What begins as nothing shall do something.
-  c10::NoGradGuard no_gradient;
-  uint64_t seed = 100;
-  for (Parameter& p : model->parameters().all()) {
-    if (p.traits().role != HeadRole::stage || p.traits().head_axes.empty()) continue;
-    at::manual_seed(seed++);
-    p.master().add_(at::randn(p.master().sizes()) * 0.3);
-  }
-  return model;
-}
 
 int64_t count(const std::string& toml, const Vocabularies& v) {
   return build_language_model(configured(toml), v, at::kMeta)->parameters().count();

@@ -1,5 +1,6 @@
 // The attention kernel against loops in double precision, and against the composed path's own error.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -35,12 +36,13 @@ at::Tensor composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   return at::matmul(at::softmax(logits, -1).to(v.scalar_type()), v);
 }
 
-struct Run {
-  at::Tensor out, dq, dk, dv;
-};
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   return attention::fused_cpu(q, k, v, causal);
 }
+
+struct Run {
+  at::Tensor out, dq, dk, dv;
+};
 
 template <class F>
 Run run(const F& f, const at::Tensor& q0, const at::Tensor& k0, const at::Tensor& v0, const at::Tensor& dout,
@@ -162,4 +164,37 @@ TEST_CASE("the attention kernel leaves out keys behind each row's length", "[att
       }
     }
   }));
+}
+
+TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "[attention]") {
+  at::manual_seed(9);
+  for (int64_t queries : {1, 5, 8, 9, 40}) {
+    const at::Tensor q = at::randn({4, 2, queries, 32}), k = at::randn({4, 2, 21, 32}), v = at::randn_like(k),
+                     dout = at::randn_like(q);
+    const at::Tensor lengths = at::tensor({21, 7, 0, 16}, at::kLong);
+    auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
+    const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
+    const at::Tensor out = attention::fused_cpu(mq, mk, mv, false, lengths);
+    out.backward(dout);
+    for (int64_t b = 0; b < 4; ++b) {
+      INFO("row " << b << " of " << queries << " queries");
+      const int64_t n = lengths[b].item<int64_t>();
+      for (const at::Tensor& gradient : {mk.grad(), mv.grad()})
+        CHECK(gradient[b].narrow(1, n, 21 - n).abs().sum().item<double>() == 0);
+      if (n == 0) {
+        CHECK(out[b].abs().sum().item<double>() == 0);
+        CHECK(mq.grad()[b].abs().sum().item<double>() == 0);
+        continue;
+      }
+      auto row = [&](const at::Tensor& t, int64_t length) { return t.narrow(0, b, 1).narrow(2, 0, length); };
+      const Run alone =
+          run(reference, row(q, queries), row(k, n), row(v, n), row(dout, queries).to(at::kDouble), false, at::kDouble);
+      CHECK(error(out[b], alone.out[0]) < 2e-6);
+      c10::NoGradGuard no_gradient;  // another way of a few queries
+      CHECK(error(attention::fused_cpu(q, k, v, false, lengths)[b], alone.out[0]) < 2e-6);
+      CHECK(error(mq.grad()[b], alone.dq[0]) < 1e-5);
+      CHECK(error(mk.grad()[b].narrow(1, 0, n), alone.dk[0]) < 1e-5);
+      CHECK(error(mv.grad()[b].narrow(1, 0, n), alone.dv[0]) < 1e-5);
+    }
+  }
 }

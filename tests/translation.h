@@ -14,6 +14,7 @@
 #include "numbers.h"
 #include "pairs.h"
 #include "task/rows.h"
+#include "translators.h"
 
 namespace translation {
 
@@ -64,25 +65,6 @@ inline task::Batch alone(const task::Corpus& corpus, int64_t pair) {
   return task::load_pairs(all, {task::row_of(all, pair)});
 }
 
-// Every stage by itself beside plain ones, in all kinds where it can act, and some together.
-inline std::vector<std::string> stages() {
-  std::vector<std::string> all{""};
-  const auto add = [&](const char* stage, const std::vector<std::string>& names) {
-    for (const auto& name : names) all.push_back(str(stage, " = '", name, "'\n"));
-  };
-  add("pairing", attention::pairings().names());
-  for (const auto& name : attention::scores().names()) {
-    const std::string line = str("score = '", name, "'\n");
-    all.push_back(name == "relative" || name == "synthesizer-random"
-                      ? str("[attention.encoder.self]\n", line, "[attention.decoder.self]\n", line)
-                      : line);
-  }
-  add("normaliser", attention::normalisers().names());
-  add("mixer", attention::mixers().names());
-  add("combiner", attention::combiners().names());
-  all.push_back("mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\ncombiner = 'alphas'\n");
-  all.push_back("[attention.encoder.self]\ncombiner = 'mae'\nmae.mean = 'full'\n");
-  return all;
-}
+using translators::stages;
 
 }  // namespace translation

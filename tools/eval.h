@@ -1,15 +1,19 @@
 // The jobs of mh-eval.
 #pragma once
 
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "lines.h"
 #include "model/load.h"
 #include "model_options.h"
 #include "task/bleu.h"
 #include "task/chrf.h"
 #include "task/generation.h"
 #include "task/scoring.h"
+#include "task/translation.h"
 
 namespace mh::eval {
 
@@ -18,6 +22,31 @@ struct Arguments : ModelArguments {
   std::vector<std::string> files, sets;
   std::string format = "table", per_token;
   std::string model, prompt, prompt_file;  // of generate
+};
+
+// Translations of a shard of pairs, and what they are compared with.
+struct DecodeJob {
+  bool wanted = false;
+  std::string hypotheses, references;  // files; the second empty: the shard's targets
+  task::TranslationOptions translation;
+  task::BleuOptions bleu;
+  std::shared_ptr<const Lines> lines;  // of `references`
+  void describe(Fields& f);
+  // What can be seen before a model is read; reads the references.
+  void start();
+  void check(const task::Corpus& corpus, const std::string& shard) const;
+};
+
+// Of translate.
+struct TranslateJob {
+  std::string model, prefix_file;
+  std::vector<std::string> files;
+  int64_t nbest = 1;
+  bool scores = false;
+  task::TranslationOptions translation;
+  task::SamplingOptions sampling;
+  void describe(Fields& f);
+  void check() const;
 };
 
 // Of bleu, which runs no model.
@@ -32,7 +61,11 @@ struct BleuJob {
 
 // The model, on the device and path that the arguments ask for.
 model::LoadedModel load(const Arguments& a, const std::string& path);
-void score(const Arguments& a, const task::ScoringOptions& given);
+void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job);
+// Writes the hypotheses to `file`, unless it is empty; gives the columns of BLEU.
+nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pairs& pairs,
+                              const std::string& shard, const std::string& file);
+void translate_lines(const Arguments& a, TranslateJob job);
 void write_text(const Arguments& a, const task::GenerationOptions& options);
 void score_text(BleuJob job);
 

@@ -8,46 +8,13 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
+#include "lines.h"
 
 namespace mh::eval {
 
 using nlohmann::ordered_json;
 
 namespace {
-
-// Throws Error(input) for what is not lines of UTF-8 that end in LF.
-struct Lines {
-  explicit Lines(const std::string& path);
-  Lines(const Lines&) = delete;
-  std::string name, text;
-  std::vector<std::string_view> lines;  // without their ends; into `text`
-};
-
-Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
-  auto bad = [&](size_t offset, const std::string& expected, const std::string& found) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n');
-    throw Error(Exit::input, Problem{str(name, ":", line), expected, found, "convert the file"});
-  };
-  if (const size_t at = find_invalid_utf8(text); at != std::string::npos)
-    bad(at, "UTF-8 text", str("another byte, ", at, " bytes into the file"));
-  if (const size_t at = text.find("\r\n"); at != std::string::npos) bad(at, "lines that end in LF", "CR LF");
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    lines.push_back(rest.substr(0, end));
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
-  }
-  if (lines.empty()) throw Error(Exit::input, Problem{name, "a sentence a line", "no lines", ""});
-}
-
-void require_as_many(const Lines& hypotheses, const Lines& references) {
-  const size_t h = hypotheses.lines.size(), r = references.lines.size();
-  if (h == r) return;
-  const Lines& longer = h > r ? hypotheses : references;
-  throw Error(Exit::input, Problem{references.name, str("a line for each of the ", h, " of ", hypotheses.name),
-                                   str(r, " lines; line ", std::min(h, r) + 1, " of ", longer.name, " lacks its other"),
-                                   "give both sides of the same sentences"});
-}
 
 ordered_json row_of(const BleuJob& job, task::BleuOf of, const task::BleuStatistics& statistics,
                     const task::ChrfStatistics& chrf) {
@@ -92,7 +59,8 @@ void score_text(BleuJob job) {
     throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input for one file", "- more than once", ""});
   const Lines hypotheses(job.hypotheses);
   std::deque<Lines> references;
-  for (const std::string& path : job.references) require_as_many(hypotheses, references.emplace_back(path));
+  for (const std::string& path : job.references)
+    require_as_many(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
   Table table(Table::format_named(job.format));
   task::Bleu bleu(job.bleu);
   task::Chrf chrf(job.chrf_options);

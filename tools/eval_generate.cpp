@@ -48,6 +48,9 @@ std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, const std::st
 
 void write_text(const Arguments& a, const task::GenerationOptions& options) {
   model::LoadedModel m = load(a, a.model);
+  if (m.model->has_encoder())
+    throw Error(Exit::usage, Problem{m.name, "a language model", "a translation model",
+                                     "mh-eval translate writes what a text is in its other language"});
   const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, read_prompt(a));
   // The last token is not read again.
   m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);

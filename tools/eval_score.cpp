@@ -21,13 +21,13 @@ model::LoadedModel load(const Arguments& a, const std::string& path) {
 
 namespace {
 
-// Where the log-probabilities of model `index` go; with several models each has a file of its own.
-std::string tokens_file(const Arguments& a, size_t index) {
-  return a.per_token + (a.files.size() > 2 ? str(".", index) : "");
+// Where what is written of model `index` goes; with several models each has a file of its own.
+std::string file_of(const Arguments& a, const std::string& path, size_t index) {
+  return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
 }
 
 // What can be seen before the first model is scored.
-void check(const Arguments& a) {
+void check(const Arguments& a, const DecodeJob& job) {
   if (a.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
                                      a.files.empty() ? "none" : str(a.files[0], " alone"), "mh-eval MODEL… DATA"});
@@ -35,29 +35,35 @@ void check(const Arguments& a) {
     throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
   if (a.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
-  if (!did_you_mean(a.files[0], {"generate", "bleu"}).empty() && !MappedFile::possible(a.files[0]))
-    throw Error(Exit::usage, Problem{"mh-eval", "a model or a subcommand", a.files[0],
-                                     did_you_mean(a.files[0], {"generate", "bleu"})});
-  refuse_output_onto_input("-", a.files);
+  const std::vector<std::string> subcommands{"bleu", "generate", "translate"};
+  if (!did_you_mean(a.files[0], subcommands).empty() && !MappedFile::possible(a.files[0]))
+    throw Error(Exit::usage, Problem{"mh-eval", "a model or a subcommand: " + join(subcommands, ", "), a.files[0],
+                                     did_you_mean(a.files[0], subcommands)});
+  std::vector<std::string> inputs = a.files;
+  if (!job.references.empty()) inputs.push_back(job.references);
+  refuse_output_onto_input("-", inputs);
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
-    if (!a.per_token.empty()) refuse_output_onto_input(tokens_file(a, i), a.files);
+    for (const std::string& output : {a.per_token, job.hypotheses})
+      if (!output.empty()) refuse_output_onto_input(file_of(a, output, i), inputs);
     if (a.files[i] != "-") io::Checkpoint header(a.files[i]);
   }
 }
 
 }  // namespace
 
-void score(const Arguments& a, const task::ScoringOptions& given) {
-  check(a);
+void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job) {
+  check(a, job);
+  job.start();
   const std::string& data = a.files.back();
   const TextSource source(data);
   Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
     const task::Corpus text = source.text_for(m);
+    job.check(text, source.name());
     const task::ScoringOptions options = scoring_for(m, given, text);
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
-    std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(tokens_file(a, i));
+    std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(file_of(a, a.per_token, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::Listener listener;
     listener.progress = progress_bar("score", "rows");
@@ -87,6 +93,7 @@ void score(const Arguments& a, const task::ScoringOptions& given) {
                    {"precision", a.precision},
                    {"set", join(a.sets, " ")},
                    {"protocol", task::protocol_of(options)}};
+    if (job.wanted) j.update(decode(job, m, std::get<task::Pairs>(text), source.name(), file_of(a, job.hypotheses, i)));
     table.row(j);
   }
 }

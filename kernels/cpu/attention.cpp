@@ -9,6 +9,7 @@ namespace mh::kernels {
 
 namespace {
 
+constexpr int64_t few = 8;     // queries that are not worth to unpack the keys for
 constexpr int64_t block = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
 
 MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
@@ -129,9 +130,46 @@ MH_INLINE float maximum_of(const float* s, int64_t seen) {
   return max_of(top);
 }
 
+// Of a few queries, as decoding has them: each key is read where it is, once a query, and nothing is unpacked.
+template <class T>
+MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
+                           float* log_sums, float* scratch) {
+  const int64_t d = how.size, keys = padded(how.keys);
+  float* s = scratch;     // (keys)
+  float* row = s + keys;  // a scaled query (d)
+  for (int64_t i = 0; i < how.queries; ++i) {
+    unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, d, how.scale, row);
+    const int64_t seen = how.causal ? i + 1 : how.keys;
+    for (int64_t j = 0; j < seen; ++j) {
+      Floats sum{};
+      for (int64_t c = 0; c < d; c += lanes) {
+        Floats a, b;
+        load(row + c, a);
+        load(k.data + j * k.stride + c, b);
+        sum += a * b;
+      }
+      s[j] = sum_of(sum);
+    }
+    const float top = maximum_of(s, seen);
+    const float total = exponentials(s, seen, padded(seen), top), inverse = total == 0 ? 0 : 1 / total;
+    log_sums[i] = top + std::log(total);
+    for (int64_t c = 0; c < d; c += lanes) {
+      Floats sum{};
+      for (int64_t j = 0; j < seen; ++j) {
+        Floats b;
+        load(v.data + j * v.stride + c, b);
+        sum += s[j] * b;
+      }
+      sum = sum * inverse;
+      store(sum, out.data + i * out.stride + c);
+    }
+  }
+}
+
 template <class Tile, class T>
 MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch) {
+  if (how.queries <= few && !how.gradient) return forward_few(how, q, k, v, out, log_sums, scratch);
   const int64_t d = how.size, keys = padded(how.keys);
   float* values = scratch;            // (keys, d)
   float* turned = values + keys * d;  // keys transposed: (d, keys)
@@ -151,7 +189,7 @@ MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> 
       const int64_t seen = how.causal ? first + i + 1 : how.keys;
       const float top = maximum_of(s + i * keys, seen);
       const float sum = exponentials(s + i * keys, seen, width, top);
-      inverse[i] = 1 / sum;
+      inverse[i] = sum == 0 ? 0 : 1 / sum;
       log_sums[first + i] = top + std::log(sum);
     }
     product<Tile, false>(mp, d, width, s, keys, 1, values, d, sums, d);

@@ -10,10 +10,12 @@
 namespace mh::kernels {
 
 struct Attention {
-  int64_t queries, keys;
-  int64_t size;  // of a query, key or value: a multiple of 16
-  float scale;   // of the logits
-  bool causal;   // query i sees keys 0 … i; queries == keys
+  int64_t queries, keys;  // without a key the result is zero
+  int64_t size;           // of a query, key or value: a multiple of 16
+  float scale;            // of the logits
+  bool causal;            // query i sees keys 0 … i; queries == keys
+  // A backward pass follows: logits are rounded as it will round them, from which it takes the probabilities again.
+  bool gradient = true;
 };
 
 // (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).

@@ -23,6 +23,7 @@ class Alphas : public Combiner {
   }
   at::Tensor folded() const override { return alpha_->master().t(); }
   std::string unfused_because() const override { return ""; }
+  bool by_query() const override { return true; }
 
  private:
   model::Parameter* alpha_ = nullptr;

@@ -8,6 +8,7 @@ class Concatenate : public Combiner {
  public:
   at::Tensor combine(const Context&, const at::Tensor& z) override { return join_heads(z); }
   std::string unfused_because() const override { return ""; }
+  bool by_query() const override { return true; }
 };
 
 const Plain<Combiner, Concatenate> entry(combiners(), "concatenate", "head outputs side by side");

@@ -1,12 +1,13 @@
 #include "attention/fused_cpu.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "attention/head_scale.h"
 #include "cpu/attention.h"
@@ -49,45 +50,35 @@ kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, bool causa
   return {q.size(2), k.size(2), q.size(3), static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3)))), causal};
 }
 
-// The same for one row of the batch: keys behind its length are not there. No lengths: all are.
-kernels::Attention of_row(kernels::Attention how, const std::vector<int64_t>& key_lengths, int64_t b) {
-  if (!key_lengths.empty()) how.keys = std::clamp<int64_t>(key_lengths[static_cast<size_t>(b)], 0, how.keys);
+// With the keys that are real in row b.
+kernels::Attention of_row(kernels::Attention how, const at::Tensor& key_lengths, int64_t b) {
+  if (key_lengths.defined()) how.keys = std::min(how.keys, key_lengths.const_data_ptr<int64_t>()[b]);
   return how;
 }
 
-// Rows [first, end) of a head become zeros.
 template <class T>
-void clear(const kernels::Matrix<T>& x, int64_t first, int64_t end, int64_t size) {
-  for (int64_t r = first; r < end; ++r) std::fill_n(x.data + r * x.stride, size, T{});
-}
-
-template <class T>
-void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                   const std::vector<int64_t>& key_lengths, bool causal, at::Tensor& out, at::Tensor& sums) {
-  const kernels::Attention all = describe(q, k, causal);
+void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
+                   const at::Tensor& key_lengths, bool gradient, at::Tensor& out, at::Tensor& sums) {
+  kernels::Attention how = describe(q, k, causal);
+  how.gradient = gradient;
   auto* log_sums = sums.mutable_data_ptr<float>();
-  each_head(q, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    const kernels::Attention how = of_row(all, key_lengths, b);
-    if (how.keys == 0) return clear(head_of<T>(out, b, h), 0, how.queries, how.size);
-    kernels::attention_forward<T>(how, head_of<const T>(q, b, h), head_of<const T>(k, b, h), head_of<const T>(v, b, h),
-                                  head_of<T>(out, b, h), log_sums + i * how.queries, scratch);
+  each_head(q, kernels::attention_forward_scratch(how), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+    kernels::attention_forward<T>(of_row(how, key_lengths, b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
+                                  head_of<const T>(v, b, h), head_of<T>(out, b, h), log_sums + i * how.queries,
+                                  scratch);
   });
 }
 
 template <class T>
-void backward_heads(const variable_list& saved, const std::vector<int64_t>& key_lengths, const at::Tensor& dout,
-                    bool causal, const std::array<at::Tensor, 3>& d) {
+void backward_heads(const variable_list& saved, const at::Tensor& dout, bool causal,
+                    const std::array<at::Tensor, 3>& d) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
-  const kernels::Attention all = describe(q, k, causal);
+  const kernels::Attention how = describe(q, k, causal);
   const auto* log_sums = saved[4].const_data_ptr<float>();
-  each_head(q, kernels::attention_backward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    const kernels::Attention how = of_row(all, key_lengths, b);
+  each_head(q, kernels::attention_backward_scratch(how), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
     kernels::AttentionGradients<T> gradients{head_of<T>(d[0], b, h), head_of<T>(d[1], b, h), head_of<T>(d[2], b, h)};
-    clear(gradients.dk, how.keys, all.keys, how.size);
-    clear(gradients.dv, how.keys, all.keys, how.size);
-    if (how.keys == 0) return clear(gradients.dq, 0, how.queries, how.size);
-    kernels::attention_backward<T>(how, head_of<const T>(q, b, h), head_of<const T>(k, b, h), head_of<const T>(v, b, h),
-                                   head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
+    kernels::attention_backward<T>(of_row(how, saved[5], b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
+                                   head_of<const T>(v, b, h), head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
                                    log_sums + i * how.queries, gradients, scratch);
   });
 }
@@ -101,21 +92,20 @@ at::Tensor by_position(int64_t batch, int64_t heads, int64_t length, int64_t siz
 
 struct Fused : torch::autograd::Function<Fused> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const std::vector<int64_t>& key_lengths, bool causal) {
+                            bool causal, const std::optional<at::Tensor>& given, bool gradient) {
+    const at::Tensor key_lengths = given.value_or(at::Tensor());
     at::Tensor out = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
     at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-    if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, key_lengths, causal, out, sums);
-    else forward_heads<uint16_t>(q, k, v, key_lengths, causal, out, sums);
-    context->save_for_backward({q, k, v, out, sums});
+    if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, causal, key_lengths, gradient, out, sums);
+    else forward_heads<uint16_t>(q, k, v, causal, key_lengths, gradient, out, sums);
+    context->save_for_backward({q, k, v, out, sums, key_lengths});
     context->saved_data["causal"] = causal;
-    context->saved_data["key_lengths"] = key_lengths;
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list given) {
     auto saved = context->get_saved_variables();
     const bool causal = context->saved_data["causal"].toBool();
-    const std::vector<int64_t> key_lengths = context->saved_data["key_lengths"].toIntVector();
     const at::Tensor &q = saved[0], &k = saved[1];
     at::Tensor dout = with_contiguous_rows(given[0]);
     std::array<at::Tensor, 3> d;
@@ -127,9 +117,11 @@ struct Fused : torch::autograd::Function<Fused> {
       d[0] = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
       for (size_t i : {1, 2}) d[i] = by_position(k.size(0), k.size(1), k.size(2), k.size(3), k.options());
     }
-    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, key_lengths, dout, causal, d);
-    else backward_heads<uint16_t>(saved, key_lengths, dout, causal, d);
-    return {d[0], d[1], d[2], {}, {}};
+    if (saved[5].defined())  // of keys that are not real
+      for (size_t i : {1, 2}) d[i].zero_();
+    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, causal, d);
+    else backward_heads<uint16_t>(saved, dout, causal, d);
+    return {d[0], d[1], d[2], {}, {}, {}};
   }
 };
 
@@ -173,12 +165,11 @@ bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
                      const at::Tensor& key_lengths) {
-  std::vector<int64_t> lengths;
-  if (key_lengths.defined()) {
-    const at::Tensor row = key_lengths.contiguous();
-    lengths.assign(row.const_data_ptr<int64_t>(), row.const_data_ptr<int64_t>() + row.numel());
-  }
-  return Fused::apply(with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), lengths, causal);
+  const std::optional<at::Tensor> lengths =
+      key_lengths.defined() ? std::optional(key_lengths.contiguous()) : std::nullopt;
+  const bool gradient = c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  return Fused::apply(with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), causal, lengths,
+                      gradient);
 }
 
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,

@@ -15,8 +15,8 @@ namespace mh::attention {
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, stored as (B, Tq, h, d). causal: Tq
-// == Tk. key_lengths (B) int64 on the CPU, or undefined: row b has so many keys; with none its queries give zeros. Not
-// with causal. Differentiable; nothing but the log-sum-exp of each query is kept for the backward pass.
+// == Tk. key_lengths (B) int64, or undefined: only keys s < key_lengths[b] are real; not with causal. Differentiable;
+// nothing but the log-sum-exp of each query is kept for the backward pass.
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
                      const at::Tensor& key_lengths = {});
 

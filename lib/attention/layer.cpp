@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "attention/causal_product.h"
@@ -45,16 +46,58 @@ void Cache::keep_last(int64_t positions) {
   length_ = positions;
 }
 
+namespace {
+
+// Rows that go on elsewhere than where they are, (to, from), where they can be copied in place: none of `from` is
+// itself replaced.
+std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_place(const at::Tensor& rows,
+                                                                                    int64_t before) {
+  const int64_t after = rows.numel();
+  const auto* from = rows.const_data_ptr<int64_t>();
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> moved;
+  if (after > before) return std::nullopt;
+  for (int64_t i = 0; i < after; ++i) {
+    if (from[i] == i) continue;
+    if (from[i] < after && from[from[i]] != from[i]) return std::nullopt;
+    moved.first.push_back(i);
+    moved.second.push_back(from[i]);
+  }
+  return moved;
+}
+
+}  // namespace
+
 void Cache::reorder_state(const at::Tensor& rows) {
-  for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows);
+  for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows.to(tensor.device()));
 }
 
 void Cache::reorder(const at::Tensor& rows) {
   reorder_state(rows);
-  if (length_ == 0) return;
-  if (!keys_.defined()) return;
-  keys_ = keys_.index_select(0, rows);
-  values_ = values_.index_select(0, rows);
+  reorder_rows(rows);
+}
+
+void Cache::reorder_rows(const at::Tensor& given) {
+  if (length_ == 0 || !keys_.defined()) return;
+  const at::Tensor rows = given.to(at::kCPU).contiguous();
+  // In a search most hypotheses go on where they are (task/beam_search.h): only the others are copied.
+  if (const auto moved = moved_in_place(rows, keys_.size(0))) {
+    const at::Tensor to = at::tensor(moved->first, at::kLong).to(keys_.device()),
+                     from = at::tensor(moved->second, at::kLong).to(keys_.device());
+    for (at::Tensor* store : {&keys_, &values_}) {
+      at::Tensor used = store->narrow(2, first_, length_);
+      if (to.numel() > 0) used.index_copy_(0, to, used.index_select(0, from));
+      *store = store->narrow(0, 0, rows.numel());
+    }
+    return;
+  }
+  for (at::Tensor* store : {&keys_, &values_}) {
+    auto sizes = store->sizes().vec();
+    sizes[0] = rows.numel();
+    at::Tensor moved = at::empty(sizes, store->options());
+    moved.narrow(2, 0, length_).copy_(store->narrow(2, first_, length_).index_select(0, rows.to(store->device())));
+    *store = moved;
+  }
+  first_ = 0;
 }
 
 AttentionLayer::AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
@@ -201,6 +244,12 @@ void AttentionLayer::each_stage(const Visit& visit) const {
   visit(*combiner_, "combiner", options_.combiner);
 }
 
+bool AttentionLayer::by_query() const {
+  bool all = true;
+  each_stage([&](const Stage& stage, const char*, const std::string&) { all = all && stage.by_query(); });
+  return all;
+}
+
 Places AttentionLayer::places() const {
   Places all;
   each_stage([&](const Stage& stage, const char*, const std::string&) {
@@ -300,7 +349,9 @@ at::Tensor AttentionLayer::fused(const Context& c) {
   // A plain causal square and lengths of keys are known to the kernel; anything else is given as a tensor.
   const bool square = mask.causal && mask.offset == 0 && queries == keys && mask.window == 0 &&
                       !mask.key_lengths.defined() && !mask.additive.defined();
-  const bool open = !mask.causal && mask.window == 0 && !mask.additive.defined();
+  // A new position after those of a cache may see them all.
+  const bool sees_all = !mask.causal || mask.offset + 1 >= keys;
+  const bool open = sees_all && mask.window == 0 && !mask.additive.defined();
   if ((square || open) && has_fused_cpu(c.q, c.k, c.v)) return fused_cpu(c.q, c.k, c.v, square, mask.key_lengths);
   std::optional<at::Tensor> given;
   if (!square) {

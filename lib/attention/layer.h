@@ -35,9 +35,11 @@ class Cache {
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   std::pair<at::Tensor, at::Tensor> all() const;
   void pass(int64_t positions) { length_ += positions; }  // of a layer without heads, which keeps nothing of them
-  void reorder(const at::Tensor& rows);                   // rows (B') int64
-  void reorder_state(const at::Tensor& rows);             // what stages keep alone, where keys and values stay
-  void keep_last(int64_t positions);                      // forgets the older ones; what stages keep stays
+  // Row i is what was row rows[i], (B') int64; the second of what stages keep alone, the third of the rest.
+  void reorder(const at::Tensor& rows);
+  void reorder_state(const at::Tensor& rows);
+  void reorder_rows(const at::Tensor& rows);
+  void keep_last(int64_t positions);  // forgets the older ones; what stages keep stays
   StageState& state() { return state_; }
 
  private:
@@ -80,6 +82,8 @@ class AttentionLayer {
 
   // Where the layer can act, all its stages considered.
   Places places() const;
+  // Whether all its stages give a query the same whatever other queries its row has.
+  bool by_query() const;
   // The most positions that all its stages can act on, and the key that says so; 0 where there is no bound.
   std::pair<int64_t, std::string> longest() const;
 

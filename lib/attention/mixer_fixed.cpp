@@ -9,6 +9,7 @@ namespace {
 class Fixed : public Mixer {
  public:
   bool maps() const override { return true; }
+  bool by_query() const override { return true; }
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
     model::Traits traits = mixing_matrix(shape, first(shape));
     traits.trainable = false;

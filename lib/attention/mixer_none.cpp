@@ -9,6 +9,7 @@ class NoMixing : public Mixer {
   Mixes mixes() const override { return Mixes::nothing; }
   at::Tensor mix(const Context&, const at::Tensor& probabilities) override { return probabilities; }
   std::string unfused_because() const override { return ""; }
+  bool by_query() const override { return true; }
 };
 
 const Plain<Mixer, NoMixing> entry(mixers(), "none", "no mixing of heads");

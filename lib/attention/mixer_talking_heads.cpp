@@ -43,6 +43,7 @@ class TalkingHeads : public Mixer {
       post_ = &parameters.add(shape.name + ".mixer.matrix", {both ? inside_ : shape.heads, shape.value_heads}, last);
   }
   bool maps() const override { return true; }
+  bool by_query() const override { return true; }
   std::shared_ptr<StageOptions> keep(const KeptHeads&, const Shape&) const override {
     if (!options_.pre || !options_.post) return nullptr;
     auto left = std::make_shared<TalkingHeadsOptions>(options_);

@@ -27,6 +27,7 @@ class Mixhead : public Mixer {
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;
   bool dropout_before() const override { return options_.dropout == "before"; }
   std::string unfused_because() const override;
+  bool by_query() const override { return true; }
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override;
 
  protected:

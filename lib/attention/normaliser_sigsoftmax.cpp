@@ -11,6 +11,7 @@ class Sigsoftmax : public Normaliser {
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
     return masked_sigsoftmax(logits, allowed);
   }
+  bool by_query() const override { return true; }
 };
 
 const Plain<Normaliser, Sigsoftmax> entry(normalisers(), "sigsoftmax", "exponentials times sigmoids, summing to 1");

@@ -11,6 +11,7 @@ class Softmax : public Normaliser {
     return masked_softmax_in_place(logits, allowed);
   }
   std::string unfused_because() const override { return ""; }
+  bool by_query() const override { return true; }
 };
 
 const Plain<Normaliser, Softmax> entry(normalisers(), "softmax", "exponentials that sum to 1");

@@ -8,6 +8,7 @@ class Own : public Pairing {
  public:
   void pair(Context&) override {}
   std::string unfused_because() const override { return ""; }
+  bool by_query() const override { return true; }
 };
 
 const Plain<Pairing, Own> entry(pairings(), "own", "each head reads its own keys and values");

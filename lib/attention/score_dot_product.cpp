@@ -14,6 +14,7 @@ class DotProduct : public Score {
     c.logits = product_with_keys(c.q * scale, c.k, c.mask.causal_offset());
   }
   std::string unfused_because() const override { return ""; }
+  bool by_query() const override { return true; }
 };
 
 const Plain<Score, DotProduct> entry(scores(), "dot-product", "scaled dot product of queries and keys");

@@ -110,7 +110,14 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
         *t = layer.copied(*t);
     };
     copy(self_.layer);
-    h = attend(*cross_, h, encoded->states, {}, encoded->mask, step, caches.cross, observer);
+    const int64_t sources = encoded->states.size(0);
+    if (const auto sizes = h.sizes().vec(); sources < sizes[0]) {  // rows of a source are as queries of one
+      h = attend(*cross_, h.view({sources, -1, sizes[2]}), encoded->states, {}, encoded->mask, step, caches.cross,
+                 observer)
+              .view(sizes);
+    } else {
+      h = attend(*cross_, h, encoded->states, {}, encoded->mask, step, caches.cross, observer);
+    }
     copy(cross_->layer);
   }
   const bool pre = options_.norm == Norm::pre;

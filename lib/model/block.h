@@ -39,7 +39,9 @@ class FeedForward {
 
 // What the layers of a decoder see of an encoder.
 struct Encoded {
-  at::Tensor states;     // (B, S, d), its last
+  // (B, S, d), its last. In decoding there may be fewer, each for as many rows side by side, where the layers allow it
+  // (attention::AttentionLayer::by_query).
+  at::Tensor states;
   attention::Mask mask;  // lengths of keys, the source's, and of queries, the target's
 };
 

@@ -1,7 +1,9 @@
 // The encoder-decoder of Vaswani et al. 2017: an encoder reads the source, a decoder writes the target and attends to
 // the encoder's last states in every layer. With post-norm and a tied target embedding it is fairseq's
 // `transformer_iwslt_de_en` and `transformer_wmt_en_de`.
+#include <algorithm>
 #include <deque>
+#include <numeric>
 
 #include "base/error.h"
 #include "model/block.h"
@@ -14,27 +16,61 @@ namespace {
 
 using attention::Kind;
 
+// Keys and values of a source are kept once for all rows side by side that translate it, where the layers allow it and
+// all sources have as many rows; else once for each row.
 class TranslationState : public DecodingState {
  public:
-  explicit TranslationState(size_t layers, int64_t rows)
-      : self(layers), cross(layers), sentence(at::arange(rows, at::kLong)) {}
+  TranslationState(size_t layers, bool shares) : self(layers), cross(layers), shares_(shares) {}
+  // What its rows have read.
+  void read(const Encoded& sources) {
+    encoded = sources;
+    source_.resize(static_cast<size_t>(sources.states.size(0)));
+    std::iota(source_.begin(), source_.end(), 0);
+  }
   int64_t length() const override { return self.front().length(); }
   void reorder(const at::Tensor& rows) override {
+    if (!encoded.states.defined()) return;  // nothing is read yet: new rows bring their sources
     for (auto& cache : self) cache.reorder(rows);
-    // Most of what is kept is of the source, and rows of one sentence share it: it stays as long as they do.
-    const at::Tensor before = sentence;
-    sentence = before.index_select(0, rows.to(at::kCPU));
-    if (before.equal(sentence)) {
-      for (auto& cache : cross) cache.reorder_state(rows);
-      return;
-    }
-    for (auto& cache : cross) cache.reorder(rows);
-    for (at::Tensor* t : {&encoded.states, &encoded.mask.key_lengths})
-      if (t->defined()) *t = t->index_select(0, rows);
+    for (auto& cache : cross) cache.reorder_state(rows);
+    const at::Tensor from = rows.to(at::kCPU).contiguous();
+    std::vector<int64_t> wanted;  // of each new row: its source among those that are kept
+    for (int64_t i = 0; i < from.numel(); ++i)
+      wanted.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
+    const size_t each = shares_ ? rows_of_each(wanted) : 1;
+    std::vector<int64_t> kept;
+    for (size_t i = 0; i < wanted.size(); i += each) kept.push_back(wanted[i]);
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int64_t>(i / each);
+    source_ = std::move(wanted);
+    keep(kept);
   }
   std::vector<attention::Cache> self, cross;
   Encoded encoded;
-  at::Tensor sentence;  // (B) int64, on the CPU: which of the sentences given first each row translates
+
+ private:
+  // How many rows side by side have the same source, where that is one number; else 1.
+  static size_t rows_of_each(const std::vector<int64_t>& sources) {
+    size_t each = 0;
+    for (size_t i = 0, first = 0; i < sources.size(); ++i) {
+      if (i + 1 < sources.size() && sources[i + 1] == sources[first]) continue;
+      const size_t run = i + 1 - first;
+      if (each != 0 && run != each) return 1;
+      each = run;
+      first = i + 1;
+    }
+    return std::max<size_t>(1, each);
+  }
+  void keep(const std::vector<int64_t>& sources) {
+    bool same = static_cast<int64_t>(sources.size()) == encoded.states.size(0);
+    for (size_t i = 0; i < sources.size(); ++i) same = same && sources[i] == static_cast<int64_t>(i);
+    if (same) return;
+    const at::Tensor rows = at::tensor(sources, at::kLong), there = rows.to(encoded.states.device());
+    for (auto& cache : cross) cache.reorder_rows(rows);
+    for (at::Tensor* t : {&encoded.states, &encoded.mask.key_lengths})
+      if (t->defined()) *t = t->index_select(0, there);
+  }
+
+  bool shares_;
+  std::vector<int64_t> source_;  // of each row, among those that are kept
 };
 
 void refuse_keys(const ModelOptions& o) {
@@ -94,7 +130,7 @@ class EncoderDecoder : public LanguageModel {
       encoded = decoding->encoded;
     } else {
       encoded = encode(input, step, observer);
-      if (decoding != nullptr) decoding->encoded = encoded;
+      if (decoding != nullptr) decoding->read(encoded);
     }
     attention::Mask mask;
     mask.causal = true;
@@ -123,13 +159,16 @@ class EncoderDecoder : public LanguageModel {
     return output_->target_log_probabilities(hidden, targets);
   }
 
-  std::unique_ptr<DecodingState> new_state(int64_t batch) override {
+  std::unique_ptr<DecodingState> new_state(int64_t) override {
+    bool shares = true;
     for (Block& block : decoder_)
-      for (const attention::AttentionLayer* layer : block.attention_layers())
+      for (const attention::AttentionLayer* layer : block.attention_layers()) {
+        if (layer->shape().kind == Kind::decoder_cross) shares = shares && layer->by_query();
         if (!layer->places().incremental)
           throw Error(Exit::usage, Problem{layer->shape().name, "stages that can decode token by token",
                                            "one that cannot", "score whole sentences with this model instead"});
-    return std::make_unique<TranslationState>(decoder_.size(), batch);
+      }
+    return std::make_unique<TranslationState>(decoder_.size(), shares);
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override {

@@ -94,7 +94,7 @@ ScoringOptions resolve_pairs(const ScoringOptions& given, model::LanguageModel& 
                                      "leave it out for a translation shard"});
   };
   ScoringOptions o = given;
-  if (o.block > 0) refuse("--block", o.block);
+  if (o.block > 0 && !o.sentences) refuse("--block", o.block);  // unless it is from here
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);

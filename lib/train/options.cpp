@@ -18,6 +18,7 @@ void TrainOptions::check() const {
     if (beta >= 1) refuse("train.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
   if (min_improvement > 0 && patience == 0)
     refuse("train.min_improvement", "train.patience, which it is for, or 0", str(min_improvement), "");
+  decode.bleu.check();
   if (schedule == "cyclic-cosine" && period.count == 0)
     refuse("train.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
 }

@@ -5,10 +5,24 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "task/beam_search.h"
+#include "task/bleu.h"
 
 namespace mh::train {
 
 enum class Batching { blocks, streams };
+
+// How translations are made where validation goes by BLEU; defaults as in fairseq's recipes.
+struct DecodeOptions {
+  task::SearchOptions search{5, 1, 1.2, 10, 1, false};
+  int64_t batch_tokens = 1024;
+  task::BleuOptions bleu;
+  void describe(Fields& f) {
+    f.section("", search);
+    f.field("batch_tokens", batch_tokens, "source tokens searched at once", between(1, 1 << 24));
+    f.section("", bleu);
+  }
+};
 
 struct TrainOptions {
   Length length{0, Length::Unit::updates};
@@ -43,6 +57,8 @@ struct TrainOptions {
   Length save_every{1, Length::Unit::epochs};
   Length log_every{10, Length::Unit::updates};
   int64_t keep = 0;
+  std::string validate_by = "loss";
+  DecodeOptions decode;
   int64_t patience = 0;
   double min_improvement = 0;
 
@@ -90,12 +106,18 @@ struct TrainOptions {
     f.field("valid_memory", valid_memory, "positions of memory in validation; -1: model.memory + block - valid_block",
             between(-1, 1 << 24));
     f.field("validate_every", validate_every, "0u: only at the end");
+    f.field(
+        "validate_by", validate_by,
+        "what the best model is the best by: loss, or BLEU of translations, which are then made as train.decode says",
+        {"loss", "bleu"});
     f.field("save_every", save_every, "0u: only at the end");
     f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end");
     f.field("keep", keep, "saved models kept in checkpoints/, the newest", at_least(0));
     f.field("patience", patience, "stop after so many validations without a better one; 0: never", at_least(0));
     f.field("min_improvement", min_improvement,
-            "patience: perplexity that a better one is below the last that counted; 0: any", at_least(0));
+            "patience: perplexity that a better one is below the last that counted, or BLEU above it; 0: any",
+            at_least(0));
+    f.section("decode", decode);
   }
 };
 

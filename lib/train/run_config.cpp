@@ -23,6 +23,9 @@ void RunConfig::check() const {
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
   if (train.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+  if (train.validate_by == "bleu" && data.valid.empty())
+    throw Error(Exit::usage,
+                Problem{"train.validate_by", "--valid, whose sources are translated, or loss", "no --valid", ""});
   check_together();
 }
 
@@ -34,6 +37,8 @@ void RunConfig::check_together() const {
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
            "an adaptive softmax never scores the other entries that it would spread over");
+  if (train.validate_by == "bleu" && !model::has_encoder(model.model))
+    refuse("train.validate_by", "loss, for a language model", "bleu, which is of translations", "");
   if (model::has_encoder(model.model)) {
     const char* next = "leave the key out";
     if (train.batching == Batching::streams)
@@ -55,6 +60,10 @@ void RunConfig::check_together() const {
 void RunConfig::check_model(model::LanguageModel& built) const {
   for (auto [key, block] : {std::pair{"train.block", train.block}, {"train.valid_block", validation_block()}})
     built.require_length(key, block);
+  if (train.validate_by == "bleu") {
+    train.decode.search.check(built);
+    built.new_state(1);  // refuses stages that cannot decode
+  }
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)

@@ -14,6 +14,7 @@
 #include "base/tool.h"
 #include "model/load.h"
 #include "task/scoring.h"
+#include "task/translation.h"
 
 namespace mh::train {
 
@@ -138,7 +139,9 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
                                  "train.only"};
   // A validation set may be added later; the best of one is not the best of another.
   if (!old_run.data.valid_checksum.empty())
-    for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory"}) fixed.emplace_back(key);
+    for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory", "train.validate_by"})
+      fixed.emplace_back(key);
+  if (old_run.train.validate_by == "bleu") fixed.emplace_back("train.decode.");
   // Resolved anew: a key that has come since has its default in both.
   const std::string was = old_run.toml();
   auto wrong = changes(was, toml_, fixed);
@@ -258,7 +261,7 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
   return sums;
 }
 
-double Trainer::validate(attention::Observer* observer) {
+Trainer::Validation Trainer::validate(attention::Observer* observer) {
   const double began = now();
   task::ScoringOptions options;
   const task::Corpus corpus = task::corpus_of(*valid_, tokenizers_);
@@ -269,8 +272,25 @@ double Trainer::validate(attention::Observer* observer) {
   task::Listener listener;
   listener.observer = observer;
   const task::Score score = task::score(*model_, corpus, options, listener);
+  Validation result{score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens))};
+  if (config_.train.validate_by == "bleu" && stop_signal() == 0) result.bleu = translate(std::get<task::Pairs>(corpus));
   validation_seconds_ += now() - began;
-  return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
+  return result;
+}
+
+double Trainer::translate(const task::Pairs& pairs) {
+  const DecodeOptions& o = config_.train.decode;
+  // What the model trains on it can read.
+  task::Translator translator(*model_, tokenizers_,
+                              {o.search, std::max<int64_t>(1, pairs.longest), false, o.batch_tokens});
+  task::Bleu bleu(o.bleu);
+  task::BleuStatistics sum;
+  task::translate(translator, pairs, config_.data.valid, [&](int64_t pair, const std::vector<task::Hypothesis>& found) {
+    const std::string reference = task::reference_of(*tokenizers_.target, pairs.target(pair));
+    const std::string_view references[]{reference};
+    sum += bleu.statistics(translator.text_of(found[0]), references);
+  });
+  return bleu_score(sum, o.bleu, task::BleuOf::corpus).score;
 }
 
 // Speed over wall time, saving and logging included, validation apart.
@@ -348,21 +368,29 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
                     ": sums are rounded in another order, so that the weights differ in their last digits"));
 }
 
-bool Trainer::judge(double nll) {
-  const bool better = nll < at_.best;
-  if (better) at_.best = nll, at_.best_update = at_.update;
+bool Trainer::judge(const Validation& result) {
+  const bool by_bleu = config_.train.validate_by == "bleu";
+  const double value = by_bleu ? -result.bleu : result.nll;  // the lower the better
+  const bool better = value < at_.best;
+  if (better) at_.best = value, at_.best_update = at_.update;
   // Small steps add up: each is measured from the last that counted.
   const double least = config_.train.min_improvement;
-  if (better && (least == 0 || !(std::exp(at_.counted_best) - std::exp(nll) < least))) {
-    at_.counted_best = nll;
+  const double improved = by_bleu ? at_.counted_best - value : std::exp(at_.counted_best) - std::exp(value);
+  if (better && (least == 0 || !(improved < least))) {
+    at_.counted_best = value;
     at_.worse = 0;
   } else {
     ++at_.worse;
   }
-  folder_->log({{"update", at_.update}, {"valid_nll", nll}, {"valid_perplexity", std::exp(nll)}, {"best", better}});
-  last_validation_ = "valid " + rounded(std::exp(nll), 2);
-  log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(nll, 4),
-               " nats per token, perplexity ", rounded(std::exp(nll), 2), better ? ", the best so far" : ""));
+  ordered_json line{
+      {"update", at_.update}, {"valid_nll", result.nll}, {"valid_perplexity", std::exp(result.nll)}, {"best", better}};
+  if (by_bleu) line["valid_bleu"] = result.bleu;
+  folder_->log(line);
+  const std::string bleu = by_bleu ? "BLEU " + rounded(result.bleu, 2) : "";
+  last_validation_ = "valid " + (by_bleu ? bleu : rounded(std::exp(result.nll), 2));
+  log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(result.nll, 4),
+               " nats per token, perplexity ", rounded(std::exp(result.nll), 2), by_bleu ? ", " + bleu : "",
+               better ? ", the best so far" : ""));
   if (better) save_weights(folder_->file("best.safetensors"));
   return better;
 }
@@ -398,13 +426,14 @@ bool Trainer::settle() {
     for (const auto& entry : config_.procedures.entries())
       if (auto* observer = entry.plugin->observer(standing())) looking.push_back(observer);
   analysis::Observers observers(looking);
-  const double nll = validates && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : 0;
+  const Validation result =
+      validates && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : Validation{};
   at_.settled = stop_signal() == 0;
   if (!at_.settled) {
     save_state("the run stops");
     return false;
   }
-  const bool better = validates && judge(nll);
+  const bool better = validates && judge(result);
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) write_log();

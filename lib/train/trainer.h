@@ -24,9 +24,9 @@ namespace mh::train {
 struct Position {
   int64_t update = 0;      // updates done
   int64_t tokens = 0;      // targets trained on
-  double best = INFINITY;  // lowest validation loss, nats per token
+  double best = INFINITY;  // lowest validation loss, nats per token; or minus the highest BLEU (train.validate_by)
   int64_t best_update = 0;
-  double counted_best = INFINITY;  // the loss that train.min_improvement is measured from
+  double counted_best = INFINITY;  // what train.min_improvement is measured from
   int64_t worse = 0;               // validations since then
   double last_lr = 0;
   double norm = 0;  // of the last update's gradient
@@ -71,15 +71,20 @@ class Trainer {
   // `memories`: of each micro-batch; brought up to date.
   Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
   Standing standing() const;
-  double validate(attention::Observer* observer);  // nats per token
-  void begin_epoch();                              // what procedures do before it
+  struct Validation {
+    double nll = 0;    // nats per token
+    double bleu = -1;  // where train.validate_by asks for it
+  };
+  Validation validate(attention::Observer* observer);
+  double translate(const task::Pairs& pairs);  // BLEU
+  void begin_epoch();                          // what procedures do before it
   // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
   // `state`: what it starts from, in words.
   Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories, const std::string& state);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
-  bool judge(double nll);  // a validation's result: whether it is the best
+  bool judge(const Validation& result);  // whether it is the best
   // Whether a procedure goes on from the best weights now; done then.
   bool begin_phase();
   void return_to_best();  // weights of best.safetensors, a fresh optimiser, an empty memory

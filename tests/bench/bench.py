@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,translation,stages,start,prep,reading,metrics,analysis,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,translation,stages,start,prep,reading,metrics,analysis,beam,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -424,6 +424,20 @@ class Bench:
             self.row(f"scan of {8 * layers} heads, {what}", "s", *seconds, 1.8, less=True)
             self.row("its losses within 1e-5 of one evaluation for each", "largest", [float(worst)], 1e-5, 1, less=True)
 
+    def beam(self):
+        """Beam search of a batch, against two peers with models of the same shape; they alternate by rounds."""
+        speeds = {"project": [], "transformers": [], "ctranslate2": []}
+        for i in range(self.a.rounds):
+            for name, times in speeds.items():
+                self.talk(f"beam search, {name}, round {i + 1} of {self.a.rounds}")
+                command = ([self.tools.parent / "tests/beam-bench", "1", str(self.a.threads)] if name == "project" else
+                           [sys.executable, "-B", here / "peer_beam.py", name, "--rounds", "1", "--threads", str(self.a.threads)])
+                done = subprocess.run(command, check=True, capture_output=True, text=True,
+                                      env=dict(os.environ, OMP_NUM_THREADS=str(self.a.threads), **({} if name == "project" else allocator)))
+                times.append(float(done.stdout))
+        for name, bar in (("transformers", 3), ("ctranslate2", 0.5)):
+            self.row(f"beam search, 3 + 3 layers, d 256, beam 5, batch 32, {name}", "tokens/s", speeds["project"], speeds[name], bar)
+
     def analysis(self):
         self.scan()
         self.spectra()
@@ -436,7 +450,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,translation,stages,start,prep,reading,metrics,analysis,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,translation,stages,start,prep,reading,metrics,analysis,beam,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

@@ -1,0 +1,82 @@
+#include "cpu/best_entries.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+namespace {
+
+constexpr int64_t block = 4 * lanes;  // entries that share one maximum
+
+// Maxima of whole blocks; the sum of exponentials of what is there, fp32 within 16 blocks.
+MH_VECTOR_LOOP void maxima_of(const float* x, int64_t blocks, float* maxima) {
+  for (int64_t b = 0; b < blocks; ++b) {
+    Floats top;
+    load(x + b * block, top);
+    for (int64_t i = lanes; i < block; i += lanes) {
+      Floats v;
+      load(x + b * block + i, v);
+      top = v > top ? v : top;
+    }
+    maxima[b] = max_of(top);
+  }
+}
+
+MH_VECTOR_LOOP void exponentials_of(const float* x, int64_t blocks, float maximum, double* sum) {
+  for (int64_t b = 0; b < blocks;) {
+    const int64_t end = std::min(blocks, b + 16);
+    Floats part{};
+    for (; b < end; ++b)
+      for (int64_t i = 0; i < block; i += lanes) {
+        Floats v;
+        load(x + b * block + i, v);
+        v = v - maximum;
+        exp_negative(v);
+        part += v;
+      }
+    *sum += sum_of(part);
+  }
+}
+
+}  // namespace
+
+int64_t best_entries(std::span<const float> logits, std::span<const int32_t> without, std::span<Entry> best,
+                     double* log_sum) {
+  const auto n = static_cast<int64_t>(logits.size()), blocks = n / block, whole = blocks * block;
+  const float* x = logits.data();
+  thread_local std::vector<float> maxima;
+  maxima.resize(static_cast<size_t>(blocks) + 1);
+  maxima_of(x, blocks, maxima.data());
+  float last = -INFINITY;  // of what no block holds
+  for (int64_t i = whole; i < n; ++i) last = std::max(last, x[i]);
+  maxima[static_cast<size_t>(blocks)] = last;
+  const float maximum = *std::max_element(maxima.begin(), maxima.end());
+
+  double sum = 0;
+  exponentials_of(x, blocks, maximum, &sum);
+  for (int64_t i = whole; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
+  *log_sum = std::log(sum) + maximum;
+
+  size_t found = 0;
+  float least = -INFINITY;  // what a candidate must be above
+  for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
+    if (!(maxima[static_cast<size_t>(b)] > least)) continue;
+    for (int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
+      if (!(x[i] > least)) continue;
+      const auto index = static_cast<int32_t>(i);
+      if (std::find(without.begin(), without.end(), index) != without.end()) continue;
+      if (found < best.size()) ++found;
+      size_t place = found - 1;
+      for (; place > 0 && best[place - 1].logit < x[i]; --place) best[place] = best[place - 1];
+      best[place] = {x[i], index};
+      if (found == best.size()) least = best.back().logit;
+    }
+  }
+  return static_cast<int64_t>(found);
+}
+
+}  // namespace mh::kernels

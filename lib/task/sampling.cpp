@@ -1,0 +1,30 @@
+#include "task/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+namespace mh::task {
+
+int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random) {
+  const float* x = logits.data();
+  const size_t n = logits.size();
+  if (temperature == 0) return static_cast<int32_t>(std::max_element(x, x + n) - x);
+  std::vector<int32_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  const size_t kept = top_k > 0 ? std::min(n, static_cast<size_t>(top_k)) : n;
+  // Ties go to the smaller token, so that the choice does not depend on the sort.
+  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(kept), order.end(),
+                    [&](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
+  std::vector<double> sums(kept);
+  double sum = 0;
+  for (size_t i = 0; i < kept; ++i) {
+    sum += std::exp((static_cast<double>(x[order[i]]) - static_cast<double>(x[order[0]])) / temperature);
+    sums[i] = sum;
+  }
+  auto it = std::upper_bound(sums.begin(), sums.end(), random.uniform() * sum);
+  return order[std::min(static_cast<size_t>(it - sums.begin()), kept - 1)];
+}
+
+}  // namespace mh::task

@@ -1,0 +1,129 @@
+#include "task/translation.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/signals.h"
+#include "base/text.h"
+
+namespace mh::task {
+
+namespace {
+
+constexpr int64_t kWindow = 4096;  // pairs that are sorted by length together
+
+// Of category "private use", so no rule of BLEU's tokenisation cuts it or throws it away, and no text has it.
+constexpr const char* kUnknownInReference = "\xEE\x80\x80";
+
+}  // namespace
+
+std::string protocol_of(const SearchOptions& o) {
+  return str("beam ", o.beam, ", length penalty ", shortest(o.length_penalty), ", at most ", shortest(o.max_length_a),
+             "·s + ", o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
+}
+
+Translator::Translator(model::LanguageModel& model, const io::Tokenizers& tokenizers, const TranslationOptions& options,
+                       const SamplingOptions& sampling)
+    : model_(model),
+      tokenizers_(tokenizers),
+      options_(options),
+      sampling_(sampling),
+      source_encoder_(tokenizers.of_source().encoder()),
+      target_encoder_(tokenizers.target->encoder()) {
+  options.search.check(model);
+  model.new_state(1);  // refuses stages that cannot decode
+  if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
+}
+
+std::vector<int32_t> Translator::source_of(std::string_view line) {
+  std::vector<int32_t> tokens;
+  source_encoder_->encode(line, tokens);
+  unknown_ += std::count(tokens.begin(), tokens.end(), tokenizers_.of_source().unknown());
+  tokens.push_back(tokenizers_.of_source().end_of_line());
+  return tokens;
+}
+
+std::vector<int32_t> Translator::prefix_of(std::string_view text) {
+  std::vector<int32_t> tokens;
+  target_encoder_->encode(text, tokens);
+  return tokens;
+}
+
+std::string Translator::text_of(const Hypothesis& h) const {
+  return tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1));
+}
+
+void Translator::fit(Sentence& s, const Name& name) {
+  const auto length = static_cast<int64_t>(s.source.size());
+  if (length <= options_.max_source) return;
+  if (!options_.truncate)
+    throw Error(Exit::input,
+                Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, its end included"),
+                        str(length), "split it, raise --max-source as far as the model goes, or --truncate"});
+  const int32_t end = s.source.back();
+  s.source.resize(static_cast<size_t>(options_.max_source));
+  s.source.back() = end;
+  ++truncated_;
+}
+
+std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence> sentences, const Name& name,
+                                                           const std::function<void(int64_t done)>& done) {
+  for (Sentence& s : sentences) fit(s, name);
+  const Ends ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  std::vector<std::vector<Hypothesis>> found(sentences.size());
+  std::vector<size_t> order;
+  for (size_t i = 0; i < sentences.size(); ++i) {
+    if (!model_.has_encoder() || sentences[i].source.size() > 1) order.push_back(i);
+    else found[i] = {Hypothesis{{ends.end}, 0, 0}};
+  }
+  const auto size = [&](size_t i) { return sentences[i].source.size(); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
+  auto count = static_cast<int64_t>(sentences.size() - order.size());
+  for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
+    const size_t longest = std::max<size_t>(1, size(order[at]));
+    const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);
+    const std::vector<size_t> chosen(order.begin() + static_cast<int64_t>(at),
+                                     order.begin() + static_cast<int64_t>(std::min(order.size(), at + rows)));
+    std::vector<Sentence> batch;
+    batch.reserve(chosen.size());
+    for (size_t i : chosen) batch.push_back(std::move(sentences[i]));
+    auto results = search(model_, batch, ends, options_.search, sampling_);
+    for (size_t i = 0; i < chosen.size(); ++i) found[chosen[i]] = std::move(results[i]);
+    at += chosen.size();
+    count += static_cast<int64_t>(chosen.size());
+    if (done) done(count);
+  }
+  return found;
+}
+
+std::string reference_of(const io::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
+  if (!tokens.empty() && tokens.back() == tokenizer.end_of_line()) tokens.pop_back();
+  std::string text = tokenizer.decode(tokens);
+  const std::vector<int32_t> unknown{tokenizer.unknown()};
+  if (std::find(tokens.begin(), tokens.end(), unknown[0]) == tokens.end()) return text;
+  const std::string shown = trim(tokenizer.decode(unknown));
+  for (size_t at = text.find(shown); at != std::string::npos; at = text.find(shown, at))
+    text.replace(at, shown.size(), kUnknownInReference);
+  return text;
+}
+
+void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
+               const std::function<void(int64_t, const std::vector<Hypothesis>&)>& each,
+               const std::function<void(int64_t, int64_t)>& progress) {
+  for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kWindow) {
+    const int64_t end = std::min(pairs.size(), begin + kWindow);
+    std::vector<Sentence> sentences;
+    for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
+    const auto found = translator.translate(
+        std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
+        [&](int64_t done) {
+          if (progress) progress(begin + done, pairs.size());
+        });
+    for (int64_t pair = begin; pair < end; ++pair)
+      if (const auto& hypotheses = found[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
+        each(pair, hypotheses);
+  }
+}
+
+}  // namespace mh::task

@@ -1,0 +1,76 @@
+// Translates sentences, or writes on from nothing but a prefix: in the order in which they come, whatever the batches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+#include "io/tokenizers.h"
+#include "task/beam_search.h"
+#include "task/corpus.h"
+
+namespace mh::task {
+
+struct TranslationOptions {
+  SearchOptions search;
+  int64_t max_source = 1024;
+  bool truncate = false;
+  int64_t batch_tokens = 1024;
+  void describe(Fields& f) {
+    f.section("", search);
+    f.field("max_source", max_source, "tokens of a source at most, its end included, and no more than the model takes",
+            between(1, 1 << 20));
+    f.field("truncate", truncate, "cut longer sources off instead of refusing them");
+    f.field("batch_tokens", batch_tokens,
+            "source tokens at once, each source filled up to the longest beside it. Changes speed, not what is found",
+            between(1, 1 << 24));
+  }
+};
+
+// How sources are searched, in words: "beam 5, length penalty 1, at most 0·s + 200 tokens".
+std::string protocol_of(const SearchOptions& options);
+
+class Translator {
+ public:
+  // What it is given must outlive it. Error(usage) for options that the model cannot serve.
+  Translator(model::LanguageModel& model, const io::Tokenizers& tokenizers, const TranslationOptions& options,
+             const SamplingOptions& sampling = {});
+
+  // What `name` is of a sentence, for messages: "test.de:17".
+  using Name = std::function<std::string(int64_t number)>;
+  // Of each sentence the hypotheses, best first, or samples; empty where a signal ended it early. One whose source is
+  // only its end is not translated: it has one hypothesis, the end, of score 0. `done`: sentences so far; may be left
+  // out. Error(input) for a source that is too long.
+  std::vector<std::vector<Hypothesis>> translate(std::vector<Sentence> sentences, const Name& name,
+                                                 const std::function<void(int64_t done)>& done = {});
+
+  std::vector<int32_t> source_of(std::string_view line);  // with its end; counts what is unknown
+  std::vector<int32_t> prefix_of(std::string_view text);
+  std::string text_of(const Hypothesis& hypothesis) const;
+
+  int64_t truncated() const { return truncated_; }  // sources so far
+  int64_t unknown() const { return unknown_; }      // tokens of sources given as text
+
+ private:
+  void fit(Sentence& sentence, const Name& name);
+  model::LanguageModel& model_;
+  const io::Tokenizers& tokenizers_;
+  TranslationOptions options_;
+  SamplingOptions sampling_;
+  std::unique_ptr<io::Encoder> source_encoder_, target_encoder_;
+  int64_t truncated_ = 0, unknown_ = 0;
+};
+
+// The text of a target, to be compared with a translation: what stands for its unknown tokens is in no translation.
+std::string reference_of(const io::Tokenizer& tokenizer, std::vector<int32_t> tokens);
+
+// Translates all pairs' sources, a few thousand at a time; `each` gets every pair's hypotheses in their order, and is
+// not called for those that a signal leaves out. `shard` stands in messages.
+void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
+               const std::function<void(int64_t pair, const std::vector<Hypothesis>&)>& each,
+               const std::function<void(int64_t done, int64_t all)>& progress = {});
+
+}  // namespace mh::task

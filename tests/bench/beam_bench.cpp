@@ -1,0 +1,45 @@
+// Tokens a second of beam search with a model of random weights, all of whose hypotheses have one length, so that the
+// work is known: beam_bench [ROUNDS [THREADS [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]
+// A line a round.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "model/model_config.h"
+#include "model/ops.h"
+#include "task/beam_search.h"
+
+using namespace mh;
+
+int main(int argc, char** argv) {
+  auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  const int64_t rounds = number(1, 5), sentences = number(3, 32), beam = number(4, 5), length = number(5, 24),
+                source = number(6, 20), entries = 8000;
+  model::prepare_cpu(static_cast<int>(number(2, 2)));
+  Config config;
+  config.load_text(
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn = 1024\nshared_embedding = "
+      "true\n[attention]\nheads = 4\n",
+      "bench");
+  const auto model = model::build_language_model(model::ModelConfig::read(config), entries, at::kCPU);
+  model->parameters().initialise(1);
+  task::SearchOptions o;
+  o.beam = beam, o.max_length_b = o.min_length = length;
+  std::vector<task::Sentence> batch(static_cast<size_t>(sentences));
+  uint32_t state = 1;
+  for (task::Sentence& s : batch) {
+    for (int64_t i = 1; i < source; ++i) {
+      state = state * 1664525 + 1013904223;
+      s.source.push_back(3 + static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(entries - 3)));
+    }
+    s.source.push_back(0);
+  }
+  task::search(*model, batch, {0, 1}, o);  // warm
+  for (int64_t round = 0; round < rounds; ++round) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto found = task::search(*model, batch, {0, 1}, o);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+    std::printf("%.1f\n", static_cast<double>(sentences * (length + 1)) / seconds.count());
+    std::fflush(stdout);
+  }
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Tokens a second of beam search with a Marian model of random weights: Hugging Face generate, or CTranslate2.
+
+usage: peer_beam.py transformers|ctranslate2 [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
+All hypotheses have one length (and their end), so that the work is that of tests/bench/beam_bench.cpp. A line a round.
+"""
+import argparse
+import random
+import tempfile
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("peer", choices=["transformers", "ctranslate2"])
+for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("beam", 5), ("length", 24), ("source", 20)):
+    parser.add_argument(f"--{name}", type=int, default=value)
+a = parser.parse_args()
+
+import torch  # noqa: E402  (after the arguments: it takes seconds)
+from transformers import MarianConfig, MarianMTModel  # noqa: E402
+
+ENTRIES, PAD, END = 8000, 7999, 0
+torch.set_num_threads(a.threads)
+torch.manual_seed(1)
+config = MarianConfig(vocab_size=ENTRIES, d_model=256, encoder_layers=3, decoder_layers=3, encoder_attention_heads=4,
+                      decoder_attention_heads=4, encoder_ffn_dim=1024, decoder_ffn_dim=1024, activation_function="relu",
+                      scale_embedding=True, pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=PAD, forced_eos_token_id=END,
+                      max_position_embeddings=512)
+model = MarianMTModel(config).eval()
+pick = random.Random(1)
+sources = [[pick.randrange(3, PAD) for _ in range(a.source - 1)] + [END] for _ in range(a.sentences)]
+
+
+def with_transformers():
+    batch = torch.tensor(sources)
+    mask = torch.ones_like(batch)
+    with torch.inference_mode():
+        found = model.generate(batch, attention_mask=mask, num_beams=a.beam, min_new_tokens=a.length + 1, max_new_tokens=a.length + 1,
+                               length_penalty=1.0)
+    assert found.shape == (a.sentences, a.length + 2), found.shape
+
+
+def with_ctranslate2():
+    import ctranslate2
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    spec = MarianMTLoader().get_model_spec(model)
+    words = [f"w{i}" for i in range(PAD)]  # the loader leaves out the padding's row, the last
+    words[END], words[1] = "</s>", "<unk>"
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "</s>", "</s>", "<unk>"
+    spec.config.decoder_start_token = "</s>"
+    spec.config.add_source_eos = False
+    folder = tempfile.mkdtemp()
+    spec.validate()
+    spec.optimize(quantization="float32")
+    spec.save(folder)
+    translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=a.threads)
+    texts = [[words[token] for token in source] for source in sources]
+
+    def translate():
+        found = translator.translate_batch(texts, beam_size=a.beam, length_penalty=1.0, max_decoding_length=a.length,
+                                           min_decoding_length=a.length, max_batch_size=a.sentences)
+        assert all(len(f.hypotheses[0]) == a.length for f in found)
+
+    return translate
+
+
+work = with_transformers if a.peer == "transformers" else with_ctranslate2()
+work()  # warm
+for _ in range(a.rounds):
+    began = time.perf_counter()
+    work()
+    print(f"{a.sentences * (a.length + 1) / (time.perf_counter() - began):.1f}", flush=True)

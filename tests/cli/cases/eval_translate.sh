@@ -1,0 +1,95 @@
+# A small translation model from text to BLEU: hypotheses of a shard, lines through translate, what is refused.
+[ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
+make_text 300 | awk 'NF' > s
+sed 's/w/v/g' s > t
+mh-prep vocab s > sv 2>/dev/null
+mh-prep vocab --min-count 2 t > tv 2>/dev/null
+mh-prep translation -q --source-vocab sv --target-vocab tv s t -o p.mhs
+printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\n[attention]\nheads = 4\n[train]\nblock = 16\n' > c.toml
+printf 'batch_tokens = 1000\nlr = 0.005\nlength = "60u"\nvalidate_every = "20u"\n' >> c.toml
+mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out mt --set train.validate_by=bleu --set train.decode.beam=2
+grep -q '"valid_bleu"' mt/log.jsonl || fail "no BLEU in the log"
+m=mt/best.safetensors
+
+expect 0 mh-eval $m p.mhs --beam 3 --hypotheses hyp --format json
+printed '"search":"beam 3, length penalty 1, at most 0·s + 200 tokens, at least 1"'; printed '"perplexity"'; printed '"length_ratio"'
+[ "$(wc -l < hyp)" -eq "$(wc -l < t)" ] || fail "lines of --hypotheses"
+mv out first
+expect 0 mh-eval $m p.mhs --beam 3 --references t --tokenize none --smooth none --format json
+# What the translator is given by lines it gives in the same order and words, and mh-eval bleu scores the same.
+expect 0 mh-eval translate $m s --beam 3; cmp out hyp
+cat s | mh-eval translate $m - --beam 3 --batch-tokens 40 -q | cmp - hyp
+expect 0 mh-eval bleu hyp t --tokenize none --smooth none --format json; mv out metric
+expect 0 mh-eval $m p.mhs --beam 3 --references t --tokenize none --smooth none --format json
+python3 - <<'P'
+import json
+first, metric, second = json.load(open("first")), json.load(open("metric")), json.load(open("out"))
+assert first["references"] == "of the shard" and second["references"] == "t"
+assert second["bleu"] == metric["score"] and second["length_ratio"] == metric["length_ratio"], (second, metric)
+assert second["signature"] == metric["signature"]
+P
+expect 0 mh-eval $m mt/last.safetensors p.mhs --beam 1 --hypotheses two
+[ -s two.0 ] && [ -s two.1 ] || fail "a file for each model"
+
+# Columns: line, score, text; the best first.
+head -3 s > three
+expect 0 mh-eval translate $m three --beam 4 --nbest 3
+[ "$(cut -f1 out | tr '\n' ' ')" = "1 1 1 2 2 2 3 3 3 " ] || fail "lines of --nbest"
+awk -F'\t' '$1 == line && $2 > score { exit 1 } { line = $1; score = $2 }' out || fail "scores do not fall"
+cut -f3 out | awk 'NR % 3 == 1' > best
+expect 0 mh-eval translate $m three --beam 4; cmp out best
+expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "--scores"
+expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9; cut -f1,3 out > samples
+expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9 --batch-tokens 1; cut -f1,3 out | cmp - samples
+printf 'v3 v5\n\nv1\n' > begin
+expect 0 mh-eval translate $m three --prefix-file begin
+sed -n 1p out | grep -q '^v3 v5' || fail "the prefix of line 1"
+sed -n 3p out | grep -q '^v1' || fail "the prefix of line 3"
+printf 'w1 w2\n\nw3\n' > gap
+expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "an empty line is a line"
+[ -z "$(sed -n 2p out)" ] || fail "the translation of an empty line"
+expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "an unknown word is written"
+printf 'w1 never seen\n' > new
+expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
+
+# What is refused, before anything is written.
+refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
+{ printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
+refused 3 "long:1" translate $m long
+expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 sources were cut off"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
+refused 2 "the vocabulary's entries" translate $m s --beam 60000
+refused 2 "the vocabulary's entries" $m p.mhs --beam 60000 --hypotheses none
+refused 2 "at most --beam, 5" translate $m s --nbest 6
+refused 2 "--samples, which they are for" translate $m s --temperature 0.5
+refused 2 "no --samples" translate $m s --samples 2 --nbest 2
+refused 2 "standard input for one file" translate - -
+refused 2 "from 1 to" translate $m s --beam 0
+refused 3 "missing" translate $m missing
+refused 3 "CR LF" translate $m <(printf 'w1\r\nw2\r\n')
+refused 3 "UTF-8" translate $m <(printf 'w1\n\xff\xfe\n')
+head -2 begin > short
+refused 3 "short" translate $m three --prefix-file short
+printf 'v1 %.0s' $(seq 300) > much
+head -1 s > one
+refused 2 "the prefix of sentence 1" translate $m one --prefix-file much
+head -20 t > few
+refused 3 "few: expected a line for each of the" $m p.mhs --beam 2 --references few --hypotheses none
+refused 3 "missing" $m p.mhs --references missing
+refused 2 "a file, as the scores go to standard output" $m p.mhs --hypotheses -
+refused 2 "an output apart from the inputs" $m p.mhs --hypotheses p.mhs
+mh-prep lm -q --vocab tv t -o t.mhs
+mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
+  --set train.batch_tokens=64 --set train.length=2u --train t.mhs --out lm
+refused 2 "mh-eval generate" translate lm/last.safetensors s
+refused 2 "mh-eval translate" generate $m --prompt w1
+refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
+refused 3 "a shard of the kind" lm/last.safetensors p.mhs --beam 2
+expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validate_by=bleu; said "--valid, whose sources"
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=bleu --set train.decode.beam=9999
+said "the vocabulary's entries"
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=blue; said "bleu"
+expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
+  --set train.batch_tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validate_by=bleu
+said "loss, for a language model"
+expect 2 mh-train --resume --out mt --set train.validate_by=loss; said "train.validate_by"
+[ ! -e no ] || fail "a folder is left"
