@@ -327,6 +327,35 @@ TEST_CASE("hypotheses are sorted, all different, and the same in any order and b
   }));
 }
 
+TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fused path", "[search]") {
+  c10::NoGradGuard no_gradient;
+  // Wide enough that products are taken another way where they have few rows.
+  auto model =
+      sharp("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
+            {300, 20});
+  for (const auto* layer : model->attention_layers()) REQUIRE(layer->unfused_reasons(false).empty());
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 30; ++i) lengths.push_back(1 + (i * 7) % 23);
+  const auto sentences = some_sentences(lengths, 20);
+  SearchOptions o;
+  o.beam = 4, o.max_length_b = 12;
+  const auto all = search(*model, sentences, kEnds, o);
+  for (size_t size : {1, 2, 5, 13})
+    for (size_t first = 0; first + size <= sentences.size(); first += size) {
+      const auto found = search(
+          *model,
+          {sentences.begin() + static_cast<ptrdiff_t>(first), sentences.begin() + static_cast<ptrdiff_t>(first + size)},
+          kEnds, o);
+      for (size_t i = 0; i < size; ++i) {
+        REQUIRE(found[i].size() == all[first + i].size());
+        for (size_t k = 0; k < found[i].size(); ++k) {
+          CHECK(found[i][k].tokens == all[first + i][k].tokens);
+          CHECK(found[i][k].log_probability == all[first + i][k].log_probability);
+        }
+      }
+    }
+}
+
 TEST_CASE("equal ways are taken in the order of hypotheses and tokens", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = built(kTiny, {12, 20});

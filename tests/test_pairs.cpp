@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "pairs.h"
@@ -196,6 +199,39 @@ TEST_CASE("targets are scored each once, in their order, behind their source", "
   task::ScoringOptions blocks;
   blocks.block = 5;
   CHECK(says(refusal([&] { task::score(*m, corpus, blocks); }), "--block"));
+}
+
+TEST_CASE("the models of the best validations are kept, after a resume as well", "[pairs]") {
+  Folder folder;
+  pairs::write(folder.file("t.mhs"), pairs::some(60), 10, 10);
+  // A rate at which validations go up and down.
+  const std::string how =
+      "[train]\nlength = '9u'\nlr = 0.3\nvalidate_every = '1u'\nsave_every = '4u'\nkeep = 3\nkeep_by = 'best'\n";
+  const auto kept_in = [&](const std::string& run) {
+    std::set<int64_t> updates;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.file(run + "/checkpoints")))
+      updates.insert(std::stoll(entry.path().stem().string().substr(7)));
+    return updates;
+  };
+  runs::run(config_of(folder, how), folder.file("whole"));
+  std::vector<std::pair<double, int64_t>> judged;
+  std::ifstream log(folder.file("whole/log.jsonl"));
+  for (std::string line; std::getline(log, line);)
+    if (const auto j = nlohmann::json::parse(line); j.contains("valid_nll"))
+      judged.emplace_back(j["valid_nll"].get<double>(), j["update"].get<int64_t>());
+  REQUIRE(judged.size() == 9);
+  std::sort(judged.begin(), judged.end());
+  std::set<int64_t> best;
+  for (size_t i = 0; i < 3; ++i) best.insert(judged[i].second);
+  CHECK(kept_in("whole") == best);
+  runs::run(config_of(folder, how + "horizon = '9u'\n"), folder.file("other"));
+  runs::run(config_of(folder,
+                      "[train]\nlength = '5u'\nhorizon = '9u'\nlr = 0.3\nvalidate_every = '1u'\nsave_every = "
+                      "'4u'\nkeep = 3\nkeep_by = 'best'\n"),
+            folder.file("resumed"));
+  runs::run(config_of(folder, how + "horizon = '9u'\n"), folder.file("resumed"), true);
+  CHECK(kept_in("resumed") == kept_in("other"));
+  CHECK(says(refusal([&] { config_of(folder, "[train]\nlength = '1u'\nkeep_by = 'best'\n").check(); }), "train.keep"));
 }
 
 TEST_CASE("a run refuses data of the other kind, and what is of texts", "[pairs]") {

@@ -1,6 +1,9 @@
 #include "model/product.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+
+#include <utility>
 
 namespace mh::model {
 
@@ -30,9 +33,17 @@ at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const a
                                c10::List<std::optional<at::Scalar>>(), "");
 }
 
+constexpr int64_t kFullRows = 64;
+thread_local bool full = false;
+
 }  // namespace
 
+FullProducts::FullProducts() : before_(std::exchange(full, true)) {}
+FullProducts::~FullProducts() { full = before_; }
+
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (const int64_t rows = x.size(0); full && rows < kFullRows)
+    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias).narrow(0, 0, rows);
   if (is_fast_float(x) && weight.numel() > 0) return through_onednn(x, weight, bias);
   return at::linear(x, weight, bias);
 }

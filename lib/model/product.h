@@ -16,4 +16,18 @@ at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 // a (k, n), b (k, m) -> aᵀ b (n, m), which may be a transposed view.
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
+// While one lives, products x weightᵀ of this thread have at least 64 rows, filled up with zeros. From so many on the
+// bits of a row do not depend on how many others there are (oneDNN chooses another order of sums for a few), so that
+// what is decoded alone and in a batch is the same.
+class FullProducts {
+ public:
+  FullProducts();
+  ~FullProducts();
+  FullProducts(const FullProducts&) = delete;
+  FullProducts& operator=(const FullProducts&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace mh::model

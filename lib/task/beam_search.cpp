@@ -10,12 +10,17 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/signals.h"
+#include "model/product.h"
 #include "task/candidates.h"
 #include "task/sampling.h"
 
 namespace mh::task {
 
 namespace {
+
+// Sources are filled up to so many at least: attention takes another way for a few queries, and which it takes must not
+// depend on how long the others are.
+constexpr size_t kNarrowest = 16;
 
 // A hypothesis that is not finished.
 struct Partial {
@@ -96,7 +101,7 @@ class Search {
   }
 
   void read_sources(model::Input& input) const {
-    size_t longest = 0;
+    size_t longest = kNarrowest;
     for (const Sentence& s : sentences_) longest = std::max(longest, s.source.size());
     std::vector<int64_t> lengths;
     input.source = at::zeros({rows(), static_cast<int64_t>(longest)}, at::kLong);
@@ -301,6 +306,7 @@ std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const s
                                             const Ends& ends, const SearchOptions& options,
                                             const SamplingOptions& sampling) {
   c10::NoGradGuard no_gradient;
+  const model::FullProducts full;
   return Search(model, sentences, ends, options, sampling).run();
 }
 

@@ -7,10 +7,9 @@
 // 1 is greedy search.
 //
 // Of candidates with equal scores the one of the better hypothesis comes first, then the smaller token, whatever else
-// is in the batch. What a sentence becomes depends on its neighbours in no other way than by the rounding of products:
-// oneDNN's are the same bits for any number of rows from 16 on (64 where they sum over 1024), so batches that large
-// agree bit for bit; below, scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near
-// as that.
+// is in the batch. Where all layers take the fused path, what a sentence becomes is the same alone and in any batch,
+// bit for bit (model::FullProducts). On the composed path products of attention have the shape of the longest sentence
+// of the batch: scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
 #pragma once
 
 #include <cstdint>

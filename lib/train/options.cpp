@@ -16,6 +16,8 @@ void TrainOptions::check() const {
   if (betas.size() != 2) refuse("train.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");
   for (double beta : betas)
     if (beta >= 1) refuse("train.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
+  if (keep_by == "best" && keep == 0)
+    refuse("train.keep_by", "train.keep, how many models are kept, or newest", keep_by, "such as train.keep=5");
   if (min_improvement > 0 && patience == 0)
     refuse("train.min_improvement", "train.patience, which it is for, or 0", str(min_improvement), "");
   decode.bleu.check();

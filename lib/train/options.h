@@ -57,6 +57,7 @@ struct TrainOptions {
   Length save_every{1, Length::Unit::epochs};
   Length log_every{10, Length::Unit::updates};
   int64_t keep = 0;
+  std::string keep_by = "newest";
   std::string validate_by = "loss";
   DecodeOptions decode;
   int64_t patience = 0;
@@ -112,7 +113,9 @@ struct TrainOptions {
         {"loss", "bleu"});
     f.field("save_every", save_every, "0u: only at the end");
     f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end");
-    f.field("keep", keep, "saved models kept in checkpoints/, the newest", at_least(0));
+    f.field("keep", keep, "saved models kept in checkpoints/, for averaging", at_least(0));
+    f.field("keep_by", keep_by, "which of them: the newest that save_every gives, or those of the best validations",
+            {"newest", "best"});
     f.field("patience", patience, "stop after so many validations without a better one; 0: never", at_least(0));
     f.field("min_improvement", min_improvement,
             "patience: perplexity that a better one is below the last that counted, or BLEU above it; 0: any",

@@ -26,6 +26,9 @@ void RunConfig::check() const {
   if (train.validate_by == "bleu" && data.valid.empty())
     throw Error(Exit::usage,
                 Problem{"train.validate_by", "--valid, whose sources are translated, or loss", "no --valid", ""});
+  if (train.keep_by == "best" && data.valid.empty())
+    throw Error(Exit::usage,
+                Problem{"train.keep_by", "--valid, by which models are the best, or newest", "no --valid", ""});
   check_together();
 }
 

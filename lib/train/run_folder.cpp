@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -98,13 +99,30 @@ std::string RunFolder::checkpoint(int64_t update) {
   return file(name);
 }
 
-void RunFolder::prune_checkpoints(int64_t keep) {
-  if (!has("checkpoints")) return;
+namespace {
+
+std::vector<fs::path> models_in(const std::string& folder) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(file("checkpoints")))
+  for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+void RunFolder::prune_checkpoints(int64_t keep) {
+  if (!has("checkpoints")) return;
+  const auto files = models_in(file("checkpoints"));
   for (size_t i = 0; i + static_cast<size_t>(keep) < files.size(); ++i) fs::remove(files[i]);
+}
+
+void RunFolder::keep_checkpoints(const std::map<int64_t, double>& updates) {
+  if (!has("checkpoints")) return;
+  std::set<fs::path> kept;
+  for (const auto& entry : updates) kept.insert(checkpoint(entry.first));
+  for (const fs::path& model : models_in(file("checkpoints")))
+    if (kept.count(model) == 0) fs::remove(model);
 }
 
 }  // namespace mh::train

@@ -9,6 +9,7 @@
 //   lock                   held by the training that runs here
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -32,9 +33,11 @@ class RunFolder {
   // Drops what a run resumed at this update will write again: lines of later updates, and where the work that follows
   // this one is still to do (not `settled`) the lines of that work; and a last line cut short.
   void rewind_log(int64_t update, bool settled);
-  // Path for the model saved at `update`; then removes all but the newest `keep` in checkpoints/.
+  // Path for the model saved at `update`, in checkpoints/.
   std::string checkpoint(int64_t update);
+  // Removes all but the newest `keep` from there, or all but those of these updates.
   void prune_checkpoints(int64_t keep);
+  void keep_checkpoints(const std::map<int64_t, double>& updates);
 
  private:
   std::string path_;

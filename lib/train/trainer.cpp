@@ -35,7 +35,7 @@ std::string position_json(const Position& p) {
                  {"worse", p.worse},           {"last_lr", p.last_lr}, {"norm", p.norm},
                  {"settled", p.settled},       {"threads", p.threads}, {"nll", p.nll},
                  {"smoothed", p.smoothed},     {"counted", p.counted}, {"steps", p.steps},
-                 {"procedures", p.procedures}, {"memory", p.memory}};
+                 {"procedures", p.procedures}, {"memory", p.memory},   {"kept", p.kept}};
   if (std::isfinite(p.best)) j["best"] = p.best;
   if (std::isfinite(p.counted_best)) j["counted_best"] = p.counted_best;
   return j.dump();
@@ -49,6 +49,7 @@ Position parse_position(const std::string& text, const std::string& name) {
     p.last_lr = j.at("last_lr"), p.norm = j.at("norm"), p.settled = j.at("settled"), p.threads = j.at("threads");
     p.steps = j.at("steps"), p.procedures = j.at("procedures"), p.memory = j.at("memory");
     p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
+    if (j.contains("kept")) p.kept = j.at("kept").get<std::map<int64_t, double>>();
     p.best = j.value("best", INFINITY), p.counted_best = j.value("counted_best", p.best);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
@@ -368,9 +369,26 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
                     ": sums are rounded in another order, so that the weights differ in their last digits"));
 }
 
+double Trainer::judged(const Validation& result) const {
+  return config_.train.validate_by == "bleu" ? -result.bleu : result.nll;
+}
+
+bool Trainer::keep_best(const Validation& result) {
+  at_.kept[at_.update] = judged(result);
+  while (static_cast<int64_t>(at_.kept.size()) > config_.train.keep) {
+    auto worst = at_.kept.begin();  // of equal ones the oldest
+    for (auto it = at_.kept.begin(); it != at_.kept.end(); ++it)
+      if (!(it->second <= worst->second)) worst = it;
+    at_.kept.erase(worst);
+  }
+  const bool kept = at_.kept.count(at_.update) > 0;
+  if (kept) save_weights(folder_->checkpoint(at_.update));
+  return kept;
+}
+
 bool Trainer::judge(const Validation& result) {
   const bool by_bleu = config_.train.validate_by == "bleu";
-  const double value = by_bleu ? -result.bleu : result.nll;  // the lower the better
+  const double value = judged(result);
   const bool better = value < at_.best;
   if (better) at_.best = value, at_.best_update = at_.update;
   // Small steps add up: each is measured from the last that counted.
@@ -439,14 +457,17 @@ bool Trainer::settle() {
   if (due(config_.train.log_every) || stopped_early()) write_log();
   const bool returns = begin_phase();
   const bool at_save = due(config_.train.save_every);
-  if (at_save && config_.train.keep > 0) {
+  const bool by_best = config_.train.keep_by == "best";
+  const bool kept = by_best && validates && keep_best(result);
+  if (!by_best && at_save && config_.train.keep > 0) {
     save_weights(folder_->checkpoint(at_.update));
     folder_->prune_checkpoints(config_.train.keep);
   }
   // The best weights that training has returned to may soon be overwritten by better ones; and a resume, which may go
   // another way (with another rate), must know of the weights in best.safetensors.
-  if (at_save || better || stopped_early() || returns)
-    save_state(at_save ? "it is due" : returns ? "a new phase" : better ? "the best so far" : "the run stops");
+  if (at_save || better || kept || stopped_early() || returns)
+    save_state(at_save ? "it is due" : returns ? "a new phase" : better || kept ? "a good model" : "the run stops");
+  if (kept) folder_->keep_checkpoints(at_.kept);  // only now: a state knows of those that are there
   return true;
 }
 

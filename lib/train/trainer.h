@@ -28,6 +28,8 @@ struct Position {
   int64_t best_update = 0;
   double counted_best = INFINITY;  // what train.min_improvement is measured from
   int64_t worse = 0;               // validations since then
+  std::map<int64_t, double>
+      kept;  // models of the best validations (train.keep_by): update, and what they were judged by
   double last_lr = 0;
   double norm = 0;  // of the last update's gradient
   // The work that follows an update (validation, log, saving) is done. A run that a signal stops leaves it to the
@@ -84,7 +86,9 @@ class Trainer {
   Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories, const std::string& state);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
-  bool judge(const Validation& result);  // whether it is the best
+  double judged(const Validation& result) const;  // the lower the better
+  bool judge(const Validation& result);           // whether it is the best
+  bool keep_best(const Validation& result);       // saves the model among those kept, if it is one of them
   // Whether a procedure goes on from the best weights now; done then.
   bool begin_phase();
   void return_to_best();  // weights of best.safetensors, a fresh optimiser, an empty memory
