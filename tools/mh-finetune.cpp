@@ -11,7 +11,7 @@ using namespace mh;
 int main(int argc, char** argv) {
   Tool tool(
       {"mh-finetune", "Continues a model on other data, all or part of its parameters.",
-       "  mh-finetune --init mt/best.safetensors --train new.mhs --valid v.mhs --out ft --set train.length=1000u\n"
+       "  mh-finetune --init mt/best.safetensors --train new.mhs --valid v.mhs --out ft\n"
        "  mh-finetune --init mt/best.safetensors --train-only gates,output --train new.mhs --valid v.mhs --out ft "
        "--set train.length=1000u\n"
        "  mh-finetune --resume --out ft --set train.length=2000u"});

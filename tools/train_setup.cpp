@@ -1,5 +1,7 @@
 #include "train_setup.h"
 
+#include <algorithm>
+
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -57,6 +59,13 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
     config.set(str("train.only=[", join(names, ", "), "]"));
   }
   for (const std::string& assignment : a.sets) config.set(assignment);
+  if (from != nullptr && a.takes_over) {
+    const auto keys = config.keys_below("train");
+    if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
+      config.set("train.length=1e");
+      log_info("train.length = 1e, once over the data, as none is given");
+    }
+  }
   if (from != nullptr) {
     Config changed = config;
     model::require_same_parameters(model::config_of(*from), model::ModelConfig::read(changed),

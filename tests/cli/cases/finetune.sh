@@ -1,12 +1,8 @@
 # A model goes on with other data, all or part of it: what changes, what is taken over, resumes, and what is refused.
 [ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
-make_text 200 > text
-mh-prep vocab text > v 2>/dev/null
-mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+make_shards
 make_text 60 | tac > new
 mh-prep lm --vocab v new -o new.mhs 2>/dev/null
-make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
-mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\ncombiner = "mae"\n[attention.mae]\nhidden = 8\n
 [train]\nblock = 16\nbatch_tokens = 64\nlr = 0.01\nlength = "6u"\nweight_decay = 0.5\n[train.procedures.block-coordinate]\nevery = 2\n
 [train.groups.gates]\nmatch = ["*.gate.*"]\noptimizer = "sgd"\nlr = 1.0\nweight_decay = 0.0\n' > c.toml
@@ -82,7 +78,8 @@ no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "a fold
 no 2 "--init" $go --out run
 no 2 "--resume" --init $m --resume --out run
 no 2 "the folder of the run" --init $m $go
-no 2 "train.length" --init $m --train new.mhs --out run $small
+expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length = 1e"
+grep -q '^length = "1e"$' once/config.toml || fail "$(cat once/config.toml)"
 no 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
 no 2 "'mixing', which none goes by" --init $m --train-only gates,mixing $go --out run
 no 2 "'*.qurey.*', which none goes by" --init $m --train-only '*.qurey.*' $go --out run
