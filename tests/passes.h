@@ -60,7 +60,7 @@ inline std::vector<at::Tensor> run(model::LanguageModel& model, bool decodes = t
   auto memory = model.memory() > 0 ? model.new_memory(model.memory()) : nullptr;
   for (const at::Tensor& tokens : segments()) all.push_back(model.hidden(tokens, {}, memory.get()));
   if (!decodes) return all;
-  auto state = model.new_state(2);
+  auto state = model.new_state();
   for (const at::Tensor& tokens : segments())
     for (int64_t t = 0; t < 5; t += 2)
       all.push_back(model.hidden(tokens.narrow(1, t, std::min<int64_t>(2, 5 - t)), {}, state.get()));

@@ -243,7 +243,7 @@ TEST_CASE("decoding token by token equals the full pass, and rows may be reorder
     auto model = built(kTiny + stage);
     const Input all = some_input({7, 4, 5}, {9, 9, 9}, 11);
     const at::Tensor full = logits(*model, all);
-    auto state = model->new_state(3);
+    auto state = model->new_state();
     int64_t at = 0;
     for (int64_t step : {1, 2, 1}) {
       const Input part{all.tokens.narrow(1, at, step), all.source, {{}, all.lengths.encoder}};

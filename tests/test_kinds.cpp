@@ -290,7 +290,7 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
       // Token by token, layers without heads included.
       const task::Batch one = translation::alone(asked.corpus, 1);
       const at::Tensor full = left.model->logits(left.model->hidden(one.input, {}));
-      auto state = left.model->new_state(1);
+      auto state = left.model->new_state();
       for (int64_t t = 0; t < one.input.tokens.size(1); ++t)
         CHECK(numbers::close(left.model->logits(left.model->hidden(
                                  {one.input.tokens.narrow(1, t, 1), one.input.source, {{}, one.input.lengths.encoder}},

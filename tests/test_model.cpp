@@ -66,7 +66,7 @@ TEST_CASE("decoding step by step equals the full pass, in every stage combinatio
             model->parameters().initialise(1);
             at::Tensor x = some_tokens(3, 11, 30, 1);
             at::Tensor full = model->logits(model->hidden(x, {}));
-            auto state = model->new_state(3);
+            auto state = model->new_state();
             int64_t at = 0;
             for (int64_t step : {1, 3, 1, 2, 4}) {
               at::Tensor part = model->logits(model->hidden(x.narrow(1, at, step), {}, state.get()));
@@ -140,7 +140,7 @@ TEST_CASE("a decoder refuses keys of a memory, and to decode token by token what
   auto state = [](const char* distances) {
     return build_language_model(configured(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")),
                                 30, at::kCPU)
-        ->new_state(1);
+        ->new_state();
   };
   CHECK(state("true") != nullptr);
   CHECK_THROWS_AS(state("block_end"), Error);

@@ -119,7 +119,7 @@ TEST_CASE("segments behind a large memory equal the full pass, cut anywhere", "[
       at::AutoGradMode mode(graph);
       at::Tensor x = tokens(2, 14, 5), full = model->hidden(x, {});
       for (const auto& lengths : std::vector<std::vector<int64_t>>{{14}, {7, 7}, {1, 1, 5, 3, 4}, {13, 1}}) {
-        auto state = model->new_state(2);
+        auto state = model->new_state();
         CHECK(near(in_segments(*model, x, lengths, *state), full));
       }
     }
@@ -134,7 +134,7 @@ TEST_CASE("with same_length every query sees as many keys, so the cut never matt
     at::AutoGradMode mode(graph);
     for (const auto& lengths :
          std::vector<std::vector<int64_t>>{{15}, {5, 5, 5}, {1, 2, 9, 3}, std::vector<int64_t>(15, 1)}) {
-      auto state = model->new_state(2);
+      auto state = model->new_state();
       CHECK(near(in_segments(*model, x, lengths, *state), full));
     }
   }
@@ -152,7 +152,7 @@ TEST_CASE("a memory holds the last positions of each layer's inputs", "[txl]") {
   std::vector<at::Tensor> found;
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
-    auto state = model->new_state(2);
+    auto state = model->new_state();
     found.push_back(in_segments(*model, x, {3, 2, 6, 1, 1, 2}, *state).detach());
     const auto& layer = static_cast<Memories&>(*state).layers[1];
     CHECK(layer.positions == std::vector<int64_t>{11, 12, 13, 14});
@@ -163,7 +163,7 @@ TEST_CASE("a memory holds the last positions of each layer's inputs", "[txl]") {
   CHECK(near(found[0], found[1]));
   // Segments of one token with a memory of four: five keys for each query.
   auto window = tiny("memory = 5\nsame_length = true\n");
-  auto state = model->new_state(2);
+  auto state = model->new_state();
   c10::NoGradGuard no_gradient;
   CHECK(near(in_segments(*model, x, std::vector<int64_t>(15, 1), *state), window->hidden(x, {})));
 }
@@ -171,7 +171,7 @@ TEST_CASE("a memory holds the last positions of each layer's inputs", "[txl]") {
 TEST_CASE("evaluation goes on from a memory that training made, but not the other way", "[txl]") {
   auto model = tiny("memory = 6\n");
   at::Tensor x = tokens(2, 12, 5);
-  auto trained = model->new_state(2), evaluated = model->new_state(2);
+  auto trained = model->new_state(), evaluated = model->new_state();
   model->hidden(x.narrow(1, 0, 6), update(0), trained.get());
   c10::NoGradGuard no_gradient;
   model->hidden(x.narrow(1, 0, 6), {}, evaluated.get());
@@ -186,7 +186,7 @@ TEST_CASE("rows of a decoding are taken over in another order", "[txl]") {
     at::AutoGradMode mode(graph);
     auto model = tiny("memory = 20\n");
     at::Tensor x = tokens(3, 7, 5), rows = at::tensor({2, 0}, at::kLong), next = tokens(2, 1, 6);
-    auto state = model->new_state(3);
+    auto state = model->new_state();
     model->hidden(x, {}, state.get());
     state->reorder(rows);
     CHECK(near(model->hidden(next, {}, state.get()),
@@ -203,11 +203,11 @@ TEST_CASE("without a memory training segments stand alone and decoding keeps all
     auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
     spread(model->parameters(), 1);
     at::Tensor x = tokens(2, 9, 5);
-    auto state = model->new_state(2);
+    auto state = model->new_state();
     model->hidden(x.narrow(1, 0, 4), update(0), state.get());
     CHECK(near(model->hidden(x.narrow(1, 4, 5), update(1), state.get()), model->hidden(x.narrow(1, 4, 5), update(1))));
     c10::NoGradGuard no_gradient;
-    auto fresh = model->new_state(2);
+    auto fresh = model->new_state();
     CHECK(near(in_segments(*model, x, {4, 1, 1, 3}, *fresh), model->hidden(x, {})));
   }
 }
@@ -218,7 +218,7 @@ TEST_CASE("the gradient stops at the memory", "[txl]") {
   // Tokens of the first segment alone and of the second alone, so that the embedding's rows tell them apart.
   first.copy_(first % 15);
   second.copy_(second % 15 + 15);
-  auto state = model->new_state(1);
+  auto state = model->new_state();
   model->hidden(first, update(0), state.get());
   model->hidden(second, update(1), state.get()).square().mul(at::arange(16, at::kFloat)).sum().backward();
   at::Tensor gradient = model->parameters().find("decoder.embedding.weight")->master().grad();
@@ -248,7 +248,7 @@ TEST_CASE("probabilities of skipping a layer", "[txl]") {
 TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]") {
   auto model = tiny("memory = 6\ndropout_ffn = 0.1\n");
   Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
-  auto state = model->new_state(2);
+  auto state = model->new_state();
   auto& layers = static_cast<Memories&>(*state).layers;
   int skipped = 0, all_skipped = 0;
   for (uint32_t i = 0; i < 40; ++i) {
@@ -278,7 +278,7 @@ TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]"
 TEST_CASE("a rate of zero is the plain model, update by update", "[txl]") {
   auto plain = tiny("memory = 6\n"), zero = tiny("memory = 6\n"), often = tiny("memory = 6\n");
   Skips never(*zero, "schedule = 'all'\nrate = 0.0\n"), mostly(*often, "schedule = 'all'\nrate = 0.9\n");
-  auto a = plain->new_state(2), b = zero->new_state(2);
+  auto a = plain->new_state(), b = zero->new_state();
   int same = 0;
   for (uint32_t i = 0; i < 6; ++i) {
     at::Tensor x = tokens(2, 4, i), y = plain->hidden(x, update(i), a.get());
@@ -294,7 +294,7 @@ TEST_CASE("ages of the memories that layers see", "[txl]") {
       configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\nmemory = 1\n"), "heads = 1\n"), 30, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
-  auto state = model->new_state(1);
+  auto state = model->new_state();
   auto& memories = static_cast<Memories&>(*state);
   Skips skips(*model, "schedule = 'linear'\n");
   const int steps = 3000;
@@ -328,7 +328,7 @@ TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
   auto model = tiny("memory = 8\n", "", 1);
   Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
   int gaps = 0;
-  auto state = model->new_state(1);
+  auto state = model->new_state();
   auto& layer = static_cast<Memories&>(*state).layers[0];
   for (uint32_t i = 0; i < 30; ++i) {
     const std::vector<int64_t> before = layer.positions;
@@ -378,7 +378,7 @@ TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[t
   std::vector<at::Tensor> found;
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
-    auto state = model->new_state(2);
+    auto state = model->new_state();
     found.push_back(in_segments(*model, x, {4, 4, 4}, *state).detach());
     CHECK(static_cast<Memories&>(*state).layers[0].inputs.size(1) == 6);
   }
@@ -392,7 +392,7 @@ TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][devic
   auto here = build_language_model(config, 30, at::kCPU), there = build_language_model(config, 30, device);
   for (auto* m : {here.get(), there.get()}) m->parameters().initialise(1);
   Skips skips(*here, "schedule = 'linear'\n");
-  auto a = here->new_state(2), b = there->new_state(2);
+  auto a = here->new_state(), b = there->new_state();
   auto close = [](const at::Tensor& x, const at::Tensor& y) { return at::allclose(x, y.to(at::kCPU), 1e-3, 1e-3); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
@@ -413,7 +413,7 @@ TEST_CASE("bf16 stays near fp32, with and without a graph, behind a memory", "[t
   at::Tensor x = tokens(2, 9, 5);
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
-    auto a = model->new_state(2), b = half->new_state(2);
+    auto a = model->new_state(), b = half->new_state();
     at::Tensor wanted = in_segments(*model, x, {4, 3, 1, 1}, *a), found = in_segments(*half, x, {4, 3, 1, 1}, *b);
     CHECK((found.to(at::kFloat) - wanted).abs().max().item<float>() < 0.05F);
   }
@@ -438,9 +438,9 @@ TEST_CASE("every stage that can act on a memory works in Transformer-XL", "[txl]
         continue;
       }
       model->parameters().initialise(1);
-      auto state = model->new_state(2);
+      auto state = model->new_state();
       CHECK(near(in_segments(*model, x, {4, 1, 1, 3}, *state), model->hidden(x, {})));
-      auto training = model->new_state(2);
+      auto training = model->new_state();
       for (uint32_t i = 0; i < 3; ++i) CHECK(model->hidden(x, update(i), training.get()).isfinite().all().item<bool>());
     }
   };
@@ -470,7 +470,7 @@ TEST_CASE("what a memory has forgotten changes nothing, whatever the stage", "[t
       if (p.traits().trainable) p.master().add_(at::randn_like(p.master()), 0.5);
     // One layer: the last segment sees the eight tokens before it, and the first eight are long gone.
     auto last = [&](const at::Tensor& text) {
-      auto state = model->new_state(2);
+      auto state = model->new_state();
       return in_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
     };
     CHECK(near(last(x), last(other)));

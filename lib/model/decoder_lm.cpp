@@ -67,20 +67,8 @@ class DecoderLm : public LanguageModel {
     return dropout(x, options_.dropout_output, step, "output", 0);
   }
 
-  at::Tensor logits(const at::Tensor& hidden) override { return output_->logits(hidden); }
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
-                  const attention::Step& step) override {
-    return output_->loss(hidden, targets, smoothing, step);
-  }
-  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
-    return output_->target_log_probabilities(hidden, targets);
-  }
-
-  std::unique_ptr<DecodingState> new_state(int64_t) override {
-    for (const Block& block : blocks_)
-      if (!block.self().places().incremental)
-        throw Error(Exit::usage, Problem{block.self().shape().name, "stages that can decode token by token",
-                                         "one that cannot", "score whole texts with this model instead"});
+  std::unique_ptr<DecodingState> new_state() override {
+    require_incremental();
     return std::make_unique<DecoderState>(blocks_.size());
   }
 
@@ -90,6 +78,9 @@ class DecoderLm : public LanguageModel {
     for (Block& block : blocks_) layers.push_back(&block.self());
     return layers;
   }
+
+ protected:
+  const OutputLayer& output() const override { return *output_; }
 
  private:
   ModelOptions options_;

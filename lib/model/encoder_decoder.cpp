@@ -150,24 +150,11 @@ class EncoderDecoder : public LanguageModel {
     return dropout(x, options_.dropout_output, step, "output", 0);
   }
 
-  at::Tensor logits(const at::Tensor& hidden) override { return output_->logits(hidden); }
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
-                  const attention::Step& step) override {
-    return output_->loss(hidden, targets, smoothing, step);
-  }
-  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
-    return output_->target_log_probabilities(hidden, targets);
-  }
-
-  std::unique_ptr<DecodingState> new_state(int64_t) override {
+  std::unique_ptr<DecodingState> new_state() override {
+    require_incremental();
     bool shares = true;
-    for (Block& block : decoder_)
-      for (const attention::AttentionLayer* layer : block.attention_layers()) {
-        if (layer->shape().kind == Kind::decoder_cross) shares = shares && layer->by_query();
-        if (!layer->places().incremental)
-          throw Error(Exit::usage, Problem{layer->shape().name, "stages that can decode token by token",
-                                           "one that cannot", "score whole sentences with this model instead"});
-      }
+    for (const attention::AttentionLayer* layer : attention_layers())
+      shares = shares && (layer->shape().kind != Kind::decoder_cross || layer->by_query());
     return std::make_unique<TranslationState>(decoder_.size(), shares);
   }
 
@@ -178,6 +165,9 @@ class EncoderDecoder : public LanguageModel {
         for (attention::AttentionLayer* layer : block.attention_layers()) layers.push_back(layer);
     return layers;
   }
+
+ protected:
+  const OutputLayer& output() const override { return *output_; }
 
  private:
   Encoded encode(const Input& input, const attention::Step& step, attention::Observer* observer) {

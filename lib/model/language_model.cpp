@@ -6,6 +6,7 @@
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "model/output.h"
 
 namespace mh::model {
 
@@ -26,12 +27,31 @@ Input Input::to(at::Device device) const {
   return {tokens.to(device), source.defined() ? source.to(device) : source, lengths};
 }
 
+at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output().logits(hidden); }
+
+SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+                               const attention::Step& step) const {
+  return output().loss(hidden, targets, label_smoothing, step);
+}
+
+at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const {
+  return output().target_log_probabilities(hidden, targets);
+}
+
 int64_t LanguageModel::max_length() { return least_bound(*this).first; }
 
 void LanguageModel::require_length(const std::string& what, int64_t length) {
   if (const auto [longest, key] = least_bound(*this); longest > 0 && length > longest)
     throw Error(Exit::usage, Problem{what, str("at most ", key, ", ", longest, " tokens"), str(length),
                                      "lower it, or build a model with a higher " + key});
+}
+
+void LanguageModel::require_incremental() {
+  for (const attention::AttentionLayer* layer : attention_layers())
+    if (layer->shape().kind != attention::Kind::encoder_self && !layer->places().incremental)
+      throw Error(Exit::usage,
+                  Problem{layer->shape().name, "stages that can decode token by token", "one that cannot",
+                          str("score whole ", has_encoder() ? "sentences" : "texts", " with this model instead")});
 }
 
 void LanguageModel::set_path(attention::Path path) {

@@ -23,6 +23,7 @@ enum class Path;
 namespace mh::model {
 
 class Memories;
+class OutputLayer;
 
 // What incremental decoding keeps between steps: keys and values of each layer, and how many positions they hold.
 // Made by the model that fills it.
@@ -69,18 +70,19 @@ class LanguageModel {
 
   // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation
   // and analysis; training never calls it.
-  virtual at::Tensor logits(const at::Tensor& hidden) = 0;
+  at::Tensor logits(const at::Tensor& hidden) const;
 
   // Cross-entropy of targets (B, T) int64 (negative: not scored), taken in slices so that only a slice of the logits is
   // ever held. The returned `smoothed` is differentiable with respect to `hidden` and the output parameters.
   // `step` is the one that made `hidden`, for dropout within the output layer.
-  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
-                          const attention::Step& step = {}) = 0;
+  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+                  const attention::Step& step = {}) const;
 
   // log p(target) for each position (B, T) fp32, nats; 0 where the target is negative. No gradient.
-  virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) = 0;
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
-  virtual std::unique_ptr<DecodingState> new_state(int64_t batch) = 0;
+  // For any number of rows. Error(usage) where some layer cannot decode token by token.
+  virtual std::unique_ptr<DecodingState> new_state() = 0;
 
   // Positions that are kept from one segment to the next; 0: segments stand alone.
   virtual int64_t memory() const { return 0; }
@@ -103,6 +105,11 @@ class LanguageModel {
   void require_fused(bool training);
   // One line per layer kind and answer: which attention path is taken and why (for the log).
   std::vector<std::string> describe_paths(bool training);
+
+ protected:
+  virtual const OutputLayer& output() const = 0;
+  // What new_state() refuses; an encoder reads whole sentences whatever its stages.
+  void require_incremental();
 };
 
 }  // namespace mh::model

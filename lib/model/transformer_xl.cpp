@@ -56,16 +56,7 @@ class TransformerXl : public LanguageModel {
     return dropout(x, options_.dropout_output, step, "output", 0);
   }
 
-  at::Tensor logits(const at::Tensor& hidden) override { return output_->logits(hidden); }
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
-                  const attention::Step& step) override {
-    return output_->loss(hidden, targets, smoothing, step);
-  }
-  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) override {
-    return output_->target_log_probabilities(hidden, targets);
-  }
-
-  std::unique_ptr<DecodingState> new_state(int64_t) override { return new_memory(options_.memory); }
+  std::unique_ptr<DecodingState> new_state() override { return new_memory(options_.memory); }
   std::unique_ptr<Memories> new_memory(int64_t positions) override {
     return std::make_unique<Memories>(blocks_.size(), positions);
   }
@@ -76,6 +67,9 @@ class TransformerXl : public LanguageModel {
     for (Block& block : blocks_) layers.push_back(&block.self());
     return layers;
   }
+
+ protected:
+  const OutputLayer& output() const override { return *output_; }
 
  private:
   // For a segment of `length` positions that begins at `seen`, behind a memory of these positions.

@@ -71,7 +71,7 @@ class Search {
 
   std::vector<std::vector<Hypothesis>> run() {
     if (beams_.empty()) return results_;
-    state_ = model_.new_state(rows());
+    state_ = model_.new_state();
     before_ = rows();
     while (!beams_.empty() && stop_signal() == 0) {
       const at::Tensor logits = next_logits();

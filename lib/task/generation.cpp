@@ -13,7 +13,7 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
               int64_t sample, const std::function<bool(int32_t)>& each) {
   c10::NoGradGuard no_gradient;
   RandomSequence random(RandomStream(static_cast<uint64_t>(o.seed), "generate"), static_cast<uint32_t>(sample));
-  auto state = model.new_state(1);
+  auto state = model.new_state();
   std::vector<int64_t> next(prompt.begin(), prompt.end());
   for (int64_t i = 0; i < o.length; ++i) {
     at::Tensor tokens = at::empty({1, static_cast<int64_t>(next.size())}, at::kLong);

@@ -32,7 +32,7 @@ Translator::Translator(model::LanguageModel& model, const io::Tokenizers& tokeni
       source_encoder_(tokenizers.of_source().encoder()),
       target_encoder_(tokenizers.target->encoder()) {
   options.search.check(model);
-  model.new_state(1);  // refuses stages that cannot decode
+  model.new_state();  // refuses stages that cannot decode
   if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
 }
 

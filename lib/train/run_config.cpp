@@ -65,7 +65,7 @@ void RunConfig::check_model(model::LanguageModel& built) const {
     built.require_length(key, block);
   if (train.validate_by == "bleu") {
     train.decode.search.check(built);
-    built.new_state(1);  // refuses stages that cannot decode
+    built.new_state();  // refuses stages that cannot decode
   }
   if (train.attention_path != "fused") return;
   built.require_fused(true);
