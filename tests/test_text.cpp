@@ -8,6 +8,12 @@ TEST_CASE("nearest finds a slip of the hand and nothing else") {
   CHECK(mh::did_you_mean("lrr", {"lr", "wd"}) == "did you mean 'lr'?");
 }
 
+TEST_CASE("numbers are rounded whatever their size") {
+  CHECK(mh::rounded(2.71828, 2) == "2.72");
+  CHECK(mh::rounded(-2, 3) == "-2.000");
+  CHECK(mh::rounded(1e300, 4).size() == 301 + 5);
+}
+
 TEST_CASE("invalid UTF-8 is found at its offset") {
   CHECK(mh::find_invalid_utf8("plain") == std::string::npos);
   CHECK(mh::find_invalid_utf8("gr\xc3\xbc\xc3\x9f") == std::string::npos);

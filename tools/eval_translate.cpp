@@ -1,6 +1,5 @@
 // mh-eval translate: lines in, their translations out.
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -15,13 +14,7 @@ namespace mh::eval {
 namespace {
 
 constexpr size_t kLines = 512;  // that are translated and written together
-
-// To fewer digits than rounding that follows the batch may change.
-std::string rounded(double score) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.4f", score);
-  return text;
-}
+constexpr int kDigits = 4;      // of a score: fewer than rounding that follows the batch may change
 
 }  // namespace
 
@@ -80,7 +73,7 @@ void translate_lines(const Arguments& a, TranslateJob job) {
           job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
       for (size_t k = 0; k < kept; ++k) {
         const task::Hypothesis& h = found[i][k];
-        if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score), '\t'));
+        if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score, kDigits), '\t'));
         sink->write(translator.text_of(h) + "\n");
       }
     }

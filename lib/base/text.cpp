@@ -99,6 +99,12 @@ std::string human_seconds(double seconds) {
   return text;
 }
 
+std::string rounded(double value, int digits) {
+  char text[400];  // the largest number has 309 digits in front of the point
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
 std::string shortest(double value) {
   char text[40];
   auto end = std::to_chars(text, text + sizeof text, value).ptr;

@@ -26,6 +26,8 @@ std::string human_bytes(uint64_t bytes);
 // Seconds as "45s", "12m30s", "3h05m".
 std::string human_seconds(double seconds);
 
+// With so many digits behind the point: 2.718 to two is "2.72".
+std::string rounded(double value, int digits);
 // The shortest decimal text that reads back as the same double ("0.1", "1e-09").
 std::string shortest(double value);
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/tool.h"
 #include "base/unicode.h"
 
@@ -89,11 +89,7 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuOf
 
 std::string bleu_signature(const BleuOptions& o, size_t references, BleuOf of) {
   std::string smooth = name_of(smoothing_names(), o.smooth);
-  if (takes_value(o.smooth)) {
-    char value[64];
-    std::snprintf(value, sizeof value, "[%.2f]", smoothing_value(o));
-    smooth += value;
-  }
+  if (takes_value(o.smooth)) smooth += "[" + rounded(smoothing_value(o), 2) + "]";
   return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
              "|eff:", of == BleuOf::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
              o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());

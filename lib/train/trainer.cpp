@@ -24,12 +24,6 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-std::string rounded(double value, int digits) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
 std::string position_json(const Position& p) {
   ordered_json j{{"update", p.update},         {"tokens", p.tokens},   {"best_update", p.best_update},
                  {"worse", p.worse},           {"last_lr", p.last_lr}, {"norm", p.norm},
