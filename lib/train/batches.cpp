@@ -71,23 +71,25 @@ class OrderedStreams : public TextBatches {
 
 }  // namespace
 
+int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length) {
+  int64_t updates;
+  if (__builtin_mul_overflow(epochs, per_epoch, &updates))
+    throw Error(Exit::usage, Problem{"a length in [train]", "updates that 63 bits can count", to_string(length), ""});
+  return updates;
+}
+
 int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) {
   const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
-  auto epochs = [&](int64_t count) {
-    int64_t updates;
-    if (__builtin_mul_overflow(count, in_epoch, &updates))
-      throw Error(Exit::usage, Problem{"a length in [train]", "updates that 63 bits can count", to_string(length), ""});
-    return updates;
-  };
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
     case Length::Unit::epochs:
-      return epochs(length.count);
+      return updates_of(length.count, in_epoch, length);
     case Length::Unit::tokens:
       // The last update of an epoch is short, so whole epochs are counted by what they hold.
       if (tokens == 0) return divided_up(length.count, per_update);
-      return epochs(length.count / tokens) + std::min(in_epoch, divided_up(length.count % tokens, per_update));
+      return updates_of(length.count / tokens, in_epoch, length) +
+             std::min(in_epoch, divided_up(length.count % tokens, per_update));
   }
   return 0;
 }

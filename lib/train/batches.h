@@ -48,6 +48,8 @@ class Batches {
   int64_t rows_ = 0, rows_of_part_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
 };
 
+// Number of updates in so many epochs of `length`. Error(usage) where that is too large a number.
+int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length);
 // Number of updates in a length of training on a text; epochs of an unknown one (tokens 0) are 0.
 int64_t updates_in(const Length& length, const TrainOptions& options, int64_t tokens);
 

@@ -29,6 +29,7 @@ class PairBatches : public Batches {
     batches_.push_back({first, pairs_.size() - first});
     updates_per_epoch_ = static_cast<int64_t>(batches_.size());
     tokens_ = o.batch_tokens;
+    draw_turns(0);
   }
 
   std::vector<Part> parts(int64_t update) override {
@@ -56,23 +57,15 @@ class PairBatches : public Batches {
   }
 
   int64_t updates(const Length& length) const override {
-    int64_t updates = 0;
-    const auto times = [&](int64_t epochs) {
-      if (__builtin_mul_overflow(epochs, updates_per_epoch_, &updates))
-        throw Error(Exit::usage,
-                    Problem{"a length in [train]", "updates that 63 bits can count", to_string(length), ""});
-      return updates;
-    };
     switch (length.unit) {
       case Length::Unit::updates:
         return length.count;
       case Length::Unit::epochs:
-        return times(length.count);
-      case Length::Unit::tokens: {
+        return updates_of(length.count, updates_per_epoch_, length);
+      case Length::Unit::tokens:
         // Batches differ in what they hold; a part of an epoch is counted by their mean.
-        return times(length.count / pairs_.targets) +
+        return updates_of(length.count / pairs_.targets, updates_per_epoch_, length) +
                task::divided_up(length.count % pairs_.targets * updates_per_epoch_, pairs_.targets);
-      }
     }
     return 0;
   }
@@ -101,16 +94,19 @@ class PairBatches : public Batches {
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
   }
 
+  void draw_turns(int64_t epoch) {
+    turns_.resize(batches_.size());
+    std::iota(turns_.begin(), turns_.end(), 0);
+    RandomSequence random(RandomStream(static_cast<uint64_t>(options_.seed), "batches"), static_cast<uint32_t>(epoch));
+    random.shuffle(turns_);
+  }
+
   // Which pairs of `order_` an update takes.
   Part batch_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
       sort(epoch);
-      turns_.resize(batches_.size());
-      std::iota(turns_.begin(), turns_.end(), 0);
-      RandomSequence random(RandomStream(static_cast<uint64_t>(options_.seed), "batches"),
-                            static_cast<uint32_t>(epoch));
-      random.shuffle(turns_);
+      draw_turns(epoch);
       epoch_ = epoch;
     }
     return batches_[static_cast<size_t>(turns_[static_cast<size_t>(update % updates_per_epoch_)])];
@@ -120,7 +116,7 @@ class PairBatches : public Batches {
   const task::Pairs pairs_;
   const TrainOptions options_;
   std::vector<Part> batches_;  // of the sorted pairs, the same in every epoch
-  int64_t epoch_ = -1;
+  int64_t epoch_ = 0;
   std::vector<int64_t> order_;  // of the epoch: pairs, sorted by length
   std::vector<int64_t> turns_;  // of the epoch: which batch each update takes
 };
