@@ -1,7 +1,7 @@
 // Characters (Unicode code points) and bytes. The line end is a character or a byte like any other.
-#include "base/error.h"
-#include "io/tokenizer.h"
-#include "io/word_map.h"
+#include <cstdio>
+
+#include "io/piece_tokenizer.h"
 
 namespace mh::io {
 
@@ -13,21 +13,14 @@ size_t sequence_length(char first) {
   return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
-class CharTokenizer : public Tokenizer {
+class CharTokenizer : public PieceTokenizer {
  public:
-  explicit CharTokenizer(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
-    for (size_t i = 0; i < pieces_.size(); ++i) ids_[pieces_[i].text] = static_cast<int32_t>(i);
-  }
+  explicit CharTokenizer(std::vector<Piece> pieces) : PieceTokenizer(std::move(pieces)) {}
   std::string type() const override { return "char"; }
-  int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return 0; }
-  int32_t unknown() const override { return 1; }
-  std::string piece(int32_t token) const override {
-    return token == 0 ? "\\n" : pieces_.at(static_cast<size_t>(token)).text;
-  }
+  std::string piece(int32_t token) const override { return token == end_of_line() ? "\\n" : text_of(token); }
   std::string decode(std::span<const int32_t> tokens) const override {
     std::string text;
-    for (int32_t token : tokens) text += pieces_.at(static_cast<size_t>(token)).text;
+    for (int32_t token : tokens) text += text_of(token);
     return text;
   }
   size_t cut(std::string_view text) const override {
@@ -35,29 +28,20 @@ class CharTokenizer : public Tokenizer {
     while (n > 0 && (static_cast<unsigned char>(text[n - 1]) & 0xC0) == 0x80) --n;
     return n == 0 ? text.npos : n - 1 == 0 ? text.npos : n - 1;
   }
-  std::string serialize() const override { return write_vocabulary("char", pieces_); }
   std::unique_ptr<Encoder> encoder() const override;
-  int32_t id(const WordKey& character) const {
-    const int32_t* id = ids_.find(character);
-    return id != nullptr ? *id : unknown();
-  }
-
- private:
-  std::vector<Piece> pieces_;
-  WordMap<int32_t> ids_;
 };
 
 class CharEncoder : public Encoder {
  public:
   explicit CharEncoder(const CharTokenizer& tokenizer) : tokenizer_(tokenizer) {
-    for (int c = 0; c < 128; ++c) ascii_[c] = tokenizer.id(WordKey(std::string(1, static_cast<char>(c))));
+    for (int c = 0; c < 128; ++c) ascii_[c] = tokenizer.id_of(WordKey(std::string(1, static_cast<char>(c))));
   }
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     const char* end = text.data() + text.size();
     for (size_t i = 0; i < text.size();) {
       size_t length = sequence_length(text[i]);
       out.push_back(length == 1 ? ascii_[static_cast<unsigned char>(text[i])]
-                                : tokenizer_.id(WordKey(text.substr(i, length), end)));
+                                : tokenizer_.id_of(WordKey(text.substr(i, length), end)));
       i += length;
     }
   }

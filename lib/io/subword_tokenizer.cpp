@@ -1,10 +1,6 @@
-// Words between spaces, divided by merges (merges.h). A piece carries @@ behind it unless it ends its word. Entry 0 is
-// the end of a line, entry 1 the unknown piece.
-#include <algorithm>
-
-#include "base/error.h"
+// Words between spaces, divided by merges (merges.h). A piece carries @@ behind it unless it ends its word.
 #include "io/merges.h"
-#include "io/tokenizer.h"
+#include "io/piece_tokenizer.h"
 #include "io/word_cache.h"
 
 namespace mh::io {
@@ -13,18 +9,11 @@ namespace {
 
 constexpr std::string_view kGoesOn = "@@";
 
-class SubwordTokenizer : public Tokenizer {
+class SubwordTokenizer : public PieceTokenizer {
  public:
   SubwordTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges)
-      : pieces_(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {
-    ids_.reserve(pieces_.size());
-    for (size_t i = 0; i < pieces_.size(); ++i) ids_[pieces_[i].text] = static_cast<int32_t>(i);
-  }
+      : PieceTokenizer(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {}
   std::string type() const override { return "subword-nmt"; }
-  int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return 0; }
-  int32_t unknown() const override { return 1; }
-  std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::string decode(std::span<const int32_t> tokens) const override {
     std::string text;
     bool joined = true;  // to what stands before
@@ -35,7 +24,7 @@ class SubwordTokenizer : public Tokenizer {
         continue;
       }
       if (!joined) text += ' ';
-      std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
+      std::string_view piece = text_of(token);
       joined = piece.ends_with(kGoesOn);
       if (joined) piece.remove_suffix(kGoesOn.size());
       text += piece;
@@ -46,21 +35,16 @@ class SubwordTokenizer : public Tokenizer {
     const size_t last = text.rfind(' ');
     return last == text.npos ? text.npos : last + 1;
   }
-  std::string serialize() const override { return write_vocabulary("subword-nmt", pieces_, &merges_); }
+  std::string serialize() const override { return write_vocabulary(type(), pieces(), &merges_); }
   std::unique_ptr<Encoder> encoder() const override;
 
   void encode_word(std::string_view word, std::vector<int32_t>& out) const {
-    each_piece(segmenter_, word, [&](std::string_view piece) {
-      const int32_t* id = ids_.find(WordKey(piece));
-      out.push_back(id != nullptr ? *id : unknown());
-    });
+    each_piece(segmenter_, word, [&](std::string_view piece) { out.push_back(id_of(WordKey(piece))); });
   }
 
  private:
-  std::vector<Piece> pieces_;
   std::vector<Merge> merges_;
   Segmenter segmenter_;
-  WordMap<int32_t> ids_;
 };
 
 class SubwordEncoder : public Encoder {

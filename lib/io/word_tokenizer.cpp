@@ -1,23 +1,14 @@
-// Words: what stands between spaces and tabs. Entry 0 is the end of a line, entry 1 the unknown word.
-#include "base/error.h"
-#include "io/tokenizer.h"
-#include "io/word_map.h"
+// Words: what stands between spaces and tabs.
+#include "io/piece_tokenizer.h"
 
 namespace mh::io {
 
 namespace {
 
-class WordTokenizer : public Tokenizer {
+class WordTokenizer : public PieceTokenizer {
  public:
-  explicit WordTokenizer(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
-    ids_.reserve(pieces_.size());
-    for (size_t i = 0; i < pieces_.size(); ++i) ids_[pieces_[i].text] = static_cast<int32_t>(i);
-  }
+  explicit WordTokenizer(std::vector<Piece> pieces) : PieceTokenizer(std::move(pieces)) {}
   std::string type() const override { return "word"; }
-  int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return 0; }
-  int32_t unknown() const override { return 1; }
-  std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::string decode(std::span<const int32_t> tokens) const override {
     std::string text;
     bool first = true;
@@ -29,7 +20,7 @@ class WordTokenizer : public Tokenizer {
       }
       if (!first) text += ' ';
       first = false;
-      text += pieces_.at(static_cast<size_t>(token)).text;
+      text += text_of(token);
     }
     return text;
   }
@@ -37,14 +28,7 @@ class WordTokenizer : public Tokenizer {
     size_t last = text.find_last_of(" \t\v\f");
     return last == text.npos ? text.npos : last + 1;
   }
-  std::string serialize() const override { return write_vocabulary("word", pieces_); }
   std::unique_ptr<Encoder> encoder() const override;
-
-  const WordMap<int32_t>& ids() const { return ids_; }
-
- private:
-  std::vector<Piece> pieces_;
-  WordMap<int32_t> ids_;
 };
 
 class WordEncoder : public Encoder {
@@ -54,10 +38,7 @@ class WordEncoder : public Encoder {
     WordKey words[kTogether];
     size_t n = 0;
     auto look_up = [&] {
-      for (size_t i = 0; i < n; ++i) {
-        const int32_t* id = tokenizer_.ids().find(words[i]);
-        out.push_back(id != nullptr ? *id : tokenizer_.unknown());
-      }
+      for (size_t i = 0; i < n; ++i) out.push_back(tokenizer_.id_of(words[i]));
       n = 0;
     };
     each_word(text, [&](const WordKey& word) {
