@@ -10,36 +10,44 @@
 
 namespace mh {
 
-TextSource::TextSource(const std::string& path) : name_(path) {
+namespace {
+
+using File = std::unique_ptr<io::ShardFile>;
+
+std::variant<File, io::TokenText, io::PairText> opened(const std::string& path) {
   if (MappedFile::possible(path)) {
-    file_ = std::make_unique<io::ShardFile>(path);
-    pairs_ = file_->header().kind == io::kPairsKind;
-    if (!pairs_) io::require_kind(header(), name_, io::kTextKind);
-    return;
+    auto file = std::make_unique<io::ShardFile>(path);
+    if (file->header().kind != io::kPairsKind) io::require_kind(file->header(), path, io::kTextKind);
+    return file;
   }
   io::ShardStream stream(path);
-  pairs_ = stream.header().kind == io::kPairsKind;
-  if (pairs_) held_pairs_ = io::read_pairs(stream);
-  else held_ = io::read_tokens(stream);
+  if (stream.header().kind == io::kPairsKind) return io::read_pairs(stream);
+  return io::read_tokens(stream);
 }
 
-TextSource::~TextSource() = default;
+}  // namespace
+
+TextSource::TextSource(const std::string& path) : name_(path), data_(opened(path)) {}
 
 const io::ShardHeader& TextSource::header() const {
-  return file_ != nullptr ? file_->header() : pairs_ ? held_pairs_.header : held_.header;
+  if (const File* file = std::get_if<File>(&data_)) return (*file)->header();
+  if (const auto* pairs = std::get_if<io::PairText>(&data_)) return pairs->header;
+  return std::get<io::TokenText>(data_).header;
 }
 
 const io::ShardCounts& TextSource::counts() const {
-  return file_ != nullptr ? file_->counts() : pairs_ ? held_pairs_.counts : held_.counts;
+  if (const File* file = std::get_if<File>(&data_)) return (*file)->counts();
+  if (const auto* pairs = std::get_if<io::PairText>(&data_)) return pairs->counts;
+  return std::get<io::TokenText>(data_).counts;
 }
 
 void TextSource::require(bool reads_pairs, const io::Tokenizers& tokenizers, const std::string& model) const {
-  if (pairs_ != reads_pairs)
+  if (holds_pairs() != reads_pairs)
     throw Error(Exit::input,
                 Problem{name_,
-                        str("a shard of the kind ", pairs_ ? io::kTextKind : io::kPairsKind, " for ", model, ", which ",
-                            pairs_ ? "has no encoder" : "has an encoder"),
-                        header().kind, pairs_ ? "make it with mh-prep lm" : "make it with mh-prep translation"});
+                        str("a shard of the kind ", reads_pairs ? io::kPairsKind : io::kTextKind, " for ", model,
+                            ", which ", reads_pairs ? "has an encoder" : "has no encoder"),
+                        header().kind, reads_pairs ? "make it with mh-prep translation" : "make it with mh-prep lm"});
   io::require_vocabularies(header(), name_, tokenizers, model);
 }
 
@@ -50,9 +58,10 @@ void TextSource::require_for(const io::Checkpoint& checkpoint) const {
 task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
   require(m.model->has_encoder(), m.tokenizers, m.name);
   const int32_t source_end = m.tokenizers.of_source().end_of_line(), end = m.tokenizers.target->end_of_line();
-  task::Corpus corpus = file_ != nullptr ? task::corpus_of(*file_, m.tokenizers)
-                        : pairs_         ? task::Corpus(task::pairs_of(held_pairs_, source_end, end))
-                                         : task::Corpus(task::text_of(held_.tokens, end));
+  task::Corpus corpus;
+  if (const File* file = std::get_if<File>(&data_)) corpus = task::corpus_of(**file, m.tokenizers);
+  else if (const auto* pairs = std::get_if<io::PairText>(&data_)) corpus = task::pairs_of(*pairs, source_end, end);
+  else corpus = task::text_of(std::get<io::TokenText>(data_).tokens, end);
   if (task::targets_in(corpus) == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
   return corpus;
 }

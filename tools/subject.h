@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "io/shard.h"
@@ -19,11 +20,12 @@ namespace mh {
 class TextSource {
  public:
   explicit TextSource(const std::string& path);
-  ~TextSource();
+  TextSource(const TextSource&) = delete;  // what text_for() gives reads from it
+  TextSource& operator=(const TextSource&) = delete;
   const io::ShardHeader& header() const;
   const io::ShardCounts& counts() const;
   const std::string& name() const { return name_; }
-  bool holds_pairs() const { return pairs_; }
+  bool holds_pairs() const { return header().kind == io::kPairsKind; }
   // Error(input) for a shard of another vocabulary than the model's, or of a text where it reads pairs.
   task::Corpus text_for(const model::LoadedModel& m) const;
   // The same refusals, of a model that is not loaded yet.
@@ -32,10 +34,7 @@ class TextSource {
  private:
   void require(bool reads_pairs, const io::Tokenizers& tokenizers, const std::string& model) const;
   std::string name_;
-  std::unique_ptr<io::ShardFile> file_;
-  io::TokenText held_;
-  io::PairText held_pairs_;
-  bool pairs_ = false;
+  std::variant<std::unique_ptr<io::ShardFile>, io::TokenText, io::PairText> data_;
 };
 
 // The model on the device, path and precision that the arguments ask for.
