@@ -4,7 +4,10 @@
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "folder.h"
@@ -65,6 +68,15 @@ inline model::LoadedModel run(const RunConfig& config, const std::string& out, b
 inline model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
                                  bool resume = false) {
   return run(config_of(folder, extra), folder.file(name), resume);
+}
+
+// The lines of the log of the run in this folder that have this entry; all lines where none is named.
+inline std::vector<nlohmann::json> logged(const std::string& run, const std::string& entry = "") {
+  std::vector<nlohmann::json> lines;
+  std::ifstream log(run + "/log.jsonl");
+  for (std::string line; std::getline(log, line);)
+    if (auto j = nlohmann::json::parse(line); entry.empty() || j.contains(entry)) lines.push_back(std::move(j));
+  return lines;
 }
 
 inline at::Tensor& find(model::LoadedModel& m, const std::string& name) {

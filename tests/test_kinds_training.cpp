@@ -40,11 +40,8 @@ struct Data {
   // What the log says of the rotation: "swapped 2", and the pairs.
   std::vector<std::pair<std::string, std::vector<std::string>>> told(const std::string& name) const {
     std::vector<std::pair<std::string, std::vector<std::string>>> lines;
-    for (const std::string& line : split(read_text_file(folder.file(name) + "/log.jsonl"), '\n')) {
-      if (line.empty()) continue;
-      const auto j = nlohmann::json::parse(line);
-      if (!j.contains("head-rotation")) continue;
-      const auto& did = j.at("head-rotation");
+    for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
+      const auto& did = line.at("head-rotation");
       const char* what = did.contains("swapped") ? "swapped" : "undone";
       lines.emplace_back(str(what, " ", did.at("epoch").get<int>()), did.at(what).get<std::vector<std::string>>());
     }

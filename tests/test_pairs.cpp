@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "pairs.h"
@@ -215,10 +212,8 @@ TEST_CASE("the models of the best validations are kept, after a resume as well",
   };
   runs::run(config_of(folder, how), folder.file("whole"));
   std::vector<std::pair<double, int64_t>> judged;
-  std::ifstream log(folder.file("whole/log.jsonl"));
-  for (std::string line; std::getline(log, line);)
-    if (const auto j = nlohmann::json::parse(line); j.contains("valid_nll"))
-      judged.emplace_back(j["valid_nll"].get<double>(), j["update"].get<int64_t>());
+  for (const auto& line : runs::logged(folder.file("whole"), "valid_nll"))
+    judged.emplace_back(line["valid_nll"].get<double>(), line["update"].get<int64_t>());
   REQUIRE(judged.size() == 9);
   std::sort(judged.begin(), judged.end());
   std::set<int64_t> best;

@@ -10,8 +10,7 @@
 
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
-#include "base/file.h"
-#include "base/text.h"
+#include "base/error.h"
 #include "layers.h"
 #include "runs.h"
 
@@ -398,11 +397,8 @@ std::string length(int updates, const std::string& lr = "0.0", const std::string
 // What the log says of the procedure: "swapped 2 [pairs]".
 std::vector<std::string> told(const Folder& folder, const std::string& name) {
   std::vector<std::string> lines;
-  for (const std::string& line : split(read_text_file(folder.file(name) + "/log.jsonl"), '\n')) {
-    if (line.empty()) continue;
-    const auto j = nlohmann::json::parse(line);
-    if (!j.contains("head-rotation")) continue;
-    const auto& did = j.at("head-rotation");
+  for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
+    const auto& did = line.at("head-rotation");
     const char* what = did.contains("swapped") ? "swapped" : "undone";
     lines.push_back(str(what, " ", did.at("epoch").get<int>(), " ", did.at(what).dump()));
   }

@@ -4,12 +4,10 @@
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "model/memories.h"
 #include "runs.h"
 #include "status.h"
@@ -377,10 +375,7 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
     task::ScoringOptions o;
     o.block = block, o.memory = memory;
     const task::Score score = task::score(*loaded.model, task::text_of(text.tokens, 0), o);
-    std::ifstream log(folder.file(name) + "/log.jsonl");
-    double found = 0;
-    for (std::string line; std::getline(log, line);)
-      if (auto j = nlohmann::json::parse(line); j.contains("valid_nll")) found = j["valid_nll"];
+    const double found = logged(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(found == Approx(score.nll / 133).epsilon(1e-9));
   }
 }
@@ -436,11 +431,9 @@ TEST_CASE("Skip-Retain: a patience that is spent in phase 1 begins phase 2, and 
   };
   auto log_of = [&](const std::string& name) {
     std::vector<Told> told;
-    std::ifstream log(folder.file(name) + "/log.jsonl");
-    for (std::string line; std::getline(log, line);) {
-      const auto j = nlohmann::json::parse(line);
-      if (j.contains("valid_nll")) told.push_back({j["update"], j["valid_nll"]});
-      if (j.contains("returned_to")) told.push_back({j["update"], NAN});
+    for (const auto& line : logged(folder.file(name))) {
+      if (line.contains("valid_nll")) told.push_back({line["update"], line["valid_nll"]});
+      if (line.contains("returned_to")) told.push_back({line["update"], NAN});
     }
     return told;
   };

@@ -4,12 +4,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "runs.h"
 #include "task/scoring.h"
 
@@ -229,9 +227,7 @@ TEST_CASE("patience: perplexity that falls by less than min_improvement since th
   const std::string base = "[train]\nlr = 0.002\nvalidate_every = '1u'\n", whole = base + "length = '40u'\n";
   auto perplexities = [&](const std::string& name) {
     std::vector<double> all;
-    std::ifstream log(folder.file(name) + "/log.jsonl");
-    for (std::string line; std::getline(log, line);)
-      if (const auto j = nlohmann::json::parse(line); j.contains("valid_nll")) all.push_back(j["valid_perplexity"]);
+    for (const auto& line : logged(folder.file(name), "valid_nll")) all.push_back(line["valid_perplexity"]);
     return all;
   };
   run_of(folder, "all", whole);
