@@ -28,6 +28,7 @@ except ImportError as error:
     print(f"PyTorch is not installed: {error}")
     sys.exit(77)
 
+
 def zipf(words, count, draw):
     """Words as natural text has them, a few very often; every word at least once."""
     names = [f"w{i}" for i in range(words)]
@@ -91,17 +92,23 @@ class Folder:
         return torch.frombuffer(bytearray(body), dtype=torch.uint16 if size == 2 else torch.int32).long()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def parser_of(doc, updates):
+    """The options that both programs take; `updates` of them unless told otherwise."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     parser.add_argument("--tools", required=True, help="folder of mh-prep and mh-train")
-    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--updates", type=int, default=updates)
     parser.add_argument("--full", action="store_true", help="the benchmark's model; without it a small one")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="nats per token")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser
+
+
+def main():
+    parser = parser_of(__doc__, 200)
     parser.add_argument("--lr", type=float, default=5e-4, help="learning rate, after a warm-up of --warmup updates")
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=100, help="size of the text, in batches")
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
     words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if a.full else (500, 2, 64, 4, 128, 64, 512)
     seed, lr = 5, a.lr

@@ -7,7 +7,6 @@ Pairs of all lengths, so that rows are filled up on either side; label smoothing
 the first update is what a step of plain descent takes off the weights, large enough that they are lost beside it. Exit status 1 when two losses differ by more than
 --tolerance, or a gradient by more than --gradient of the tensor's largest entry; 77 when PyTorch is not installed.
 """
-import argparse
 import math
 import sys
 import tempfile
@@ -22,13 +21,8 @@ import peer_translation
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--tools", required=True, help="folder of mh-prep and mh-train")
-    parser.add_argument("--updates", type=int, default=100)
-    parser.add_argument("--full", action="store_true", help="the benchmark's model; without it a small one")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="nats per token")
+    parser = equality.parser_of(__doc__, 100)
     parser.add_argument("--gradient", type=float, default=1e-4, help="of the largest entry")
-    parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
     words, layers, d, h, f, batch = (7996, 3, 256, 8, 1024, 1024) if a.full else (500, 2, 64, 4, 128, 512)
     seed, lr, warmup, smoothing, leap = 5, 5e-4, 50, 0.1, 1e5
