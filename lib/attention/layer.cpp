@@ -283,29 +283,20 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
   const int64_t h = shape_.heads, hv = shape_.value_heads;
   const int64_t queries = h * shape_.key_size, values = hv * shape_.value_size;
   const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys leaves them (B, h, Tk, 0)
-  auto joined = [](std::initializer_list<const model::Parameter*> parts) {
-    std::vector<at::Tensor> tensors;
-    for (const model::Parameter* p : parts)
-      if (p != nullptr) tensors.push_back(p->value());
-    return tensors.empty() ? at::Tensor() : at::cat(tensors);
-  };
   Projected p;
   if (shape_.kind == Kind::decoder_cross || !query_input.is_same(key_input)) {
-    at::Tensor none;
-    auto bias = [&](const model::Parameter* b) { return b != nullptr ? b->value() : none; };
-    p.q = split_heads(model::linear(query_input, query_->value(), bias(query_bias_)), h);
+    p.q = split_heads(model::linear(query_input, {query_}, {query_bias_}), h);
     const bool made = cache != nullptr && shape_.kind == Kind::decoder_cross && cache->length() > 0;
     if (made) {
       std::tie(p.k, p.v) = cache->all();
       return p;
     }
-    at::Tensor kv = model::linear(key_input, joined({key_, value_}), joined({key_bias_, value_bias_}));
+    at::Tensor kv = model::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
     p.k = split_heads(kv.narrow(-1, 0, keys), h);
     p.v = split_heads(kv.narrow(-1, keys, values), hv);
   } else {
     // One product for all three: the weights are small beside the activations, so joining them costs little.
-    at::Tensor qkv =
-        model::linear(query_input, joined({query_, key_, value_}), joined({query_bias_, key_bias_, value_bias_}));
+    at::Tensor qkv = model::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
       auto parts = split_projection(qkv, h, shape_.key_size, hv, shape_.value_size);
       p = {parts[0], parts[1], parts[2]};
@@ -516,7 +507,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
     }
     joined = blocks.flatten(2);
   }
-  return model::linear(joined, output_->value(), output_bias_ != nullptr ? output_bias_->value() : at::Tensor());
+  return model::linear(joined, {output_}, {output_bias_});
 }
 
 }  // namespace mh::attention

@@ -45,9 +45,9 @@ FeedForward::FeedForward(ParameterList& parameters, const std::string& name, con
 }
 
 at::Tensor FeedForward::operator()(const at::Tensor& x, const attention::Step& step, int64_t layer) const {
-  at::Tensor inner = activation(linear(x, up_->value(), up_bias_->value()), activation_);
+  at::Tensor inner = activation(linear(x, {up_}, {up_bias_}), activation_);
   inner = dropout(inner, dropout_, step, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
-  return linear(inner, down_->value(), down_bias_->value());
+  return linear(inner, {down_}, {down_bias_});
 }
 
 Block::Part Block::make_part(ParameterList& parameters, const ModelConfig& config, attention::Kind kind,

@@ -1,3 +1,4 @@
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/ops.h"
@@ -40,6 +41,17 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   at::Tensor flat = input.reshape({-1, shape.back()});
   shape.back() = weight.size(0);
   return Linear::apply(flat, weight, b.defined() ? std::optional(b) : std::nullopt).view(shape);
+}
+
+at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases) {
+  DecodingProducts* decoding = DecodingProducts::current();
+  if (decoding == nullptr || c10::GradMode::is_enabled()) return linear(x, joined(weights), joined(biases));
+  const DecodingProducts::Weights& kept = decoding->weights(weights, biases);
+  if (!kept.weight.is_mkldnn()) return linear(x, kept.weight, kept.bias);
+  auto shape = x.sizes().vec();
+  const at::Tensor flat = x.to(at::kFloat).reshape({-1, shape.back()});
+  shape.back() = kept.weight.size(0);
+  return product_nt(flat, kept.weight, kept.bias).view(shape);
 }
 
 }  // namespace mh::model

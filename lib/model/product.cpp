@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "model/parameter.h"
+
 namespace mh::model {
 
 namespace {
@@ -13,14 +15,18 @@ using LinearPointwise = at::Tensor(const at::Tensor&, const at::Tensor&, const s
                                    std::string_view, c10::List<std::optional<at::Scalar>>,
                                    std::optional<std::string_view>);
 
-// The operator is looked up by name since builds of LibTorch without oneDNN lack it.
+using ReorderLinearWeight = at::Tensor(const at::Tensor&, std::optional<c10::SymInt>);
+
+// Operators are looked up by name since builds of LibTorch without oneDNN lack them.
+template <class Signature>
+std::optional<c10::TypedOperatorHandle<Signature>> onednn(const char* name) {
+  if (!at::globalContext().hasMKLDNN()) return std::nullopt;
+  const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
+  return found ? std::optional(found->typed<Signature>()) : std::nullopt;
+}
+
 const std::optional<c10::TypedOperatorHandle<LinearPointwise>>& onednn_linear() {
-  static const auto op = []() -> std::optional<c10::TypedOperatorHandle<LinearPointwise>> {
-    if (!at::globalContext().hasMKLDNN()) return std::nullopt;
-    auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
-    if (!found) return std::nullopt;
-    return found->typed<LinearPointwise>();
-  }();
+  static const auto op = onednn<LinearPointwise>("mkldnn::_linear_pointwise");
   return op;
 }
 
@@ -34,15 +40,38 @@ at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const a
 }
 
 constexpr int64_t kFullRows = 64;
-thread_local bool full = false;
+thread_local DecodingProducts* decoding = nullptr;
+
+// As oneDNN lays it out for products of kFullRows rows or more.
+at::Tensor packed(const at::Tensor& weight) {
+  static const auto op = onednn<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
+  return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
+}
 
 }  // namespace
 
-FullProducts::FullProducts() : before_(std::exchange(full, true)) {}
-FullProducts::~FullProducts() { full = before_; }
+at::Tensor joined(Parts parts) {
+  std::vector<at::Tensor> values;
+  for (const Parameter* p : parts)
+    if (p != nullptr) values.push_back(p->value());
+  return values.empty() ? at::Tensor() : values.size() == 1 ? values[0] : at::cat(values);
+}
+
+DecodingProducts::DecodingProducts() : before_(std::exchange(decoding, this)) {}
+DecodingProducts::~DecodingProducts() { decoding = before_; }
+DecodingProducts* DecodingProducts::current() { return decoding; }
+
+const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts biases) {
+  auto [kept, added] = weights_.try_emplace(std::vector(weights));
+  if (added) {
+    kept->second = {joined(weights), joined(biases)};
+    if (is_fast_float(kept->second.weight)) kept->second.weight = packed(kept->second.weight);
+  }
+  return kept->second;
+}
 
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (const int64_t rows = x.size(0); full && rows < kFullRows)
+  if (const int64_t rows = x.size(0); decoding != nullptr && rows < kFullRows)
     return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias).narrow(0, 0, rows);
   if (is_fast_float(x) && weight.numel() > 0) return through_onednn(x, weight, bias);
   return at::linear(x, weight, bias);

@@ -7,7 +7,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
+#include <map>
+#include <vector>
+
 namespace mh::model {
+
+class Parameter;
 
 // x (n, k), weight (m, k), bias (m) or undefined -> x weightᵀ + bias (n, m).
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
@@ -16,18 +22,33 @@ at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 // a (k, n), b (k, m) -> aᵀ b (n, m), which may be a transposed view.
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
-// While one lives, products x weightᵀ of this thread have at least 64 rows, filled up with zeros. From so many on the
-// bits of a row do not depend on how many others there are (oneDNN chooses another order of sums for a few), so that
-// what is decoded alone and in a batch is the same.
-class FullProducts {
+// Null ones are left out.
+using Parts = std::initializer_list<const Parameter*>;
+// Values of parameters (n_i, …) one below another; undefined where there are none.
+at::Tensor joined(Parts parts);
+
+// How this thread multiplies while one lives, which must be without gradients and while no parameter changes:
+// - products x weightᵀ have at least 64 rows, filled up with zeros. From so many on the bits of a row do not depend on
+//   how many others there are (oneDNN chooses another order of sums for a few), so that what is decoded alone and in a
+//   batch is the same;
+// - weights of parameters are joined, and laid out as oneDNN reads them fastest, once and not for every product.
+class DecodingProducts {
  public:
-  FullProducts();
-  ~FullProducts();
-  FullProducts(const FullProducts&) = delete;
-  FullProducts& operator=(const FullProducts&) = delete;
+  DecodingProducts();
+  ~DecodingProducts();
+  DecodingProducts(const DecodingProducts&) = delete;
+  DecodingProducts& operator=(const DecodingProducts&) = delete;
+  static DecodingProducts* current();  // of this thread; null where none lives
+
+  struct Weights {
+    at::Tensor weight, bias;  // for product_nt alone
+  };
+  // `weights` are parameters' (n_i, k), `biases` their (n_i).
+  const Weights& weights(Parts weights, Parts biases);
 
  private:
-  bool before_;
+  DecodingProducts* before_;
+  std::map<std::vector<const Parameter*>, Weights> weights_;
 };
 
 }  // namespace mh::model

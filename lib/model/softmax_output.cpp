@@ -18,7 +18,7 @@ class SoftmaxOutput : public OutputLayer {
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return linear(hidden, weight_->value(), bias()).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
   }
 
   SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,

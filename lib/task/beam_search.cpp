@@ -306,7 +306,7 @@ std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const s
                                             const Ends& ends, const SearchOptions& options,
                                             const SamplingOptions& sampling) {
   c10::NoGradGuard no_gradient;
-  const model::FullProducts full;
+  const model::DecodingProducts products;
   return Search(model, sentences, ends, options, sampling).run();
 }
 
