@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "model/ops.h"
+#include "model/parameter.h"
+#include "model/product.h"
 
 using namespace mh;
 
@@ -49,6 +51,45 @@ at::Tensor perturbed(const std::function<at::Tensor(const at::Tensor&)>& f, cons
 }
 
 }  // namespace
+
+TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
+  at::manual_seed(4);
+  model::ParameterList list(at::kCPU);
+  auto add = [&](const char* name, std::vector<int64_t> shape) {
+    model::Parameter& p = list.add(name, std::move(shape), {{}, true, true});
+    c10::NoGradGuard guard;
+    p.master().normal_();
+    return &p;
+  };
+  model::Parameter *a = add("a", {48, 32}), *b = add("b", {16, 32}), *of_a = add("of_a", {48}),
+                   *of_b = add("of_b", {16});
+  for (const bool bf16 : {false, true}) {
+    list.set_bf16(bf16);
+    list.refresh_copies();
+    for (const int64_t rows : {1, 5, 64, 200}) {
+      INFO(rows << " rows, bf16 " << bf16);
+      const at::Tensor x = at::randn({rows, 3, 32});
+      const auto joint = [&] { return model::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}); };
+      const at::Tensor exact = at::linear(x.to(at::kDouble), at::cat({a->value(), b->value()}).to(at::kDouble),
+                                          at::cat({of_a->value(), of_b->value()}).to(at::kDouble));
+      const double bound = (bf16 ? 0x1p-6 : 0x1p-20) * size_of(exact);
+      CHECK(error(joint(), exact) <= bound);
+      CHECK(model::linear(x, {b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
+      c10::NoGradGuard guard;
+      const model::DecodingProducts products;
+      const at::Tensor first = joint();
+      CHECK(error(first, exact) <= bound);
+      CHECK(joint().equal(first));
+      if (bf16) continue;
+      // A row is the same whatever stands beside it.
+      for (const int64_t row : {int64_t{0}, rows - 1})
+        CHECK(
+            model::linear(x.narrow(0, row, 1), {a, nullptr, b}, {of_a, nullptr, of_b}).equal(first.narrow(0, row, 1)));
+      c10::AutoGradMode on(true);
+      CHECK(joint().requires_grad());  // what is kept has no gradient, so it is not taken here
+    }
+  }
+}
 
 TEST_CASE("linear and its gradients, fp32 and bf16", "[ops]") {
   at::manual_seed(3);

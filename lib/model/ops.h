@@ -16,8 +16,8 @@ namespace mh::model {
 // On a CPU all three products of forward and backward go to oneDNN in fp32 too: with MKL they reach less than half of
 // its speed on processors that are not Intel's.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
-// The same by parameters; several weights stand one below another, as one product, and so do their biases, if any. While
-// DecodingProducts live it takes what they keep.
+// The same by parameters; several weights stand one below another, as one product, and so do their biases, if any.
+// While DecodingProducts live it takes what they keep.
 at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {});
 
 // tokens (B, T) int64, weight (rows, d) -> (B, T, d) = scale * weight[tokens], in fp32.
