@@ -336,24 +336,29 @@ TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fu
   for (const auto* layer : model->attention_layers()) REQUIRE(layer->unfused_reasons(false).empty());
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 30; ++i) lengths.push_back(1 + (i * 7) % 23);
-  const auto sentences = some_sentences(lengths, 20);
-  SearchOptions o;
-  o.beam = 4, o.max_length_b = 12;
-  const auto all = search(*model, sentences, kEnds, o);
-  for (size_t size : {1, 2, 5, 13})
-    for (size_t first = 0; first + size <= sentences.size(); first += size) {
-      const auto found = search(
-          *model,
-          {sentences.begin() + static_cast<ptrdiff_t>(first), sentences.begin() + static_cast<ptrdiff_t>(first + size)},
-          kEnds, o);
-      for (size_t i = 0; i < size; ++i) {
-        REQUIRE(found[i].size() == all[first + i].size());
-        for (size_t k = 0; k < found[i].size(); ++k) {
-          CHECK(found[i][k].tokens == all[first + i][k].tokens);
-          CHECK(found[i][k].log_probability == all[first + i][k].log_probability);
+  auto sentences = some_sentences(lengths, 20);
+  // A hypothesis that is forced is alone, beside sentences that have a whole beam.
+  for (size_t i = 0; i < sentences.size(); i += 3) sentences[i].prefix = {5, 7};
+  for (const auto& [beam, samples] : {std::pair<int64_t, int64_t>{1, 0}, {5, 0}, {8, 0}, {1, 8}}) {
+    INFO("beam " << beam << ", samples " << samples);
+    SearchOptions o;
+    o.beam = beam, o.max_length_b = 12;
+    SamplingOptions sampling;
+    sampling.samples = samples;
+    const auto all = search(*model, sentences, kEnds, o, sampling);
+    for (size_t size : {1, 2, 13})
+      for (size_t first = 0; first + size <= sentences.size(); first += size) {
+        const auto begin = sentences.begin() + static_cast<ptrdiff_t>(first);
+        const auto found = search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kEnds, o, sampling);
+        for (size_t i = 0; i < size; ++i) {
+          REQUIRE(found[i].size() == all[first + i].size());
+          for (size_t k = 0; k < found[i].size(); ++k) {
+            CHECK(found[i][k].tokens == all[first + i][k].tokens);
+            CHECK(found[i][k].log_probability == all[first + i][k].log_probability);
+          }
         }
       }
-    }
+  }
 }
 
 TEST_CASE("equal ways are taken in the order of hypotheses and tokens", "[search]") {
@@ -446,5 +451,6 @@ TEST_CASE("searches that make no sense", "[search]") {
   // Positions bound hypotheses too: the end is predicted from the last of them.
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(longest_hypothesis({}, *bounded, 3) == 4);
+  CHECK(search(*bounded, {s}, kEnds, {})[0].size() == 5);
   CHECK(longest_hypothesis({5, 1, 1.2, 10, 1, false}, *model, 6) == 17);
 }

@@ -9,7 +9,6 @@ namespace mh::kernels {
 
 namespace {
 
-constexpr int64_t few = 8;     // queries that are not worth to unpack the keys for
 constexpr int64_t block = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
 
 MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
@@ -130,7 +129,7 @@ MH_INLINE float maximum_of(const float* s, int64_t seen) {
   return max_of(top);
 }
 
-// Of a few queries, as decoding has them: each key is read where it is, once a query, and nothing is unpacked.
+// Of kFewQueries at most: nothing is unpacked.
 template <class T>
 MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                            float* log_sums, float* scratch) {
@@ -169,7 +168,7 @@ MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const
 template <class Tile, class T>
 MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch) {
-  if (how.queries <= few && !how.gradient) return forward_few(how, q, k, v, out, log_sums, scratch);
+  if (how.queries <= kFewQueries && !how.gradient) return forward_few(how, q, k, v, out, log_sums, scratch);
   const int64_t d = how.size, keys = padded(how.keys);
   float* values = scratch;            // (keys, d)
   float* turned = values + keys * d;  // keys transposed: (d, keys)

@@ -9,6 +9,10 @@
 
 namespace mh::kernels {
 
+// So many queries, or fewer, as decoding has them, are not worth to unpack the keys for: without a gradient each key is
+// read where it is, once a query. The same query has other bits, in the last place, among so few and among more.
+constexpr int64_t kFewQueries = 8;
+
 struct Attention {
   int64_t queries, keys;  // without a key the result is zero
   int64_t size;           // of a query, key or value: a multiple of 16

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/signals.h"
+#include "cpu/attention.h"
 #include "model/product.h"
 #include "task/candidates.h"
 #include "task/sampling.h"
@@ -18,9 +19,9 @@ namespace mh::task {
 
 namespace {
 
-// Sources are filled up to so many at least: attention takes another way for a few queries, and which it takes must not
-// depend on how long the others are.
-constexpr size_t kNarrowest = 16;
+// Sources are filled up to so many positions at least, if the model takes as many: attention takes another way for a
+// few queries, and which it takes must not depend on how long the others are.
+constexpr size_t kNarrowest = kernels::kFewQueries + 1;
 
 // A hypothesis that is not finished.
 struct Partial {
@@ -72,7 +73,6 @@ class Search {
   std::vector<std::vector<Hypothesis>> run() {
     if (beams_.empty()) return results_;
     state_ = model_.new_state();
-    before_ = rows();
     while (!beams_.empty() && stop_signal() == 0) {
       const at::Tensor logits = next_logits();
       if (sampling_.samples > 0) draw_next(logits);
@@ -101,7 +101,8 @@ class Search {
   }
 
   void read_sources(model::Input& input) const {
-    size_t longest = kNarrowest;
+    const auto bound = static_cast<size_t>(model_.max_length());
+    size_t longest = bound > 0 ? std::min(kNarrowest, bound) : kNarrowest;
     for (const Sentence& s : sentences_) longest = std::max(longest, s.source.size());
     std::vector<int64_t> lengths;
     input.source = at::zeros({rows(), static_cast<int64_t>(longest)}, at::kLong);
@@ -221,6 +222,7 @@ class Search {
   // Sentences that are done leave; hypotheses that go on stay in their rows where they can, so that little of the cache
   // is moved, and the last sentences fill the places of those that have left.
   void rearrange() {
+    const int64_t before = rows();              // of the state
     std::vector<size_t> places(beams_.size());  // of those that stay: where they were
     std::iota(places.begin(), places.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
@@ -238,10 +240,8 @@ class Search {
     for (size_t b = 0; b < beams_.size(); ++b) place(beams_[b], static_cast<int64_t>(places[b]) * width_, width, from);
     bool moves = false;
     for (size_t i = 0; i < from.size(); ++i) moves = moves || from[i] != static_cast<int64_t>(i);
-    const bool fewer = static_cast<int64_t>(from.size()) != before_;
-    before_ = static_cast<int64_t>(from.size());
     width_ = width;
-    if (moves || fewer) state_->reorder(tensor_of(from));
+    if (moves || rows() != before) state_->reorder(tensor_of(from));
   }
 
   // Chooses a slot for each live hypothesis; appends the rows that its slots continue.
@@ -281,7 +281,6 @@ class Search {
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
   int64_t width_ = 1;        // rows of a sentence
-  int64_t before_ = 0;       // rows of the state
   int64_t length_ = 0;       // tokens of each live hypothesis
   std::vector<std::vector<Hypothesis>> results_;
 };

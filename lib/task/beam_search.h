@@ -7,9 +7,10 @@
 // 1 is greedy search.
 //
 // Of candidates with equal scores the one of the better hypothesis comes first, then the smaller token, whatever else
-// is in the batch. Where all layers take the fused path, what a sentence becomes is the same alone and in any batch,
-// bit for bit (model::DecodingProducts). On the composed path products of attention have the shape of the longest sentence
-// of the batch: scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
+// is in the batch. Where all layers take the fused path and the beam is at most kernels::kFewQueries, what a sentence
+// becomes is the same alone and in any batch, bit for bit (model::DecodingProducts). With a wider beam, and on the
+// composed path, where products of attention have the shape of the longest sentence of the batch, scores agree to about
+// 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
 #pragma once
 
 #include <cstdint>
