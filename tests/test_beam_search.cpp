@@ -452,5 +452,10 @@ TEST_CASE("searches that make no sense", "[search]") {
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(longest_hypothesis({}, *bounded, 3) == 4);
   CHECK(search(*bounded, {s}, kEnds, {})[0].size() == 5);
+  o = {2, 1, 1, 0, 4, false};
+  o.check(*bounded);
+  o.min_length = 5;
+  CHECK(refusal([&] { o.check(*bounded); }).find("at most the maximum, 4 of the model") != std::string::npos);
+  o.check(*model);
   CHECK(longest_hypothesis({5, 1, 1.2, 10, 1, false}, *model, 6) == 17);
 }

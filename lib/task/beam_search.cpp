@@ -287,12 +287,15 @@ class Search {
 
 }  // namespace
 
-void SearchOptions::check(const model::LanguageModel& model) const {
+void SearchOptions::check(model::LanguageModel& model) const {
   if (beam > model.vocabularies().target)
     throw Error(Exit::usage, Problem{"beam", str("at most ", model.vocabularies().target, ", the vocabulary's entries"),
                                      str(beam), "choose a narrower one"});
-  if (max_length_a == 0 && min_length > max_length_b)
-    throw Error(Exit::usage, Problem{"min_length", str("at most the maximum, ", max_length_b), str(min_length), ""});
+  const int64_t bound = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
+  if (const int64_t most = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > most)
+    throw Error(Exit::usage,
+                Problem{"min_length", str("at most the maximum, ", most, most == bound ? " of the model" : ""),
+                        str(min_length), ""});
 }
 
 int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, int64_t source) {

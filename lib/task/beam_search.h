@@ -33,15 +33,16 @@ struct SearchOptions {
     f.field("beam", beam, "hypotheses that go on side by side; 1: greedy", between(1, 1 << 16));
     f.field("length_penalty", length_penalty,
             "scores are divided by the length, its end included, to this power; above 1 favours long ones",
-            any_number());
+            between(-10, 10));
     f.field("max_length_a", max_length_a, "tokens at most: this for each of the source, its end included,",
             between(0, 1000));
     f.field("max_length_b", max_length_b, "and these, the translation's end not counted", between(0, 1 << 20));
-    f.field("min_length", min_length, "tokens at least, the end not counted", between(0, 1 << 20));
+    f.field("min_length", min_length, "tokens at least, the end not counted; no more than the most of its source",
+            between(0, 1 << 20));
     f.field("no_unknown", no_unknown, "never write the unknown token");
   }
-  // Error(usage) for a beam wider than the vocabulary.
-  void check(const model::LanguageModel& model) const;
+  // Error(usage) for a beam wider than the vocabulary, and a least length above every greatest one.
+  void check(model::LanguageModel& model) const;
 };
 
 // Draws in place of a search: each token from the model's distribution.
