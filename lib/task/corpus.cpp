@@ -62,7 +62,10 @@ Pairs pairs_of(const io::PairText& text, int32_t source_end, int32_t target_end)
 
 Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers) {
   const int32_t end = tokenizers.target->end_of_line();
-  if (shard.header().kind == io::kPairsKind) return pairs_of(shard, tokenizers.of_source().end_of_line(), end);
+  if (shard.header().kind == io::kPairsKind) {
+    shard.verify();  // a token beyond the vocabulary of its side would be an index into nothing
+    return pairs_of(shard, tokenizers.of_source().end_of_line(), end);
+  }
   return text_of(shard, end);
 }
 

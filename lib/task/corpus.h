@@ -54,7 +54,7 @@ Pairs pairs_of(std::vector<uint64_t> ends, std::function<void(uint64_t first, st
                int32_t source_end, int32_t target_end);
 
 using Corpus = std::variant<Text, Pairs>;
-// As the shard's kind says.
+// As the shard's kind says. Error(input) for a shard of pairs that is damaged anywhere.
 Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers);
 int64_t targets_in(const Corpus& corpus);
 
