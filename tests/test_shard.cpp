@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "folder.h"
+#include "io/pair_stream.h"
 #include "io/shard.h"
 #include "io/shard_format.h"
 #include "io/tokenizer.h"
@@ -266,10 +267,20 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   return h;
 }
 
-// Both readers of all of it must refuse with the status 3.
+// All pairs, one after the other.
+Runs streamed(const std::string& path) {
+  ShardStream stream(path);
+  Runs runs;
+  std::vector<int32_t> source, target;
+  for (PairStream pairs(stream); pairs.next(source, target);) runs.insert(runs.end(), {source, target});
+  return runs;
+}
+
+// All readers of all of it must refuse with the status 3.
 void refused_whole(const std::string& path) {
   CHECK(status_of([&] { ShardFile(path).verify(); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);
+  CHECK(status_of([&] { streamed(path); }) == 3);
 }
 
 }  // namespace
@@ -300,6 +311,7 @@ TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
     const PairText text = read_pairs(path);
     RC_ASSERT(text.size() == runs.size() / 2);
     RC_ASSERT(text.tokens == joined(runs));
+    RC_ASSERT(streamed(path) == runs);
     for (size_t i = 0; i < text.size(); ++i) {
       const auto source = text.source(i), target = text.target(i);
       RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == runs[2 * i]);

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/merges.h"
-#include "io/shard.h"
+#include "io/pair_stream.h"
 #include "io/tokenizer.h"
 #include "prep.h"
 
@@ -28,8 +28,8 @@ void show_info(const Arguments& a) {
     std::vector<int32_t> tokens(1 << 16);
     uint64_t source_tokens = 0;
     if (pairs) {
-      const PairText text = read_pairs(stream);
-      for (size_t i = 0; i < text.size(); ++i) source_tokens += text.source(i).size();
+      std::vector<int32_t> source, target;
+      for (PairStream all(stream); all.next(source, target);) source_tokens += source.size();
     }
     while (stream.read(tokens) > 0) {
     }
@@ -83,11 +83,11 @@ std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, b
 }
 
 void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
-  const PairText text = read_pairs(stream);
-  const auto source = parse_tokenizer(text.header.tokenizer_of(Side::source), stream.name());
-  const auto target = parse_tokenizer(text.header.tokenizer_of(Side::target), stream.name());
-  for (size_t i = 0; i < text.size(); ++i)
-    sink.write(shown(text.source(i), *source, ids) + "\t" + shown(text.target(i), *target, ids) + "\n");
+  const auto source = parse_tokenizer(stream.header().tokenizer_of(Side::source), stream.name());
+  const auto target = parse_tokenizer(stream.header().tokenizer_of(Side::target), stream.name());
+  std::vector<int32_t> from, to;
+  for (PairStream all(stream); all.next(from, to);)
+    sink.write(shown(from, *source, ids) + "\t" + shown(to, *target, ids) + "\n");
 }
 
 void show_text_of(const std::string& input, bool ids, ByteSink& sink) {

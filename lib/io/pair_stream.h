@@ -1,0 +1,27 @@
+// A shard of pairs read once from the start to the end, from a file or a pipe, pair by pair.
+#pragma once
+
+#include "io/shard.h"
+
+namespace mh::io {
+
+// Holds no more than a pair and the lengths of all. What ends a side is its end; the lengths that the trailer tells
+// must then be the same. Errors as of read_pairs().
+class PairStream {
+ public:
+  explicit PairStream(ShardStream& stream);  // nothing of it read yet
+  // The next pair, ends included; false at the end, once every sum is checked.
+  bool next(std::vector<int32_t>& source, std::vector<int32_t>& target);
+
+ private:
+  bool next_side(Side side, std::vector<int32_t>& tokens);
+
+  ShardStream& stream_;
+  int64_t vocabulary_[2];  // of source and target
+  int32_t end_[2];
+  std::vector<int32_t> buffer_;
+  size_t at_ = 0, held_ = 0;       // of the buffer
+  std::vector<uint32_t> lengths_;  // of the sides so far
+};
+
+}  // namespace mh::io
