@@ -79,6 +79,10 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   config_.groups.check(model_->parameters(), config_.train.optimizer);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
+  if (valid_ != nullptr)  // damaged, or too long for the model, it is found now and not after an epoch
+    if (const auto corpus = task::corpus_of(*valid_, tokenizers_);
+        const auto* pairs = std::get_if<task::Pairs>(&corpus))
+      model_->require_length("the longest sentence of " + config_.data.valid, pairs->longest);
   const std::string last = folder + "/last.safetensors";
   Position at;
   if (resume && MappedFile::possible(last)) at = parse_position(io::Checkpoint(last).entry(io::kTrainingKey), last);
