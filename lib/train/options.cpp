@@ -1,8 +1,20 @@
 #include "train/options.h"
 
+#include "base/config.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::train {
+
+namespace {
+
+std::string written(DecodeOptions options) {
+  TomlWriter writer;
+  writer.section("train.decode", options);
+  return writer.text();
+}
+
+}  // namespace
 
 void TrainOptions::check() const {
   auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
@@ -21,6 +33,8 @@ void TrainOptions::check() const {
   if (min_improvement > 0 && patience == 0)
     refuse("train.min_improvement", "train.patience, which it is for, or 0", str(min_improvement), "");
   decode.bleu.check();
+  if (const auto set = changes(written({}), written(decode), {"train.decode."}); !set.empty() && validate_by != "bleu")
+    refuse("train.decode", "train.validate_by=bleu, which it is for", join(set, "; "), "");
   if (schedule == "cyclic-cosine" && period.count == 0)
     refuse("train.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
 }
