@@ -149,6 +149,21 @@ TEST_CASE("head rotation ranks each kind by itself, on sentences without what fi
             [&] { data.run("no", rotation("mode = 'hard'\nk = 5\nkind = ['encoder.self']\n") + length("1u")); }) == 0);
 }
 
+TEST_CASE("a ratio of growth for a kind of attention without alphas is refused", "[kinds]") {
+  const Data data;
+  const std::string growth =
+      "[attention.decoder.self]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\n";
+  const auto refused = [&](const std::string& more) {
+    RunConfig config = data.config(growth + more);
+    auto model = translation::built(config.model);
+    return refusal([&] { config.regularisers.start(model->parameters(), config.model.attention); });
+  };
+  CHECK(refused("") == "");
+  CHECK(refused("[train.regularisers.nuclear-growth.decoder.self]\nratio = 2.0\n") == "");
+  CHECK(refused("[train.regularisers.nuclear-growth.decoder.cross]\nratio = 2.0\n")
+            .find("nuclear-growth.decoder.cross.ratio: expected a kind of attention with alphas") != std::string::npos);
+}
+
 TEST_CASE("alphas of every kind rest until a share of training, then their nuclear norm grows by the kind's ratio",
           "[kinds]") {
   const Data data;

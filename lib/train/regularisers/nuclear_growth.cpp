@@ -5,7 +5,10 @@
 // has the gradient -γ r U Vᵀ (α = U Σ Vᵀ) and the value γ r Δ for each module, whatever α is: Δ trains nothing. The
 // alphas rest at the identity until a part of training has passed, and so does the term; those of a kind with r = 0
 // rest for ever.
+#include <algorithm>
+
 #include "analysis/heads.h"
+#include "base/error.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
 
@@ -25,6 +28,15 @@ class NuclearGrowth : public Regulariser {
   void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
     alphas_ = find_matching(parameters, kAlphas,
                             {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "none", ""});
+    for (const auto& [kind, ratio] : ratios_) {
+      const bool there = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const model::Parameter* p) {
+        const auto layer = analysis::layer_of(p->name());
+        return layer && layer->kind == kind;
+      });
+      if (!there && ratio.ratio != Ratio().ratio)
+        throw Error(Exit::usage, Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
+                                         "a kind of attention with alphas", "none of them in the model", ""});
+    }
   }
   at::Tensor loss(const Standing& here) override {
     if (here.fraction() < start_) return {};
