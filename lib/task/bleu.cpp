@@ -40,7 +40,7 @@ void BleuOptions::describe(Fields& f) {
   f.field("lowercase", lowercase, "compare in lower case");
   f.field("compound_split", compound_split, "part words at hyphens first, as the published scores of WMT En-De do");
   f.choice("smooth", smooth, smoothing_names(), "what stands for a precision without a match");
-  f.field("smooth_value", smooth_value, "of floor and add-k; 0: floor 0.1, add-k 1", at_least(0));
+  f.field("smooth_value", smooth_value, "of floor and add-k; 0: floor 0.1, add-k 1", between(0, 1e6));
 }
 
 void BleuOptions::check() const {
