@@ -1,6 +1,7 @@
 // mh-eval MODEL… DATA: perplexity.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -26,6 +27,14 @@ std::string file_of(const Arguments& a, const std::string& path, size_t index) {
   return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
 }
 
+// Whether two names of files, which need not be there, are one.
+bool same_place(const std::string& a, const std::string& b) {
+  const auto place = [](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  };
+  return !a.empty() && !b.empty() && place(a) == place(b);
+}
+
 // What can be seen before the first model is scored.
 void check(const Arguments& a, const DecodeJob& job) {
   if (a.files.size() < 2)
@@ -45,6 +54,8 @@ void check(const Arguments& a, const DecodeJob& job) {
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     for (const std::string& output : {a.per_token, job.hypotheses})
       if (!output.empty()) refuse_output_onto_input(file_of(a, output, i), inputs);
+    if (!a.per_token.empty() && same_place(file_of(a, a.per_token, i), file_of(a, job.hypotheses, i)))
+      throw Error(Exit::usage, Problem{"--hypotheses", "another file than that of --per-token", job.hypotheses, ""});
     if (a.files[i] != "-") io::Checkpoint header(a.files[i]);
   }
 }
