@@ -67,6 +67,8 @@ void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job)
   job.start();
   const std::string& data = a.files.back();
   const TextSource source(data);
+  for (size_t i = 0; i + 1 < a.files.size(); ++i)
+    if (a.files[i] != "-") source.require_for(io::Checkpoint(a.files[i]));
   Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);
