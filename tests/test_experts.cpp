@@ -177,13 +177,13 @@ TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alon
              again = evaluate_experts(subject_of(*model, text, 4), 3);
   REQUIRE(scores.size() == 3);
   CHECK(scores[0].gates == "own");
-  CHECK(scores[0].perplexity ==
+  CHECK(scores[0].score ==
         Approx(std::exp(task::score(*model, text, subject_of(*model, text).how).nll / 62)).epsilon(1e-6));
-  CHECK(scores[1].perplexity != Approx(scores[0].perplexity).epsilon(1e-6));
+  CHECK(scores[1].score != Approx(scores[0].score).epsilon(1e-6));
   CHECK(std::isnan(scores[1].deviation));
   CHECK(scores[2].deviation > 0);
   CHECK(scores[2].runs == 3);
-  for (size_t i = 0; i < 3; ++i) CHECK(scores[i].perplexity == Approx(again[i].perplexity).epsilon(1e-5));
+  for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == Approx(again[i].score).epsilon(1e-5));
   CHECK(again[2].deviation == Approx(scores[2].deviation).epsilon(1e-3));
 }
 

@@ -628,10 +628,10 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
   CHECK(counted == words);
   // Experts alone: the same however pairs are batched; and of one kind only, the others keep their gates.
   const auto a = evaluate_experts(asked.subject(1), 2), b = evaluate_experts(asked.subject(), 2);
-  for (size_t i = 0; i < 3; ++i) CHECK(a[i].perplexity == Approx(b[i].perplexity).epsilon(1e-4));
+  for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == Approx(b[i].score).epsilon(1e-4));
   const auto c = evaluate_experts(asked.subject(4096, Side::whole, {Kind::decoder_self}), 1);
-  CHECK(c[0].perplexity == Approx(a[0].perplexity).epsilon(1e-5));
-  CHECK(std::abs(c[1].perplexity / a[1].perplexity - 1) > 1e-5);
+  CHECK(c[0].score == Approx(a[0].score).epsilon(1e-5));
+  CHECK(std::abs(c[1].score / a[1].score - 1) > 1e-5);
   const Asked plain("[attention.encoder.self]\ncombiner = 'mae'\n");
   CHECK(status_of([&] { require_experts(*plain.model, {Kind::decoder_cross}); }) == 2);
 }

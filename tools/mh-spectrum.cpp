@@ -78,13 +78,16 @@ int main(int argc, char** argv) {
   add_model_options(*experts, a);
   CommandLineFields experts_fields(*experts);
   scoring.describe(experts_fields), experts_fields.declare(scoring.sample);
+  Metric metric;
+  metric.add_to(*experts);
   for (const char* name : {"files", "--of", "--summary", "--curves", "--plot", "--dump"})
     experts->excludes(app.get_option(name));
   return tool.run(argc, argv, [&] {
     for (CommandLineFields* each : {&fields, &experts_fields}) each->take(scoring), each->take(scoring.sample);
+    metric.take();
     model::prepare_cpu(a.threads);
     quietly([&] {
-      if (experts->parsed()) spectrum::show_experts(a, scoring);
+      if (experts->parsed()) spectrum::show_experts(a, scoring, metric);
       else spectrum::show(a, scoring);
     });
   });

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "metric.h"
 #include "prune.h"
 #include "prune_ask.h"
 
@@ -17,6 +18,7 @@ namespace {
 struct Curves : Question {
   std::string step = "10%", rank_data;
   bool rerank = false;
+  Metric metric;
 };
 
 void draw_curves(Curves& c) {
@@ -24,7 +26,7 @@ void draw_curves(Curves& c) {
   if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
   if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input for one file", "- more than once", ""});
-  Asking asking(c);
+  Asking asking(c, [&](Asked& asked) { c.metric.check(asked.model, asked.text, c.files.back(), c.scoring); });
   if (!c.rank_data.empty()) {
     refuse_output_onto_input("-", {c.rank_data});
     if (!c.plot.empty()) refuse_output_onto_input(c.plot, {c.rank_data});
@@ -35,7 +37,8 @@ void draw_curves(Curves& c) {
   };
   for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_text(asking.ask(i));
   Table table(Table::format_named(c.format));
-  Chart chart{"", "heads gone, %", "perplexity", {}};
+  const bool by_bleu = c.metric.is_bleu();
+  Chart chart{"", "heads gone, %", by_bleu ? "BLEU" : "perplexity", {}};
   for (size_t i = 0; i < asking.models(); ++i) {
     Asked& asked = asking.ask(i);
     const task::Corpus text = rank_text(asked);
@@ -45,30 +48,41 @@ void draw_curves(Curves& c) {
       const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows"),
                                        asked.kinds};
       Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
-      double full = 0;
+      double full = 0, full_bleu = 0;
       for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {
         const double nll = per_token(point.score), perplexity = std::exp(nll);
         if (point.fraction == 0) full = perplexity;
         int64_t gone = 0;
         for (const auto& [kind, heads] : point.gone) gone += static_cast<int64_t>(heads.size());
         curve.x.push_back(100 * point.fraction);
-        curve.y.push_back(perplexity);
+        double bleu = 0;
+        if (by_bleu) {
+          const analysis::Masked masked(*asked.model.model, asked.side, point.gone);
+          bleu = c.metric.bleu(asked.model, asked.text, asking.data());
+          if (point.fraction == 0) full_bleu = bleu;
+        }
+        curve.y.push_back(by_bleu ? bleu : perplexity);
         if (c.plot == "-") continue;
-        table.row(with_protocol({{"model", asked.model.name},
-                                 {"measure", measure},
-                                 {"side", c.side},
-                                 {"order", c.per_layer ? "per-layer" : "global"},
-                                 {"normalised", c.normalise},
-                                 {"reranked", c.rerank},
-                                 {"rank_data", rank_source != nullptr ? rank_source->name() : asking.data()},
-                                 {"fraction", point.fraction},
-                                 {"heads_gone", gone},
-                                 {"nll", nll},
-                                 {"perplexity", perplexity},
-                                 {"difference", perplexity - full},
-                                 {"relative", 100 * (perplexity / full - 1)},
-                                 {"tokens", point.score.tokens}},
-                                c, asked.how));
+        ordered_json row{{"model", asked.model.name},
+                         {"measure", measure},
+                         {"side", c.side},
+                         {"order", c.per_layer ? "per-layer" : "global"},
+                         {"normalised", c.normalise},
+                         {"reranked", c.rerank},
+                         {"rank_data", rank_source != nullptr ? rank_source->name() : asking.data()},
+                         {"fraction", point.fraction},
+                         {"heads_gone", gone},
+                         {"nll", nll},
+                         {"perplexity", perplexity},
+                         {"difference", perplexity - full},
+                         {"relative", 100 * (perplexity / full - 1)}};
+        if (by_bleu) {
+          row["bleu"] = bleu;
+          row["bleu_difference"] = bleu - full_bleu;
+          row.update(c.metric.protocol());
+        }
+        row["tokens"] = point.score.tokens;
+        table.row(with_protocol(std::move(row), c, asked.how));
       }
       chart.curves.push_back(std::move(curve));
     }
@@ -89,8 +103,10 @@ void add_curve(CLI::App& app, Jobs& jobs) {
   sub->add_flag("--rerank", c->rerank, "measure again after each step, without the heads that are gone");
   sub->add_option("--rank-data", c->rank_data, "measure importance on this shard [that which is scored]")
       ->type_name("SHARD");
+  c->metric.add_to(*sub);
   jobs.push_back({sub, [c] {
                     c->fields->take(*c);
+                    c->metric.take();
                     quietly([&] { draw_curves(*c); });
                   }});
 }

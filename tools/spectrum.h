@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "metric.h"
 #include "model_options.h"
 #include "subject.h"
 
@@ -21,7 +22,7 @@ struct Arguments : ModelArguments {
 };
 
 void show(const Arguments& a, const task::ScoringOptions& given);
-void show_experts(const Arguments& a, const task::ScoringOptions& given);
+void show_experts(const Arguments& a, const task::ScoringOptions& given, const Metric& metric);
 
 // What of the options changes figures, for every row.
 void add_settings(nlohmann::ordered_json& row, const Arguments& a, const task::ScoringOptions& how);

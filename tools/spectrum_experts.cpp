@@ -14,14 +14,16 @@ namespace mh::spectrum {
 
 using nlohmann::ordered_json;
 
-void show_experts(const Arguments& a, const task::ScoringOptions& given) {
+void show_experts(const Arguments& a, const task::ScoringOptions& given, const Metric& metric) {
+  if (metric.is_bleu() && a.show != "scores")
+    throw Error(Exit::usage, Problem{"--metric", "--show scores, which it is for", "--show " + a.show, ""});
   if (a.model == "-" && a.data == "-")
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
   refuse_output_onto_input("-", {a.model, a.data});
   const io::Checkpoint checkpoint(a.model);
   const TextSource data(a.data);
   data.require_for(checkpoint);
-  const model::LoadedModel m = load_as(a, checkpoint, a.sets);
+  model::LoadedModel m = load_as(a, checkpoint, a.sets);
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   const task::Corpus text = data.text_for(m);
   analysis::require_experts(*m.model, kinds);
@@ -34,12 +36,19 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given) {
     table.row(row);
   };
   if (a.show == "scores") {
-    for (const auto& s : analysis::evaluate_experts(subject, a.random))
-      print({{"model", m.name},
-             {"gates", s.gates},
-             {"perplexity", s.perplexity},
-             {"deviation", s.deviation},
-             {"runs", s.runs}});
+    metric.check(m, text, data.name(), given);
+    std::function<double(attention::Observer*)> by_bleu;
+    if (metric.is_bleu())
+      by_bleu = [&](attention::Observer* observer) { return metric.bleu(m, text, data.name(), observer); };
+    for (const auto& s : analysis::evaluate_experts(subject, a.random, by_bleu)) {
+      ordered_json row{{"model", m.name},
+                       {"gates", s.gates},
+                       {metric.is_bleu() ? "bleu" : "perplexity", s.score},
+                       {"deviation", s.deviation},
+                       {"runs", s.runs}};
+      if (metric.is_bleu()) row.update(metric.protocol());
+      print(std::move(row));
+    }
     return;
   }
   const auto report = analysis::report_experts(subject, a.tokens, a.least);

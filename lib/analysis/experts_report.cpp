@@ -187,16 +187,17 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
   return report;
 }
 
-std::vector<ExpertScore> evaluate_experts(const Subject& s, int64_t seeds) {
+std::vector<ExpertScore> evaluate_experts(const Subject& s, int64_t seeds,
+                                          const std::function<double(attention::Observer*)>& asked) {
+  const auto score = asked ? asked : [&](attention::Observer* observer) { return perplexity(s, observer); };
   const double none = std::numeric_limits<double>::quiet_NaN();
   OneExpert own(0, s.kinds);
-  std::vector<ExpertScore> scores{{"own", perplexity(s, nullptr), none, 1},
-                                  {"specialised", perplexity(s, &own), none, 1}};
+  std::vector<ExpertScore> scores{{"own", score(nullptr), none, 1}, {"specialised", score(&own), none, 1}};
   double sum = 0, squares = 0;
   std::vector<double> runs;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     OneExpert random(seed, s.kinds);
-    runs.push_back(perplexity(s, &random));
+    runs.push_back(score(&random));
     sum += runs.back();
   }
   const double mean = sum / static_cast<double>(seeds);

@@ -53,12 +53,14 @@ ExpertReport report_experts(const Subject& subject, int64_t tokens, int64_t leas
 
 struct ExpertScore {
   std::string gates;  // "own", "specialised", "random"
-  double perplexity;  // mean over runs
+  double score;       // perplexity or what was asked for, mean over runs
   double deviation;   // sample standard deviation over runs, NaN of one
   int64_t runs;
 };
 
 // Perplexity with the model's gates, with each unit's expert alone, and with random ones: `seeds` runs, seeds from 1.
-std::vector<ExpertScore> evaluate_experts(const Subject& subject, int64_t seeds);
+// `score` takes the place of perplexity: it runs the model with an observer, or null, that may replace gates.
+std::vector<ExpertScore> evaluate_experts(const Subject& subject, int64_t seeds,
+                                          const std::function<double(attention::Observer*)>& score = {});
 
 }  // namespace mh::analysis

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "attention/stage.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/signals.h"
@@ -47,8 +48,8 @@ at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(val
 class Search {
  public:
   Search(model::LanguageModel& model, const std::vector<Sentence>& sentences, const Ends& ends, const SearchOptions& o,
-         const SamplingOptions& sampling)
-      : model_(model), sentences_(sentences), ends_(ends), options_(o), sampling_(sampling) {
+         const SamplingOptions& sampling, attention::Observer* observer)
+      : model_(model), sentences_(sentences), ends_(ends), options_(o), sampling_(sampling), observer_(observer) {
     for (size_t i = 0; i < sentences.size(); ++i) {
       Beam beam{i, longest_hypothesis(o, model, static_cast<int64_t>(sentences[i].source.size())), {}, {}, {}, {}};
       if (const auto given = static_cast<int64_t>(sentences[i].prefix.size()); given > beam.longest)
@@ -96,7 +97,8 @@ class Search {
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
     model::Input input(tokens);
     if (length_ == 0 && model_.has_encoder()) read_sources(input);
-    const at::Tensor hidden = model_.hidden(input.to(model_.parameters().device()), {}, state_.get());
+    if (observer_ != nullptr) observer_->begin(input.lengths);
+    const at::Tensor hidden = model_.hidden(input.to(model_.parameters().device()), {}, state_.get(), observer_);
     return model_.logits(hidden).flatten(0, 1);
   }
 
@@ -278,6 +280,7 @@ class Search {
   Ends ends_;
   const SearchOptions& options_;
   const SamplingOptions& sampling_;
+  attention::Observer* observer_;
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
   int64_t width_ = 1;        // rows of a sentence
@@ -306,10 +309,10 @@ int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, 
 
 std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                             const Ends& ends, const SearchOptions& options,
-                                            const SamplingOptions& sampling) {
+                                            const SamplingOptions& sampling, attention::Observer* observer) {
   c10::NoGradGuard no_gradient;
   const model::DecodingProducts products;
-  return Search(model, sentences, ends, options, sampling).run();
+  return Search(model, sentences, ends, options, sampling, observer).run();
 }
 
 }  // namespace mh::task

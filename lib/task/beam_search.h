@@ -87,9 +87,10 @@ int64_t longest_hypothesis(const SearchOptions& options, model::LanguageModel& m
 // these, in the order in which they were drawn. Sentences leave the batch as they are done. A signal that asks the
 // process to stop (base/signals.h) ends it early: what is then not done is empty. Error(usage) for a prefix longer than
 // a hypothesis may be, and where options and model do not go together; Error(failed) where a distribution is not
-// finite.
+// finite. `observer` sees each pass, and may be null.
 std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                             const Ends& ends, const SearchOptions& options,
-                                            const SamplingOptions& sampling = {});
+                                            const SamplingOptions& sampling = {},
+                                            attention::Observer* observer = nullptr);
 
 }  // namespace mh::task

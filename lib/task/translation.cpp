@@ -88,7 +88,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
     std::vector<Sentence> batch;
     batch.reserve(chosen.size());
     for (size_t i : chosen) batch.push_back(std::move(sentences[i]));
-    auto results = search(model_, batch, ends, options_.search, sampling_);
+    auto results = search(model_, batch, ends, options_.search, sampling_, observer_);
     for (size_t i = 0; i < chosen.size(); ++i) found[chosen[i]] = std::move(results[i]);
     at += chosen.size();
     count += static_cast<int64_t>(chosen.size());
@@ -124,6 +124,21 @@ void translate(Translator& translator, const Pairs& pairs, const std::string& sh
       if (const auto& hypotheses = found[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
         each(pair, hypotheses);
   }
+}
+
+BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard, const BleuOptions& options,
+                  const std::function<void(int64_t, int64_t)>& progress) {
+  Bleu bleu(options);
+  BleuStatistics sum;
+  translate(
+      translator, pairs, shard,
+      [&](int64_t pair, const std::vector<Hypothesis>& found) {
+        const std::string reference = reference_of(*translator.tokenizers().target, pairs.target(pair));
+        const std::string_view references[]{reference};
+        sum += bleu.statistics(translator.text_of(found[0]), references);
+      },
+      progress);
+  return bleu_score(sum, options, BleuOf::corpus);
 }
 
 }  // namespace mh::task

@@ -10,6 +10,7 @@
 #include "base/fields.h"
 #include "io/tokenizers.h"
 #include "task/beam_search.h"
+#include "task/bleu.h"
 #include "task/corpus.h"
 
 namespace mh::task {
@@ -51,6 +52,8 @@ class Translator {
   std::vector<int32_t> prefix_of(std::string_view text);
   std::string text_of(const Hypothesis& hypothesis) const;
 
+  void show_to(attention::Observer* observer) { observer_ = observer; }  // each pass from now on; null: to none
+  const io::Tokenizers& tokenizers() const { return tokenizers_; }
   int64_t truncated() const { return truncated_; }  // sources so far
   int64_t unknown() const { return unknown_; }      // tokens of sources given as text
 
@@ -60,6 +63,7 @@ class Translator {
   const io::Tokenizers& tokenizers_;
   TranslationOptions options_;
   SamplingOptions sampling_;
+  attention::Observer* observer_ = nullptr;
   std::unique_ptr<io::Encoder> source_encoder_, target_encoder_;
   int64_t truncated_ = 0, unknown_ = 0;
 };
@@ -72,5 +76,9 @@ std::string reference_of(const io::Tokenizer& tokenizer, std::vector<int32_t> to
 void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t pair, const std::vector<Hypothesis>&)>& each,
                const std::function<void(int64_t done, int64_t all)>& progress = {});
+
+// BLEU of all pairs' translations, against their targets.
+BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard, const BleuOptions& options,
+                  const std::function<void(int64_t done, int64_t all)>& progress = {});
 
 }  // namespace mh::task

@@ -282,14 +282,7 @@ double Trainer::translate(const task::Pairs& pairs) {
   // What the model trains on it can read.
   task::Translator translator(*model_, tokenizers_,
                               {o.search, std::max<int64_t>(1, pairs.longest), false, o.batch_tokens});
-  task::Bleu bleu(o.bleu);
-  task::BleuStatistics sum;
-  task::translate(translator, pairs, config_.data.valid, [&](int64_t pair, const std::vector<task::Hypothesis>& found) {
-    const std::string reference = task::reference_of(*tokenizers_.target, pairs.target(pair));
-    const std::string_view references[]{reference};
-    sum += bleu.statistics(translator.text_of(found[0]), references);
-  });
-  return bleu_score(sum, o.bleu, task::BleuOf::corpus).score;
+  return bleu_of(translator, pairs, config_.data.valid, o.bleu).score;
 }
 
 // Speed over wall time, saving and logging included, validation apart.
