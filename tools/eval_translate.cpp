@@ -32,6 +32,9 @@ void TranslateJob::check() const {
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
     refuse("mh-eval translate", "standard input for one file", "- more than once");
   if (sampling.samples > 0 && nbest > 1) refuse("--nbest", "no --samples, which are all written", str(nbest));
+  const task::SearchOptions search;
+  if (sampling.samples > 0 && translation.search.beam != search.beam)
+    refuse("--beam", "no --samples, which take the place of a search", str(translation.search.beam));
   if (nbest > translation.search.beam) refuse("--nbest", str("at most --beam, ", translation.search.beam), str(nbest));
   const task::SamplingOptions plain;
   if (sampling.samples == 0 &&
@@ -52,10 +55,7 @@ void translate_lines(const Arguments& a, TranslateJob job) {
     throw Error(Exit::usage, Problem{m.name, "a translation model", "a language model",
                                      "mh-eval generate continues a text with it"});
   task::Translator translator(*m.model, m.tokenizers, job.translation, job.sampling);
-  log_info("search: " + (job.sampling.samples > 0
-                             ? str(job.sampling.samples, " samples at temperature ", shortest(job.sampling.temperature),
-                                   job.sampling.top_k > 0 ? str(", of the ", job.sampling.top_k, " likeliest") : "")
-                             : task::protocol_of(job.translation.search)));
+  log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
   const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
   const bool any_bytes = m.tokenizers.of_source().takes_any_bytes();
   Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
@@ -85,15 +85,18 @@ void translate_lines(const Arguments& a, TranslateJob job) {
   while (text.next(batch)) {
     if (!any_bytes) io::check_text(batch, false);
     for (const auto& s : batch.segments) {
+      places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       task::Sentence sentence{
-          translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin)), {}, lines++};
+          translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),
+          {},
+          lines++};
       if (prefixes != nullptr) {
         if (lines > static_cast<int64_t>(prefixes->lines.size()))
           throw Error(Exit::input, Problem{prefixes->name, "a line for each to translate", str(lines - 1), ""});
-        sentence.prefix = translator.prefix_of(prefixes->lines[static_cast<size_t>(lines - 1)]);
+        sentence.prefix =
+            translator.prefix_of(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
       }
       window.push_back(std::move(sentence));
-      places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       if (window.size() == kLines) write_window();
     }
   }
@@ -102,6 +105,8 @@ void translate_lines(const Arguments& a, TranslateJob job) {
   if (prefixes != nullptr) require_as_many("what is translated", static_cast<size_t>(lines), *prefixes);
   if (translator.unknown() > 0)
     log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
+  if (translator.unknown_in_prefixes() > 0)
+    log_warning(str(translator.unknown_in_prefixes(), " tokens of the prefixes are unknown, and written as such"));
   if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
 }
 

@@ -16,11 +16,36 @@ constexpr int64_t kWindow = 4096;  // pairs that are sorted by length together
 // Of category "private use", so no rule of BLEU's tokenisation cuts it or throws it away, and no text has it.
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 
+// Appends the tokens of some text; returns how many are unknown.
+int64_t encode(const io::Tokenizer& tokenizer, io::Encoder& encoder, std::string_view text, const std::string& place,
+               std::vector<int32_t>& tokens) {
+  encoder.encode(text, tokens);
+  if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
+    throw Error(Exit::input, Problem{place, "the end of a line only there", "'" + tokenizer.piece(end) + "' in it",
+                                     "take it out of the text"});
+  return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
+}
+
+std::string as_line(const std::string& text) {
+  std::string line;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t valid = std::min(find_invalid_utf8(rest), rest.size());
+    for (char c : rest.substr(0, valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
+    if (valid == rest.size()) break;
+    line += "\xEF\xBF\xBD";
+    rest.remove_prefix(valid + 1);
+  }
+  return line;
+}
+
 }  // namespace
 
-std::string protocol_of(const SearchOptions& o) {
-  return str("beam ", o.beam, ", length penalty ", shortest(o.length_penalty), ", at most ", shortest(o.max_length_a),
-             "·s + ", o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
+std::string protocol_of(const SearchOptions& o, const SamplingOptions& s) {
+  const std::string how = s.samples == 0 ? str("beam ", o.beam)
+                                         : str(s.samples, " samples at temperature ", shortest(s.temperature),
+                                               s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
+  return str(how, ", length penalty ", shortest(o.length_penalty), ", at most ", shortest(o.max_length_a), "·s + ",
+             o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
 }
 
 Translator::Translator(model::LanguageModel& model, const io::Tokenizers& tokenizers, const TranslationOptions& options,
@@ -36,22 +61,21 @@ Translator::Translator(model::LanguageModel& model, const io::Tokenizers& tokeni
   if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
 }
 
-std::vector<int32_t> Translator::source_of(std::string_view line) {
+std::vector<int32_t> Translator::source_of(std::string_view line, const std::string& place) {
   std::vector<int32_t> tokens;
-  source_encoder_->encode(line, tokens);
-  unknown_ += std::count(tokens.begin(), tokens.end(), tokenizers_.of_source().unknown());
+  unknown_ += encode(tokenizers_.of_source(), *source_encoder_, line, place, tokens);
   tokens.push_back(tokenizers_.of_source().end_of_line());
   return tokens;
 }
 
-std::vector<int32_t> Translator::prefix_of(std::string_view text) {
+std::vector<int32_t> Translator::prefix_of(std::string_view text, const std::string& place) {
   std::vector<int32_t> tokens;
-  target_encoder_->encode(text, tokens);
+  prefix_unknown_ += encode(*tokenizers_.target, *target_encoder_, text, place, tokens);
   return tokens;
 }
 
 std::string Translator::text_of(const Hypothesis& h) const {
-  return tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1));
+  return as_line(tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1)));
 }
 
 void Translator::fit(Sentence& s, const Name& name) {
@@ -74,8 +98,14 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
   std::vector<std::vector<Hypothesis>> found(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
-    if (!model_.has_encoder() || sentences[i].source.size() > 1) order.push_back(i);
-    else found[i] = {Hypothesis{{ends.end}, 0, 0}};
+    if (!model_.has_encoder() || sentences[i].source.size() > 1) {
+      order.push_back(i);
+      continue;
+    }
+    if (!sentences[i].prefix.empty())
+      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, as its translation has a prefix",
+                                       "an empty line", "leave that line of the prefixes empty"});
+    found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), Hypothesis{{ends.end}, 0, 0});
   }
   const auto size = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });

@@ -31,8 +31,9 @@ struct TranslationOptions {
   }
 };
 
-// How sources are searched, in words: "beam 5, length penalty 1, at most 0·s + 200 tokens".
-std::string protocol_of(const SearchOptions& options);
+// How sources are searched, in words: "beam 5, length penalty 1, at most 0·s + 200 tokens, at least 1"; or how samples
+// are drawn: "3 samples at temperature 1, length penalty 1, …".
+std::string protocol_of(const SearchOptions& options, const SamplingOptions& sampling = {});
 
 class Translator {
  public:
@@ -43,19 +44,24 @@ class Translator {
   // What `name` is of a sentence, for messages: "test.de:17".
   using Name = std::function<std::string(int64_t number)>;
   // Of each sentence the hypotheses, best first, or samples; empty where a signal ended it early. One whose source is
-  // only its end is not translated: it has one hypothesis, the end, of score 0. `done`: sentences so far; may be left
-  // out. Error(input) for a source that is too long.
+  // only its end is not translated: it has one hypothesis (or each of its samples is), the end, of score 0. `done`:
+  // sentences so far; may be left out. Error(input) for a source that is too long, and for a prefix where there is
+  // nothing to translate.
   std::vector<std::vector<Hypothesis>> translate(std::vector<Sentence> sentences, const Name& name,
                                                  const std::function<void(int64_t done)>& done = {});
 
-  std::vector<int32_t> source_of(std::string_view line);  // with its end; counts what is unknown
-  std::vector<int32_t> prefix_of(std::string_view text);
+  // Of text, the first with its end; what is unknown in them is counted. Error(input), at `place`, for text that holds
+  // the token that ends a sentence.
+  std::vector<int32_t> source_of(std::string_view line, const std::string& place);
+  std::vector<int32_t> prefix_of(std::string_view text, const std::string& place);
+  // One line of UTF-8: a control character that a model of bytes has written is a blank, a stray byte is U+FFFD.
   std::string text_of(const Hypothesis& hypothesis) const;
 
   void show_to(attention::Observer* observer) { observer_ = observer; }  // each pass from now on; null: to none
   const io::Tokenizers& tokenizers() const { return tokenizers_; }
-  int64_t truncated() const { return truncated_; }  // sources so far
-  int64_t unknown() const { return unknown_; }      // tokens of sources given as text
+  int64_t truncated() const { return truncated_; }                 // sources so far
+  int64_t unknown() const { return unknown_; }                     // tokens of sources given as text
+  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // of prefixes
 
  private:
   void fit(Sentence& sentence, const Name& name);
@@ -65,7 +71,7 @@ class Translator {
   SamplingOptions sampling_;
   attention::Observer* observer_ = nullptr;
   std::unique_ptr<io::Encoder> source_encoder_, target_encoder_;
-  int64_t truncated_ = 0, unknown_ = 0;
+  int64_t truncated_ = 0, unknown_ = 0, prefix_unknown_ = 0;
 };
 
 // The text of a target, to be compared with a translation: what stands for its unknown tokens is in no translation.

@@ -40,6 +40,7 @@ cut -f3 out | awk 'NR % 3 == 1' > best
 expect 0 mh-eval translate $m three --beam 4; cmp out best
 expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "--scores"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9; cut -f1,3 out > samples
+said "2 samples at temperature 1 of the 9 likeliest, length penalty 1, at most 0·s + 200 tokens, at least 1"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9 --batch-tokens 1; cut -f1,3 out | cmp - samples
 printf 'v3 v5\n\nv1\n' > begin
 expect 0 mh-eval translate $m three --prefix-file begin
@@ -48,6 +49,10 @@ sed -n 3p out | grep -q '^v1' || fail "the prefix of line 3"
 printf 'w1 w2\n\nw3\n' > gap
 expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "an empty line is a line"
 [ -z "$(sed -n 2p out)" ] || fail "the translation of an empty line"
+expect 0 mh-eval translate $m gap --samples 2
+[ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "samples of an empty line"
+printf 'v3 never\n\nseen\n' > new
+expect 0 mh-eval translate $m three --prefix-file new; said "2 tokens of the prefixes are unknown"
 expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "an unknown word is written"
 printf 'w1 never seen\n' > new
 expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
@@ -62,6 +67,15 @@ refused 2 "the vocabulary's entries" $m p.mhs --beam 60000 --hypotheses none
 refused 2 "at most --beam, 5" translate $m s --nbest 6
 refused 2 "--samples, which they are for" translate $m s --temperature 0.5
 refused 2 "no --samples" translate $m s --samples 2 --nbest 2
+refused 2 "no --samples, which take the place" translate $m s --samples 2 --beam 7
+refused 2 "from -10 to 10" translate $m s --length-penalty 11
+printf 'v3\nv1\n\n' > begin2
+refused 3 "gap:2: expected a sentence, as its translation has a prefix" translate $m gap --prefix-file begin2
+printf '\nv1 <eos> v2\n\n' > begin2
+refused 3 "begin2:2: expected the end of a line only there; found '<eos>'" translate $m three --prefix-file begin2
+printf 'w1\nw1 <eos>\n' > ended
+refused 3 "ended:2: expected the end of a line only there" translate $m ended
+refused 2 "another file than that of --per-token" $m p.mhs --per-token none --hypotheses ./none
 refused 2 "standard input for one file" translate - -
 refused 2 "from 1 to" translate $m s --beam 0
 refused 3 "missing" translate $m missing
@@ -84,12 +98,48 @@ refused 2 "mh-eval generate" translate lm/last.safetensors s
 refused 2 "mh-eval translate" generate $m --prompt w1
 refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
 refused 3 "a shard of the kind" lm/last.safetensors p.mhs --beam 2
+refused 3 "a shard of the kind" $m lm/last.safetensors p.mhs  # before the first is scored
+# A shard whose sums are right and whose targets are beyond their vocabulary: the header of another one.
+mh-prep vocab --size 9 t > few.vocab 2>/dev/null
+mh-prep translation -q --source-vocab sv --target-vocab few.vocab s t -o few.mhs
+mh-train -q --threads 1 --config c.toml --train few.mhs --out fewrun --set train.length=1u
+python3 - <<'P'
+import struct
+few, all_ = open("few.mhs", "rb").read(), open("p.mhs", "rb").read()
+size = [8 + struct.unpack("<I", b[4:8])[0] for b in (few, all_)]
+frames = struct.unpack("<I", all_[-9:-5])[0]
+bytes_ = bytearray(few[:size[0]] + all_[size[1]:])
+struct.pack_into("<I", bytes_, len(bytes_) - 8 * frames - 9, size[0])
+open("evil.mhs", "wb").write(bytes_)
+P
+refused 3 "evil.mhs: byte 0: expected tokens below 9 on the target side" fewrun/last.safetensors evil.mhs
+expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected tokens below 9 on the target side"
+expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected tokens below 9 on the target side"
+# A sentence of the validation that is longer than the model's positions is found before the run begins.
+{ printf 'w1 %.0s' $(seq 30); echo; } > longer
+mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
+expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20
+said "the longest sentence of"; said "at most model.max_positions, 20 tokens"
 expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validate_by=bleu; said "--valid, whose sources"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=bleu --set train.decode.beam=9999
 said "the vocabulary's entries"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=blue; said "bleu"
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.decode.beam=2; said "train.decode.beam: 5 -> 2"
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
   --set train.batch_tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validate_by=bleu
 said "loss, for a language model"
 expect 2 mh-train --resume --out mt --set train.validate_by=loss; said "train.validate_by"
 [ ! -e no ] || fail "a folder is left"
+
+# A model of bytes may write anything; what is shown of it are lines of text.
+mh-prep vocab --type byte s > bytes 2>/dev/null
+mh-prep translation -q --vocab bytes s t -o bytes.mhs
+mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.block=80
+expect 0 mh-eval translate bm/last.safetensors three --samples 40 --max-length-b 30
+[ "$(wc -l < out)" -eq 120 ] || fail "lines of a model of bytes: $(wc -l < out)"
+awk -F'\t' 'NF != 3 { exit 1 }' out || fail "columns of a model of bytes"
+iconv -f utf-8 -t utf-8 out > /dev/null || fail "no UTF-8"
+! LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')" out || fail "control characters"
+LC_ALL=C grep -q "$(printf '\357\277\275')" out || fail "no stray byte among so many"
+expect 0 mh-eval bm/last.safetensors bytes.mhs --beam 2 --max-length-b 10 --hypotheses hyp --format json
+expect 0 mh-eval bleu hyp t
