@@ -1,0 +1,38 @@
+# Stopped or killed while it translates for validation, a run leaves no half of anything and goes on to the same bits.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 80 | awk 'NF' > s
+sed 's/w/v/g' s > t
+mh-prep vocab s t > v 2>/dev/null
+mh-prep translation -q --vocab v s t -o p.mhs
+printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 4\n' > c.toml
+# Translations that take far longer than all else.
+printf '[train]\nblock = 16\nbatch_tokens = 300\nlr = 0.005\nlength = "8u"\nvalidate_every = "2u"\nvalidate_by = "bleu"\n' >> c.toml
+printf 'keep = 2\nkeep_by = "best"\n[train.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
+start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
+killed_run 0.6 valid_bleu "${start[@]}"
+# Whether the last state is one that was saved in the middle of a validation.
+in_validation() { python3 -c "
+import json, struct, sys
+b = open('$1/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
+sys.exit(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['settled'])"; }
+among=0 stops=0
+"${start[@]}" stopped 2>/dev/null &
+pid=$!
+for signal in TERM INT USR1 TERM HUP; do
+  for _ in $(seq 100); do [ ! -f stopped/last.safetensors ] || break; sleep 0.1; done
+  sleep 0.6
+  kill -s "$signal" "$pid" 2>/dev/null || break
+  status=0; wait "$pid" || status=$?
+  [ "$status" -ne 0 ] || break
+  [ "$status" -gt 128 ] || fail "$signal: $status"
+  stops=$((stops + 1))
+  ! in_validation stopped || among=$((among + 1))
+  [ -z "$(find stopped -name '*.part*')" ] || fail "a partial file is left"
+  mh-train -q --threads 1 --resume --out stopped 2>/dev/null &
+  pid=$!
+done
+wait "$pid" || fail "the last run"
+expect 0 mh-train --threads 1 --resume --out stopped
+[ "$among" -gt 0 ] || fail "none of $stops stops was in a validation"
+expect 0 python3 "$ROOT/tests/cli/same_run.py" whole stopped valid_bleu
+[ "$(ls stopped/checkpoints)" = "$(ls whole/checkpoints)" ] || fail "kept: $(ls stopped/checkpoints)"
