@@ -44,3 +44,19 @@ compare 0 plain
 compare 1 mixhead-a+sigsoftmax; said "found one of another"
 compare 1 nonsense; said "expected a method; found nonsense"
 compare 2 plain --seeds 0
+# Of translations, a stand-in for the corpus: BLEU of its lines.
+data=runs/data-multi30k
+mkdir "$data"
+for split in train valid test; do make_text 60 | awk 'NF' > "$data/$split.de"; sed 's/w/v/g' "$data/$split.de" > "$data/$split.en"; done
+mh-prep vocab "$data"/train.* > joint 2>/dev/null
+for split in train valid test; do mh-prep translation -q --vocab joint "$data/$split.de" "$data/$split.en" -o "$data/$split.mhs"; done
+sed -i 's/"8e"/"6u"/; s/"300u"/"2u"/; s/"1e"/"3u"/; s/^width = 256/width = 16/; s/^ffn = 1024/ffn = 16/; s/^layers = 3/layers = 1/' \
+  configs/recipes/multi30k-small.toml
+compare 0 --corpus multi30k plain alphas
+said "run 4 of 4, 0 to go after it"
+[ "$(cut -f 1,2,4,5 out | tail -n +2 | tr '\t\n' '  ')" = "plain multi30k 2 bleu alphas multi30k 2 bleu " ] || fail "$(cat out)"
+expect 0 mh-eval --format json runs/multi30k/plain/seed1/best.safetensors "$data/test.mhs" --beam 5 --references "$data/test.en"
+python3 -c "
+import json
+assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['test']"
+compare 1 --corpus multi30k nonsense; said "there are: "; said "rotation-soft"
