@@ -15,6 +15,7 @@
 
 using namespace mh;
 using namespace mh::train;
+using runs::logged;
 using runs::write_text;
 
 namespace {
