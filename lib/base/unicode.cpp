@@ -65,11 +65,18 @@ std::u32string code_points(std::string_view utf8) {
   return text;
 }
 
+void append_utf8(char32_t c, std::string& out) {
+  utf8proc_uint8_t bytes[4];
+  const utf8proc_ssize_t n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
+  out.append(bytes, bytes + n);
+}
+
 bool is_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1C && c <= 0x1F);
   return c == 0x85 || within(category(c), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
 }
 
+bool is_letter(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO); }
 bool is_number(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO); }
 bool is_punctuation(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO); }
 bool is_symbol(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SO); }

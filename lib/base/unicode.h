@@ -10,9 +10,11 @@ namespace mh {
 
 // Code points of valid UTF-8 (see find_invalid_utf8).
 std::u32string code_points(std::string_view utf8);
+void append_utf8(char32_t c, std::string& out);
 
 // White space where str.split() parts words: Unicode's, and the separators U+001C to U+001F.
 bool is_space(char32_t c);
+bool is_letter(char32_t c);       // \p{L}
 bool is_number(char32_t c);       // \p{N}
 bool is_punctuation(char32_t c);  // \p{P}
 bool is_symbol(char32_t c);       // \p{S}

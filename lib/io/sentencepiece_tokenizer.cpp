@@ -115,7 +115,7 @@ class SentencePieceEncoder : public Encoder {
     // The library drops a space mark in the text where it ends what it is given, so no word with one stands alone.
     if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
     each_spaced_word(text, [&](std::string_view word) {
-      cache_.encode(word, out,
+      cache_.encode(WordKey(word), out,
                     [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_by_library(w, ids); });
     });
   }

@@ -52,7 +52,8 @@ class SubwordEncoder : public Encoder {
   explicit SubwordEncoder(const SubwordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     each_spaced_word(text, [&](std::string_view word) {
-      cache_.encode(word, out, [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_word(w, ids); });
+      cache_.encode(WordKey(word), out,
+                    [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_word(w, ids); });
     });
   }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/wordpiece.h"
 
 namespace mh::io {
 
@@ -28,6 +29,9 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {
   if (bytes.empty())
     throw Error(Exit::input, Problem{name, "a vocabulary", "an empty file", "make one with mh-prep vocab"});
+  if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
+    throw Error(Exit::input, Problem{name, "a vocabulary that says whether it keeps case", "a bare list of pieces",
+                                     "make it one with mh-prep vocab --type wordpiece --from, and --cased if it does"});
   if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
   VocabularyFile file = read_vocabulary(bytes, name);
   auto need = [&](size_t at, const char* piece) {
@@ -45,14 +49,16 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     need(1, kUnknownPiece);
     return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
   }
+  if (file.type == WordPieceTokenizer::kType) return make_wordpiece_tokenizer(std::move(file.pieces), file.text, name);
   if (file.type == "char") {
     need(0, "\n");
     need(1, kUnknownPiece);
     return make_char_tokenizer(std::move(file.pieces));
   }
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
-  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of the type word, char, byte or subword-nmt", file.type,
-                                   did_you_mean(file.type, {"word", "char", "byte", "subword-nmt"})});
+  throw Error(Exit::input,
+              Problem{name + ":2", "a vocabulary of the type word, char, byte, subword-nmt or wordpiece", file.type,
+                      did_you_mean(file.type, {"word", "char", "byte", "subword-nmt", "wordpiece"})});
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {

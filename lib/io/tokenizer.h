@@ -1,5 +1,5 @@
-// Tokenizers: text to numbers and back, one interface over words, bytes, characters, SentencePiece models
-// and the merges of subword-nmt.
+// Tokenizers: text to numbers and back, one interface over words, bytes, characters, SentencePiece models,
+// the merges of subword-nmt and BERT's WordPiece (wordpiece.h).
 // A tokenizer travels whole inside shards and checkpoints; its fingerprint tells whether two files go together.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "io/bert_text.h"
 
 namespace mh::io {
 
@@ -27,7 +28,7 @@ class Encoder {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string type() const = 0;                // word, byte, char, sentencepiece, subword-nmt
+  virtual std::string type() const = 0;                // word, byte, char, sentencepiece, subword-nmt, wordpiece
   virtual int64_t size() const = 0;                    // tokens are in [0, size)
   virtual int32_t end_of_line() const = 0;             // closes each line; also what the first token is predicted from
   virtual int32_t unknown() const = 0;                 // -1: everything is known
@@ -77,13 +78,15 @@ constexpr const char* kUnknownPiece = "<unk>";
 // A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// The text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the type subword-nmt have merges.
+// The text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the type subword-nmt have merges, and
+// only those of the type wordpiece say how text is normalised.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges = nullptr);
+                             const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr);
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
+  BertText text;
 };
 bool is_vocabulary_file(std::string_view bytes);
 VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/unicode.h"
 #include "io/merges.h"
 #include "io/word_cache.h"
 #include "io/word_map.h"
@@ -115,6 +116,38 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
                                 std::move(merges));
 }
 
+std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
+  Counts parts, words;  // between spaces; normalised
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    each_spaced_word(line, [&](std::string_view part) { parts[part] += 1; });
+  });
+  std::string word;
+  parts.each([&](std::string_view part, uint64_t count) {
+    each_bert_word(bert_characters(part, options.bert_text()), [&](std::span<const BertCharacter> characters) {
+      word.clear();
+      for (const BertCharacter& now : characters) append_utf8(now.c, word);
+      words[std::string_view(word)] += count;
+    });
+  });
+  if (words.size() == 0) no_text();
+  std::vector<Piece> pieces;
+  for (std::string& piece : learn_wordpieces(words, {options.size, options.alphabet, options.min_count}))
+    pieces.push_back({std::move(piece), 0});
+  if (pieces.size() < static_cast<size_t>(options.size))
+    log_info(str("no pieces follow each other often enough after ", pieces.size(), " entries"));
+  auto counted = make_wordpiece_tokenizer(pieces, options.bert_text(), "the vocabulary just learnt");
+  std::vector<int32_t> tokens;
+  parts.each([&](std::string_view part, uint64_t count) {
+    tokens.clear();
+    counted->encode_part(part, tokens);
+    for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
+  });
+  pieces[static_cast<size_t>(counted->end_of_line())].count += lines;
+  return make_wordpiece_tokenizer(std::move(pieces), options.bert_text(), "the vocabulary just learnt");
+}
+
 // Hands the lines to SentencePiece's trainer one by one. What goes wrong in reading is kept and thrown afterwards: the
 // trainer's interface cannot carry it.
 class TrainingText : public sentencepiece::SentenceIterator {
@@ -197,7 +230,7 @@ void VocabularyOptions::check() const {
   if (!pieces && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
   if (!pieces && threads != 0) refuse("--threads", "bpe or unigram");
   if (pieces || type == "byte")
-    if (min_count != plain.min_count) refuse("--min-count", "word, char or subword-nmt");
+    if (min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != "subword-nmt") {
     if (merges != plain.merges) refuse("--merges", "subword-nmt");
     if (!codes.empty()) refuse("--codes", "subword-nmt");
@@ -206,7 +239,24 @@ void VocabularyOptions::check() const {
                 Problem{"--type subword-nmt", "either --merges, how many to learn, or --codes, a file of them",
                         merges > 0 ? "both" : "neither", "such as --merges 10000"});
   }
+  if (type != WordPieceTokenizer::kType) {
+    if (!from.empty()) refuse("--from", "wordpiece");
+    if (cased) refuse("--cased", "wordpiece");
+    if (strip_accents != plain.strip_accents) refuse("--strip-accents", "wordpiece");
+    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
+  } else if ((size > 0) == !from.empty()) {
+    throw Error(Exit::usage,
+                Problem{"--type wordpiece", "either --size, of a vocabulary to learn, or --from, a file of one",
+                        size > 0 ? "both" : "neither", "such as --size 30000"});
+  } else if (!from.empty()) {
+    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece and --size");
+    if (min_count != plain.min_count) refuse("--min-count", "wordpiece and --size");
+  }
   if (type == "byte" && size != 0) refuse("--size", "another than byte");
+}
+
+BertText VocabularyOptions::bert_text() const {
+  return {!cased, strip_accents == "auto" ? !cased : strip_accents == "yes"};
 }
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
@@ -214,6 +264,11 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == "word") return count_words(options, text);
   if (options.type == "char") return count_characters(options, text);
   if (options.type == "subword-nmt") return count_subwords(options, text);
+  if (options.type == WordPieceTokenizer::kType) {
+    if (options.from.empty()) return learn_wordpiece(options, text);
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from), options.bert_text(),
+                                    options.from);
+  }
   if (options.type == "byte") {
     TextBatch batch;  // read all the same: an input that is not there is a mistake
     uint64_t bytes = 0;

@@ -1,5 +1,5 @@
 // The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. With merges a header
-// line more, and one merge a line behind the pieces.
+// line more, and one merge a line behind the pieces; of WordPiece two header lines more.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -64,6 +64,8 @@ std::string hash_of(std::string_view body) {
   return text;
 }
 
+const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
+
 [[noreturn]] void bad(const std::string& name, size_t line, const std::string& expected, const std::string& found) {
   throw Error(Exit::input, Problem{str(name, ":", line), expected, found,
                                    "the vocabulary is damaged; make it again with mh-prep vocab, or copy it again"});
@@ -78,7 +80,7 @@ std::string escaped(const std::string& piece) {
 }
 
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges) {
+                             const std::vector<Merge>* merges, const BertText* text) {
   std::string body;
   body.reserve(16 * pieces.size());
   for (const Piece& piece : pieces) {
@@ -96,6 +98,9 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
       append_escaped(body, merge.right);
       body += '\n';
     }
+  }
+  if (text != nullptr) {
+    counts += str("\nlowercase ", yes_or_no(text->lowercase), "\nstrip_accents ", yes_or_no(text->strip_accents));
   }
   return std::string(kMagic) + "type " + type + counts + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
@@ -131,6 +136,15 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
   };
   const uint64_t count = count_of("entries");
   const uint64_t merges = file.type == "subword-nmt" ? count_of("merges") : 0;
+  auto choice_of = [&](std::string_view key) {
+    const std::string text = entry(key);
+    if (text != yes_or_no(true) && text != yes_or_no(false)) bad(name, line, str(key, " yes or no"), text);
+    return text == yes_or_no(true);
+  };
+  if (file.type == "wordpiece") {
+    file.text.lowercase = choice_of("lowercase");
+    file.text.strip_accents = choice_of("strip_accents");
+  }
   std::string sum = entry("xxh64");
   std::string_view blank;
   if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");

@@ -27,8 +27,8 @@ class WordCache {
  public:
   // Appends the tokens of a word to `out`; segment(word, tokens) appends those of a new one.
   template <class Segment>
-  void encode(std::string_view word, std::vector<int32_t>& out, const Segment& segment) {
-    if (word.size() > kLongestCached) return segment(word, out);
+  void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
+    if (word.text.size() > kLongestCached) return segment(word.text, out);
     if (const Run* run = runs_.find(word)) {
       const auto begin = tokens_.begin() + static_cast<int64_t>(run->begin);
       out.insert(out.end(), begin, begin + run->count);
@@ -40,7 +40,7 @@ class WordCache {
       tokens_.clear();
     }
     const size_t begin = tokens_.size();
-    segment(word, tokens_);
+    segment(word.text, tokens_);
     runs_[word] = {begin, static_cast<uint32_t>(tokens_.size() - begin)};
     out.insert(out.end(), tokens_.begin() + static_cast<int64_t>(begin), tokens_.end());
   }

@@ -56,31 +56,37 @@ struct WordKey {
   }
 };
 
-// The end of the word that starts at `p`: the next space, or `end`.
-inline const char* word_end(const char* p, const char* end) {
+// The end of the word that starts at `p`: the next byte up to 0x20 that is a space, or `end`.
+template <class IsSpace>
+const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
     uint64_t word = load_eight(p);
     // The high bit of every byte up to 0x20, and of some above one of those: candidates, looked at one by one.
     uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
     for (; hits != 0; hits &= hits - 1)
-      if (const char* hit = p + std::countr_zero(hits) / 8; is_word_space(*hit)) return hit;
+      if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
   }
-  while (p < end && !is_word_space(*p)) ++p;
+  while (p < end && !is_space(*p)) ++p;
   return p;
 }
 
-// Calls visit(WordKey) for every word.
-template <class Visit>
-void each_word(std::string_view text, const Visit& visit) {
+// Calls visit(WordKey) for every word; spaces are bytes up to 0x20.
+template <class IsSpace, class Visit>
+void each_word(std::string_view text, const IsSpace& is_space, const Visit& visit) {
   const char* p = text.data();
   const char* end = p + text.size();
   for (;;) {
-    while (p < end && is_word_space(*p)) ++p;
+    while (p < end && is_space(*p)) ++p;
     if (p == end) return;
     const char* begin = p;
-    p = word_end(p, end);
+    p = word_end(p, end, is_space);
     visit(WordKey({begin, static_cast<size_t>(p - begin)}, end));
   }
+}
+template <class Visit>
+void each_word(std::string_view text, const Visit& visit) {
+  each_word(
+      text, [](char c) { return is_word_space(c); }, visit);
 }
 
 template <class Value>

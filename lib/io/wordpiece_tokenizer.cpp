@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/unicode.h"
+#include "io/word_cache.h"
+#include "io/wordpiece.h"
+
+namespace mh::io {
+
+namespace {
+
+constexpr std::string_view kGoesOn = "##";
+
+// White space of ASCII that parts words; \v and \f are control characters, which join what stands around them.
+struct IsSpace {
+  constexpr bool operator()(char c) const { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+};
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+class WordPieceEncoder : public Encoder {
+ public:
+  explicit WordPieceEncoder(const WordPieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    auto encode_new = [&](std::string_view part, std::vector<int32_t>& ids) { tokenizer_.encode_part(part, ids); };
+    each_word(text, IsSpace{}, [&](const WordKey& part) { cache_.encode(part, out, encode_new); });
+  }
+
+ private:
+  const WordPieceTokenizer& tokenizer_;
+  WordCache cache_;
+};
+
+}  // namespace
+
+WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name)
+    : pieces_(std::move(pieces)), text_(text) {
+  first_.reserve(pieces_.size());
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    std::string_view piece = pieces_[i].text;
+    const bool further = piece.starts_with(kGoesOn) && piece.size() > kGoesOn.size();
+    if (further) piece.remove_prefix(kGoesOn.size());
+    size_t& longest = further ? longest_further_ : longest_first_;
+    longest = std::max(longest, piece.size());
+    (further ? further_ : first_)[piece] = static_cast<int32_t>(i);
+  }
+  auto special = [&](const char* piece) {
+    const int32_t* token = first_.find(std::string_view(piece));
+    if (token == nullptr)
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, ", as every vocabulary of BERT has it"), "none",
+                                       "take another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
+    return *token;
+  };
+  special_ = {special("[PAD]"), special("[UNK]"), special("[CLS]"), special("[SEP]"), special("[MASK]")};
+}
+
+std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
+
+std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  bool first = true;
+  for (int32_t token : tokens) {
+    if (token == end_of_line()) {
+      text += '\n';
+      first = true;
+      continue;
+    }
+    std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
+    if (!first && piece.starts_with(kGoesOn)) piece.remove_prefix(kGoesOn.size());
+    else if (!first) text += ' ';
+    first = false;
+    text += piece;
+  }
+  return text;
+}
+
+size_t WordPieceTokenizer::cut(std::string_view text) const {
+  const size_t last = text.find_last_of(" \t");
+  return last == text.npos ? text.npos : last + 1;
+}
+
+std::string WordPieceTokenizer::serialize() const { return write_vocabulary(kType, pieces_, nullptr, &text_); }
+
+std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string_view word,
+                                                                     std::span<Part, kLongestWord> parts) const {
+  if (word.size() > kLongestWord &&
+      static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) { return !goes_on(c); })) > kLongestWord)
+    return {};
+  const char* readable = word.data() + word.size();
+  size_t count = 0;
+  for (size_t at = 0; at < word.size();) {
+    const WordMap<int32_t>& pieces = at == 0 ? first_ : further_;
+    size_t end = std::min(word.size(), at + (at == 0 ? longest_first_ : longest_further_));
+    const int32_t* found = nullptr;
+    for (; end > at; --end) {
+      if (end < word.size() && goes_on(word[end])) continue;
+      found = pieces.find(WordKey(word.substr(at, end - at), readable));
+      if (found != nullptr) break;
+    }
+    if (found == nullptr) return {};
+    parts[count++] = {*found, at, end};
+    at = end;
+  }
+  return parts.first(count);
+}
+
+void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
+  std::array<Part, kLongestWord> parts;
+  const auto found = divide(word, parts);
+  if (found.empty()) tokens.push_back(unknown());
+  for (const Part& part : found) tokens.push_back(part.token);
+}
+
+void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const {
+  std::string word;
+  auto end_word = [&] {
+    if (!word.empty()) encode_word(word, tokens);
+    word.clear();
+  };
+  for (char byte : text) {
+    const char c = bert_ascii(byte, text_.lowercase);
+    if (c == 0) continue;
+    const bool mark = is_ascii_punctuation(c);
+    if (c != ' ' && !mark) {
+      word += c;
+      continue;
+    }
+    end_word();
+    if (mark) encode_word({&c, 1}, tokens);
+  }
+  end_word();
+}
+
+void WordPieceTokenizer::encode_part(std::string_view text, std::vector<int32_t>& tokens) const {
+  if (is_ascii(text)) return encode_ascii(text, tokens);
+  std::string word;
+  each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+    word.clear();
+    for (const BertCharacter& now : characters) append_utf8(now.c, word);
+    encode_word(word, tokens);
+  });
+}
+
+void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens,
+                                            std::vector<TextRange>& ranges) const {
+  std::string word;
+  std::vector<uint32_t> owners;  // of each byte of the word, its character
+  std::array<Part, kLongestWord> parts;
+  each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+    word.clear();
+    owners.clear();
+    for (size_t i = 0; i < characters.size(); ++i) {
+      append_utf8(characters[i].c, word);
+      owners.resize(word.size(), static_cast<uint32_t>(i));
+    }
+    auto found = divide(word, parts);
+    if (found.empty()) {
+      parts[0] = {unknown(), 0, word.size()};
+      found = std::span(parts).first(1);
+    }
+    for (const Part& part : found) {
+      tokens.push_back(part.token);
+      ranges.push_back({characters[owners[part.begin]].begin, characters[owners[part.end - 1]].end});
+    }
+  });
+}
+
+std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
+                                                             const std::string& name) {
+  return std::make_unique<WordPieceTokenizer>(std::move(pieces), text, name);
+}
+
+const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name) {
+  const auto* wordpiece = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
+  if (wordpiece == nullptr)
+    throw Error(Exit::input, Problem{name, "a vocabulary of the type wordpiece", "one of the type " + tokenizer.type(),
+                                     "make one with mh-prep vocab --type wordpiece"});
+  return *wordpiece;
+}
+
+std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
+  if (is_vocabulary_file(bytes))
+    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
+  if (bytes.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
+  std::vector<Piece> pieces;
+  WordMap<size_t> lines;  // where each piece stands
+  std::string_view rest = bytes;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view piece = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    while (!piece.empty() && (IsSpace{}(piece.back()))) piece.remove_suffix(1);
+    const size_t line = pieces.size() + 1;
+    auto refuse = [&](const std::string& found) {
+      throw Error(Exit::input, Problem{str(name, ":", line), "a piece of BERT's vocab.txt, unlike all others", found,
+                                       "each line is a piece, and its number that of the line"});
+    };
+    if (piece.empty()) refuse("an empty line");
+    if (find_invalid_utf8(piece) != piece.npos) refuse("bytes that are not UTF-8");
+    size_t& first = lines[piece];
+    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', which line ", first, " has"));
+    first = line;
+    pieces.push_back({std::string(piece), 0});
+  }
+  return pieces;
+}
+
+std::string write_wordpieces(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) text += piece.text + "\n";
+  return text;
+}
+
+}  // namespace mh::io
