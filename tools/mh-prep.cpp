@@ -19,9 +19,11 @@ int main(int argc, char** argv) {
              "  mh-prep info train.mhs; mh-prep cat train.mhs | head"});
   tool.app().require_subcommand(1);
   prep::Arguments a;
-  auto add = [&](const char* name, const char* help, const char* inputs, bool text) {
+  auto add = [&](const char* name, const char* help, const char* inputs, bool text, bool required = true) {
     CLI::App* sub = tool.app().add_subcommand(name, help);
-    sub->add_option("inputs", a.inputs, std::string(inputs) + "; - is standard input")->required()->type_name("FILE");
+    sub->add_option("inputs", a.inputs, std::string(inputs) + "; - is standard input")
+        ->required(required)
+        ->type_name("FILE");
     if (text) {
       sub->add_option("-o,--output", a.output, "where to write [standard output]")->type_name("FILE");
       sub->add_option("--crlf", a.crlf, "lines that end in CR LF: refuse or normalise [refuse]")
@@ -32,7 +34,8 @@ int main(int argc, char** argv) {
   };
   const char *texts = "text files, one sentence or paragraph a line", *shards = "shards";
   io::VocabularyOptions vocabulary;
-  CLI::App* vocab = add("vocab", "make a vocabulary: words, characters, bytes, or pieces of words", texts, true);
+  CLI::App* vocab = add("vocab", "make a vocabulary: words, characters, bytes, or pieces of words",
+                        "text files, one sentence or paragraph a line; none with --from", true, false);
   CommandLineFields vocab_fields(*vocab);
   vocab_fields.declare(vocabulary);
   prep::LmOptions lm_options;
@@ -49,7 +52,9 @@ int main(int argc, char** argv) {
   info->add_option("--format", a.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   CLI::App* cat = add("cat", "turn shards back into text", shards, false);
   cat->add_flag("--ids", a.ids, "numbers instead of text, one record a line");
-  CLI::App* codes = add("codes", "print the merges of a vocabulary of the type subword-nmt as that tool's file",
+  CLI::App* codes = add("codes",
+                        "print the merges of a vocabulary of the type subword-nmt, or the pieces of one of the type "
+                        "wordpiece, as the file of those tools",
                         "vocabularies", false);
   return tool.run(argc, argv, [&] {
     vocab_fields.take(vocabulary);

@@ -32,9 +32,13 @@ std::string speed(uint64_t bytes, double seconds) {
 
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   std::vector<std::string> read = a.inputs;
-  if (!options.codes.empty()) read.push_back(options.codes);
+  for (const std::string& file : {options.codes, options.from})
+    if (!file.empty()) read.push_back(file);
   refuse_output_onto_input(a.output, read);
   options.check();
+  if (a.inputs.empty() == options.from.empty())
+    throw Error(Exit::usage, Problem{"inputs", "text files, or else --from", a.inputs.empty() ? "neither" : "both",
+                                     "- is standard input"});
   const bool bytes = options.type == "byte";
   TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
     if (bytes) return t.size();

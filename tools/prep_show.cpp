@@ -1,9 +1,10 @@
-// mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: the merges of a vocabulary.
+// mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: a vocabulary as another tool's file.
 #include <nlohmann/json.hpp>
 
 #include "io/merges.h"
 #include "io/pair_stream.h"
 #include "io/tokenizer.h"
+#include "io/wordpiece.h"
 #include "prep.h"
 
 namespace mh::prep {
@@ -64,10 +65,22 @@ void show_info(const Arguments& a) {
   }
 }
 
+namespace {
+
+std::string codes_of(const std::string& bytes, const std::string& name) {
+  if (is_vocabulary_file(bytes)) {
+    const VocabularyFile file = read_vocabulary(bytes, name);
+    if (file.type == WordPieceTokenizer::kType) return write_wordpieces(file.pieces);
+  }
+  return write_codes(read_codes(bytes, name));
+}
+
+}  // namespace
+
 void show_codes(const Arguments& a) {
   refuse_output_onto_input("-", a.inputs);
   auto sink = open_sink("-");
-  for (const std::string& input : a.inputs) sink->write(write_codes(read_codes(read_text_file(input), input)));
+  for (const std::string& input : a.inputs) sink->write(codes_of(read_text_file(input), input));
   sink->close();
 }
 

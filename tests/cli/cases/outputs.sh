@@ -11,7 +11,7 @@ expect 3 mh-prep vocab --type byte missing
 : > empty
 expect 3 mh-prep vocab --type byte empty
 expect 2 mh-prep vocab --type word --byte-fallback text;        said "bpe or unigram"
-expect 2 mh-prep vocab --type bpe --size 50 --min-count 5 text; said "word, char or subword-nmt"
+expect 2 mh-prep vocab --type bpe --size 50 --min-count 5 text; said "word, char, subword-nmt or wordpiece"
 expect 2 mh-prep vocab --type byte --size 10 text
 mh-prep vocab --type byte text > byte.v
 expect 2 mh-prep lm --vocab byte.v --crlf normalise text;       said "--crlf"
