@@ -1,0 +1,76 @@
+# WordPiece: BERT's vocab.txt as it is, vocabularies that are learnt, and what is refused.
+printf '%s\n' '[PAD]' '[unused0]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' . un '##aff' '##able' caf caf '##é' E | awk '!seen[$0]++' > vocab.txt
+printf 'Unaffable.\n\n[SEP] café un unaffx\n' > text
+expect 0 mh-prep vocab --type wordpiece --from vocab.txt -o lower; said "13 entries"
+grep -q '^lowercase yes$' lower && grep -q '^strip_accents yes$' lower || fail "how text is read: $(sed -n 1,6p lower)"
+mh-prep lm --vocab lower text -o t.mhs 2>err
+said "3 lines, 13 tokens, 5 unknown"
+mh-prep cat --ids t.mhs > out
+[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "numbers: $(cat out)"
+[ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "text: $(mh-prep cat t.mhs)"
+expect 0 mh-prep info t.mhs; printed "tokenizer	wordpiece"
+mh-prep codes lower | cmp - vocab.txt
+# Case and accents: kept together, or each by itself.
+for way in "--cased no no" "--cased,--strip-accents,yes no yes" "--strip-accents,no yes no"; do
+  read -r options lowercase accents <<< "$way"
+  IFS=, read -ra options <<< "$options"
+  mh-prep vocab --type wordpiece --from vocab.txt "${options[@]}" > way.vocab 2>/dev/null
+  grep -q "^lowercase $lowercase\$" way.vocab && grep -q "^strip_accents $accents\$" way.vocab || fail "$way: $(sed -n 1,6p way.vocab)"
+  cp way.vocab "way$lowercase$accents"
+done
+echo 'É E café' > accents
+ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
+[ "$(ids wayyesno)" = "2 2 10 11 4" ] || fail "lower case, accents: $(ids wayyesno)"
+[ "$(ids waynoyes)" = "12 12 2 4" ] || fail "case, no accents: $(ids waynoyes)"
+[ "$(ids waynono)" = "2 12 10 11 4" ] || fail "case, accents: $(ids waynono)"
+# Learnt: the special pieces, characters, then what is joined; counts are of pieces in the text.
+printf 'ab abc\nab AB, b\n' > learn
+expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; said "no pieces follow each other"
+[ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "learnt: $(cat learnt)"
+[ "$(tail -n 3 learnt | tr '\t\n' '  ')" = "##c 0 ab 3 abc 1 " ] || fail "counts: $(cat learnt)"
+grep -qF "[SEP]	2" learnt || fail "lines: $(cat learnt)"
+mh-prep vocab --type wordpiece --size 30 - < learn | cmp - learnt
+mh-prep vocab -q --type wordpiece --size 12 learn | grep -q '^entries 12$' || fail "--size"
+[ "$(mh-prep vocab -q --type wordpiece --size 30 --min-count 4 learn | mh-prep codes - | tail -n 1)" = "ab" ] || fail "--min-count"
+[ "$(mh-prep vocab -q --type wordpiece --size 30 --alphabet 2 learn | mh-prep codes - | tail -n +6 | tr '\n' ' ')" = "a b ##b ab " ] || fail "--alphabet"
+[ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "--cased"
+# Refused.
+expect 2 mh-prep vocab --type wordpiece learn;                             said "neither"
+expect 2 mh-prep vocab --type wordpiece --size 9 --from vocab.txt;         said "both"
+expect 2 mh-prep vocab --type wordpiece --size 9;                          said "text files"
+expect 2 mh-prep vocab;                                                    said "text files"
+expect 2 mh-prep vocab --type wordpiece --from vocab.txt learn;            said "both"
+expect 2 mh-prep vocab --type wordpiece --size 7 learn;                    said "at least 11"; said "--alphabet"
+expect 2 mh-prep vocab --type word --from vocab.txt learn;                 said "--from"
+expect 2 mh-prep vocab --type bpe --size 50 --cased learn;                 said "--cased"
+expect 2 mh-prep vocab --type char --strip-accents no learn;               said "--strip-accents"
+expect 2 mh-prep vocab --type word --alphabet 5 learn;                     said "--alphabet"
+expect 2 mh-prep vocab --type wordpiece --from vocab.txt --alphabet 5;     said "--alphabet"
+expect 2 mh-prep vocab --type wordpiece --from vocab.txt --min-count 5;    said "--min-count"
+expect 2 mh-prep vocab --type wordpiece --size 50 --merges 5 learn;        said "--merges"
+expect 2 mh-prep vocab --type wordpiece --from vocab.txt -o vocab.txt;     said "itself"
+expect 3 mh-prep vocab --type wordpiece --from missing -o y;               said "missing"
+expect 3 mh-prep vocab --type wordpiece --from lower -o y;                 said "it serves as it is"
+expect 3 mh-prep lm --vocab vocab.txt text -o y;                           said "--type wordpiece --from"
+bad() {  # WHAT IS SAID, of the standard input
+  cat > bad.txt
+  expect 3 mh-prep vocab --type wordpiece --from bad.txt -o y; said "$1"
+}
+bad "an empty file" < /dev/null
+bad "bad.txt:14" < <(cat vocab.txt; echo)
+bad "line 8 has" < <(cat vocab.txt; echo un)
+bad "UTF-8" < <(cat vocab.txt; printf 'a\xff\n')
+for special in PAD UNK CLS SEP MASK; do bad "[$special]" < <(grep -vF "[$special]" vocab.txt); done
+: > empty
+expect 3 mh-prep vocab --type wordpiece --size 30 empty -o y;              said "text to count"
+printf '\xff\n' > bytes
+expect 3 mh-prep vocab --type wordpiece --size 30 bytes -o y;              said "UTF-8"
+expect 3 mh-prep lm --vocab lower bytes -o y;                              said "UTF-8"
+printf 'a\0b\n' > nul
+expect 3 mh-prep lm --vocab lower nul -o y;                                said "NUL"
+sed 's/^lowercase yes/lowercase perhaps/' lower > odd
+expect 3 mh-prep lm --vocab odd text -o y;                                 said "yes or no"
+[ ! -e y ] || fail "a refused run left a file"
+# The same as the package, where it is at hand.
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"
+PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/wordpiece_parity.py" "$(dirname "$(command -v mh-prep)")/../tests" --few

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""WordPiece against the package tokenizers: numbers, places in the text, text of the numbers, and what is learnt.
+
+usage: wordpiece_parity.py FOLDER-OF-PROGRAMS [--few]           on text of all kinds that it makes
+       wordpiece_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT TEXT…   on these texts, with the pieces of BERT's vocab.txt
+"""
+import itertools
+import pathlib
+import random
+import subprocess
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = """the a Haus STRASSE straße ΟΔΟΣ Σ İstanbul ISTANBUL ıi ǅ Ⅷ ﬃ résumé RÉSUMÉ re\u0301sume\u0301 e\u0301\u0316 \u0301a a\u0344\u0316b
+    e-mail well-known don't $5 €5 5% a/b c\\d _x_ ~`^|@#+=*:;!? ?! .. «guillemets» „unten“ – — … · ¿qué? ½ ² \u166d \U000111c9
+    東京 東京タワー한국어 中文字 㐀a\U00020000b 𫝀x\U0002b820y\U0002b920z 豈 、。 कि क़ தமிழ் ไทย мир Й й Ё ё ά Ἄ שָׁלוֹם مُحَمَّد ￼ 😀 👩‍👩‍👧 🥰 \U0001fae0
+    a\u200bb \ufeffx soft\u00adhyphen a\u00a0b a\u3000b a\u2028b a\u2029b a\u202fb a\u1680b a\u180eb x\u0001y x\u000by x\u000cy a\u0085b \u007f a\rb \ufffd a\ufffdb
+    \ue000 \ud7a3 각 \u302e\u0323 x\u0323\u302ey \U0001d15e \U0001d165\U0001d16e o\u0328\u0304 \u1734 \u11938 \U00011938 \u07fd a\u07fdb \u08d4\u0316 \u1c89 \U00010d50 K Å
+    [SEP] [CLS] [MASK] [UNK] [PAD] ##ing # ## supercalifragilisticexpialidocious""".split(" ")
+WORDS = [w.strip("\n") for w in WORDS if w.strip("\n")] + ["x" * 99, "y" * 100, "z" * 101, "é" * 101, "e\u0301" * 60, "ab" * 400, "--" * 30]
+
+programs = pathlib.Path(sys.argv[1])
+compared = 0
+
+
+def run(*command, **options):
+    return subprocess.run([str(c) for c in command], check=True, capture_output=True, **options).stdout
+
+
+def write_lines(path, lines):
+    pathlib.Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def expect(what, ours, theirs):
+    global compared
+    compared += 1
+    if ours != theirs:
+        sys.exit(f"{what}: ours {ascii(ours)}; theirs {ascii(theirs)}")
+
+
+def peer(pieces, lowercase, strip):
+    """A tokenizer that was not told of special tokens, so that text is text."""
+    made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece(cleanup=False)
+    return made
+
+
+def options_of(lowercase, strip):
+    return ([] if lowercase else ["--cased"]) + ([] if strip is None else ["--strip-accents", "yes" if strip else "no"])
+
+
+def places_in_characters(line, places):
+    """From bytes."""
+    starts, at = {}, 0
+    for i, c in enumerate(line):
+        starts[at] = i
+        at += len(c.encode())
+    starts[at] = len(line)
+    return [(starts[a], starts[b]) for a, b in places]
+
+
+def check_text(name, lines, vocabulary, pieces, lowercase, strip):
+    write_lines("text", lines)
+    theirs = peer(pieces, lowercase, strip)
+    separator = pieces.index("[SEP]")
+    ids = run("mh-prep", "cat", "--ids", "-", input=run("mh-prep", "-q", "lm", "--threads", 1, "--vocab", vocabulary, "text"))
+    ids = [list(map(int, line.split())) for line in ids.decode().split("\n")[:-1]]
+    with open("text", "rb") as text:
+        placed = run(programs / "wordpiece-places", vocabulary, stdin=text).decode().split("\n")[:-1]
+    expect(f"{name}: lines", (len(ids), len(placed)), (len(lines), len(lines)))
+    encodings = theirs.encode_batch(lines, add_special_tokens=False)
+    for line, mine, places, encoding in zip(lines, ids, placed, encodings):
+        what = f"{name}, lowercase {lowercase}, strip_accents {strip}, {ascii(line)}"
+        expect(what, mine, encoding.ids + [separator])
+        triples = [tuple(map(int, place.split(":"))) for place in places.split()]
+        expect(what, [t[0] for t in triples], encoding.ids)
+        expect(what, places_in_characters(line, [t[1:] for t in triples]), encoding.offsets)
+    return encodings
+
+
+def check_decoded(lines, vocabulary, encodings, theirs):
+    write_lines("text", lines)
+    texts = run("mh-prep", "cat", "-", input=run("mh-prep", "-q", "lm", "--vocab", vocabulary, "text")).decode().split("\n")[:-1]
+    for line, text, encoding in zip(lines, texts, encodings):
+        expect(f"decoded {ascii(line)}", text, theirs.decode(encoding.ids, skip_special_tokens=False))
+
+
+def line_of(pick):
+    words = pick.choices(WORDS, k=pick.choice([0, 1, 1, 2, 3, 5, 8, 20]))
+    return "".join(word + pick.choice([" ", " ", " ", "", "  ", "\t"]) for word in words).removesuffix("\r")
+
+
+def pieces_of(vocabulary):
+    return run("mh-prep", "codes", vocabulary).decode().split("\n")[:-1]
+
+
+def check_made(count):
+    pick = random.Random(11)
+    lines = [line_of(pick) for _ in range(count)]
+    write_lines("learn", lines)
+    for lowercase, strip in itertools.product((True, False), (None, True, False)):
+        options = options_of(lowercase, strip)
+        run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", 600, "--alphabet", 200, *options, "-o", "learnt", "learn")
+        pieces = pieces_of("learnt")
+        encodings = check_text("made text", lines, "learnt", pieces, lowercase, strip)
+        check_decoded(lines, "learnt", encodings, peer(pieces, lowercase, strip))
+
+
+def check_characters():
+    """Every character, alone and among others; pieces are all characters that text can become."""
+    known = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
+    known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
+    later = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"
+    pieces = SPECIAL + sorted({c for c in (*known, *later) if not c.isspace()})
+    write_lines("all.txt", pieces + [f"##{c}" for c in pieces[5:]])
+    lines = [" ".join(f"{c} x{c}y {c}{c} \u302e{c} {c}\u302e\u0301 \U0001d16d{c}\u0323" for c in known[i:i + 50]) for i in range(0, len(known), 50)]
+    lines += [" ".join(f"x{chr(c)}y" for c in range(i, i + 256)).replace("\n", " ") for i in (1, 0xD700, 0xF900, 0xFF00, 0x1F300)]
+    for lowercase, strip in ((True, None), (False, None), (False, True), (True, False)):
+        run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", "all.txt", *options_of(lowercase, strip), "-o", "all")
+        check_text("characters", lines, "all", pieces_of("all"), lowercase, strip)
+
+
+def check_learnt(rounds):
+    """Their trainer numbers characters with ## at random, and numbers decide where counts are equal: it gets ours as special ones."""
+    pick = random.Random(13)
+    for i in range(rounds):
+        letters = pick.choice(["ab", "abc", "abcdefgh", "aäbß東"])
+        words = ["".join(pick.choices(letters, k=pick.choice([1, 2, 3, 5, 8, 13]))) for _ in range(pick.choice([1, 5, 40, 200]))]
+        lines = [" ".join(pick.choices(words, k=pick.choice([1, 5, 20]))) for _ in range(pick.choice([1, 10, 60]))]
+        write_lines("learn", lines)
+        size, least = pick.choice([40, 60, 200]), pick.choice([1, 1, 2, 5])
+        run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", size, "--min-count", least, "-o", "learnt", "learn")
+        mine = pieces_of("learnt")
+        theirs = peer([], True, None)
+        characters = sorted({piece for piece in mine[5:] if len(piece.removeprefix("##")) == 1}, key=mine.index)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=least, special_tokens=SPECIAL + characters, show_progress=False)
+        theirs.train_from_iterator(lines, trainer)
+        numbers = theirs.get_vocab()
+        expect(f"learnt, round {i}, size {size}, least {least}, {lines[:3]}", mine, sorted(numbers, key=numbers.get))
+
+
+def check_given(vocab, texts):
+    run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", vocab, "-o", "given")
+    pieces = pieces_of("given")
+    expect("pieces", pieces, pathlib.Path(vocab).read_text(encoding="utf-8").split("\n")[:-1])
+    for text in texts:
+        lines = pathlib.Path(text).read_bytes().decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        check_text(text, lines, "given", pieces, True, None)
+
+
+def main():
+    files = [word for word in sys.argv[2:] if word != "--few"]
+    few = "--few" in sys.argv
+    if files:
+        check_given(files[0], files[1:])
+    else:
+        check_made(100 if few else 3000)
+        check_characters()
+        check_learnt(20 if few else 1000)
+    print(f"{compared} results are those of tokenizers {tokenizers.__version__}")
+
+
+if __name__ == "__main__":
+    main()

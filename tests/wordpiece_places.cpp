@@ -1,0 +1,23 @@
+// The pieces of each line of standard input and where they come from, for the check against the package tokenizers:
+// wordpiece-places VOCABULARY
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "io/wordpiece.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const auto tokenizer = mh::io::load_tokenizer(argv[1]);
+  const mh::io::WordPieceTokenizer& pieces = mh::io::require_wordpiece(*tokenizer, argv[1]);
+  std::string line;
+  std::vector<int32_t> tokens;
+  std::vector<mh::io::TextRange> ranges;
+  while (std::getline(std::cin, line)) {
+    tokens.clear();
+    ranges.clear();
+    pieces.encode_with_ranges(line, tokens, ranges);
+    for (size_t i = 0; i < tokens.size(); ++i) std::printf("%d:%u:%u ", tokens[i], ranges[i].begin, ranges[i].end);
+    std::putchar('\n');
+  }
+}
