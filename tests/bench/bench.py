@@ -281,6 +281,7 @@ class Bench:
         self.row("mh-prep, BPE of 8000, lines with the ids of spm_encode", "all or none", [float(same)], 1.0, 1)
         self.row("mh-prep, words, one core, of 80 MB/s", "MB/s", words, 80.0, 1)
         self.subwords(text, size)
+        self.wordpieces(text, size)
         self.memory(vocabulary)
 
     def subwords(self, text, size):
@@ -296,6 +297,32 @@ class Bench:
             theirs.append(size / self.on_one_core(
                 [sys.executable, "-m", "subword_nmt.apply_bpe", "-c", codes, "-i", text, "-o", self.folder / "pieces"])[0])
         self.row("mh-prep, subword-nmt of 10000 merges, one core", "MB/s", mine, theirs, 8)
+
+    def wordpieces(self, text, size):
+        """BERT's pieces where they are, else some learnt from the text, by mh-prep and by the package tokenizers."""
+        pieces, vocabulary = self.folder / "pieces.txt", self.folder / "wordpiece"
+        source = pathlib.Path(os.environ.get("MH_DATA", "")) / "bert-base-uncased/vocab.txt.zst"
+        if os.environ.get("MH_DATA") and source.exists():
+            run(["zstd", "-qd", source, "-o", pieces])
+            run([self.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", pieces, "-o", vocabulary])
+        else:
+            run([self.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", "30000", "-o", vocabulary, text])
+            pieces.write_bytes(subprocess.run([self.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
+        mine, theirs = [], []
+        ids, encoded = self.folder / "wordpiece.ids", self.folder / "wordpiece.mhs"
+        core = str(sorted(os.sched_getaffinity(0))[0])
+        for i in range(self.a.rounds):
+            self.talk(f"mh-prep and tokenizers, round {i + 1} of {self.a.rounds}")
+            mine.append(size / self.on_one_core([self.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", encoded, text])[0])
+            done = subprocess.run(["taskset", "-c", core, sys.executable, "-B", here / "peer_wordpiece.py", pieces, text, ids], check=True,
+                                  capture_output=True, text=True)
+            theirs.append(size / float(done.stdout))
+        entries = len(pieces.read_bytes().splitlines())
+        self.row(f"mh-prep, WordPiece of {entries}, one core, against tokenizers", "MB/s", mine, theirs, 6)
+        listed = subprocess.run([self.tools / "mh-prep", "cat", "--ids", encoded], check=True, capture_output=True).stdout
+        ours = [line.split()[:-1] for line in listed.splitlines()]  # mh-prep ends each line with [SEP]
+        self.row("mh-prep, WordPiece, lines with the ids of tokenizers", "all or none",
+                 [float(ours == [line.split() for line in ids.read_bytes().splitlines()])], 1.0, 1)
 
     def memory(self, vocabulary):
         """Peak memory of mh-prep as its input grows."""
