@@ -1,0 +1,9 @@
+# Scores of classes, numbers and answers are those of scikit-learn, scipy and SQuAD.
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import scipy, sklearn' 2>/dev/null || skip "Python lacks scikit-learn and scipy"
+export PYTHONPATH=$MH_CHECK_PYTHONPATH
+programs=$(dirname "$(command -v mh-prep)")/../tests
+python3 -B "$ROOT/tests/cli/metrics_parity.py" "$programs"
+squad=${MH_DATA:-$ROOT/../shared/data}/squad-1.1/dev.json.zst
+[ -f "$squad" ] || skip "the rest needs SQuAD (MH_DATA); what is made is the same"
+zstd -dcq "$squad" > dev.json
+python3 -B "$ROOT/tests/cli/metrics_parity.py" "$programs" dev.json

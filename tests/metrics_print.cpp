@@ -1,0 +1,75 @@
+// Scores for the check against scikit-learn, scipy and the definition of SQuAD's, ten digits behind the point:
+//
+//   metrics-print classes   lines of two classes, the true one first: accuracy, F1, Matthews
+//   metrics-print numbers   lines of two numbers: Pearson, Spearman
+//   metrics-print answers   lines of an answer, tab, true answers with tabs between: exact match and F1 of each, and in
+//                           the end of all in percent
+//
+// An empty line ends a table, and each gives a line.
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "task/metrics.h"
+
+namespace {
+
+template <class T>
+struct Table {
+  std::vector<T> left, right;
+};
+
+template <class T>
+void each_table(const std::function<T(const std::string&)>& parse, const std::function<void(const Table<T>&)>& print) {
+  Table<T> table;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    if (line.empty()) {
+      print(table);
+      table = {};
+      continue;
+    }
+    const auto columns = mh::split(line, ' ');
+    table.left.push_back(parse(columns.at(0)));
+    table.right.push_back(parse(columns.at(1)));
+  }
+}
+
+void print_answers() {
+  mh::task::AnswerScores all;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    const auto columns = mh::split(line, '\t');
+    const auto score = mh::task::answer_score(columns.at(0), std::span(columns).subspan(1));
+    std::printf("%.10f %.10f\n", score.exact, score.f1);
+    all.add(score);
+  }
+  std::printf("%.10f %.10f\n", all.percent().exact, all.percent().f1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace mh::task;
+  const std::string kind = argc == 2 ? argv[1] : "";
+  if (kind == "classes") {
+    each_table<int32_t>([](const std::string& text) { return std::stoi(text); },
+                        [](const Table<int32_t>& t) {
+                          std::printf("%.10f %.10f %.10f\n", accuracy(t.left, t.right), f1(t.left, t.right),
+                                      matthews(t.left, t.right));
+                        });
+  } else if (kind == "numbers") {
+    each_table<double>([](const std::string& text) { return std::strtod(text.c_str(), nullptr); },
+                       [](const Table<double>& t) {
+                         std::printf("%.10f %.10f\n", pearson(t.left, t.right), spearman(t.left, t.right));
+                       });
+  } else if (kind == "answers") {
+    print_answers();
+  } else {
+    return 2;
+  }
+}
