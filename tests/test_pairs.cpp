@@ -226,6 +226,9 @@ TEST_CASE("the models of the best validations are kept, after a resume as well",
             folder.file("resumed"));
   runs::run(config_of(folder, how + "horizon = '9u'\n"), folder.file("resumed"), true);
   CHECK(kept_in("resumed") == kept_in("other"));
+  // Of equal ones the oldest stay, among them the best.
+  runs::run(config_of(folder, std::string(how).replace(how.find("0.3"), 3, "1e-30")), folder.file("equal"));
+  CHECK(kept_in("equal") == std::set<int64_t>{1, 2, 3});
   CHECK(says(refusal([&] { config_of(folder, "[train]\nlength = '1u'\nkeep_by = 'best'\n").check(); }), "train.keep"));
 }
 

@@ -367,9 +367,9 @@ double Trainer::judged(const Validation& result) const {
 bool Trainer::keep_best(const Validation& result) {
   at_.kept[at_.update] = judged(result);
   while (static_cast<int64_t>(at_.kept.size()) > config_.train.keep) {
-    auto worst = at_.kept.begin();  // of equal ones the oldest
+    auto worst = at_.kept.begin();  // of equal ones the newest, as the best is the oldest of those
     for (auto it = at_.kept.begin(); it != at_.kept.end(); ++it)
-      if (!(it->second <= worst->second)) worst = it;
+      if (!(it->second < worst->second)) worst = it;
     at_.kept.erase(worst);
   }
   const bool kept = at_.kept.count(at_.update) > 0;
