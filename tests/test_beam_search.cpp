@@ -398,6 +398,14 @@ TEST_CASE("samples follow from the seed and the sentence's number alone", "[sear
   CHECK(different.size() > 8);
   sampling.seed = 2;
   CHECK(search(*model, sentences, kEnds, o, sampling)[0][0].tokens != found[0][0].tokens);
+  // What a search never writes no sample has.
+  SearchOptions strict = o;
+  strict.min_length = 8, strict.no_unknown = true;
+  for (const auto& drawn : search(*model, sentences, kEnds, strict, sampling))
+    for (const Hypothesis& h : drawn) {
+      CHECK(h.tokens.size() == 9);
+      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.unknown) == 0);
+    }
   // The likeliest only: greedy.
   o.beam = 1;
   const auto greedy = search(*model, sentences, kEnds, o);

@@ -99,6 +99,63 @@ TEST_CASE("batches hold every pair once an epoch, of like length, within their s
   }));
 }
 
+TEST_CASE("batches are as full as they may be", "[pairs]") {
+  Folder folder;
+  const auto all = pairs::some(200);
+  pairs::write(folder.file("t.mhs"), all, 10, 10);
+  const io::ShardFile shard(folder.file("t.mhs"));
+  std::vector<std::pair<int64_t, int64_t>> lengths;  // target, source
+  for (const auto& [from, to] : all) lengths.emplace_back(to.size() + 1, from.size() + 1);
+  std::sort(lengths.begin(), lengths.end());
+  for (int64_t most : {12, 24, 36, 60, 100, 250}) {
+    int64_t wanted = 0, rows = 0, widest = 0;
+    for (const auto& [target, source] : lengths) {
+      widest = std::max({widest, target, source});
+      if (wanted > 0 && widest * (rows + 1) <= most) {
+        ++rows;
+      } else {
+        ++wanted;
+        rows = 1, widest = std::max(target, source);
+      }
+    }
+    TrainOptions o;
+    o.block = 12, o.batch_tokens = most;
+    CHECK(make_batches(made(shard), o)->updates_per_epoch() == wanted);
+  }
+}
+
+TEST_CASE("each epoch draws anew which pairs go together, and which batch comes when", "[pairs]") {
+  Folder folder;
+  pairs::Sentences alike, unlike;
+  for (int32_t i = 0; i < 9; ++i) alike.push_back({{2 + i}, {2}});
+  for (size_t i = 5; i < 10; ++i) unlike.push_back({pairs::Sentence(i, 2), pairs::Sentence(i, 3)});
+  pairs::write(folder.file("alike.mhs"), alike, 10, 10);
+  pairs::write(folder.file("unlike.mhs"), unlike, 10, 10);
+  const io::ShardFile of_alike(folder.file("alike.mhs")), of_unlike(folder.file("unlike.mhs"));
+  TrainOptions o;
+  o.block = 2, o.batch_tokens = 6;
+  const auto threes = make_batches(made(of_alike), o);
+  REQUIRE(threes->updates_per_epoch() == 3);
+  o.block = o.batch_tokens = 10;
+  const auto ones = make_batches(made(of_unlike), o);
+  REQUIRE(ones->updates_per_epoch() == 5);
+  std::set<std::set<std::set<int64_t>>> together;
+  std::set<std::vector<std::string>> orders;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    std::set<std::set<int64_t>> groups;
+    for (int64_t u = 3 * epoch; u < 3 * epoch + 3; ++u) {
+      const at::Tensor source = threes->load(u, {0, 3}).input.source;
+      groups.insert({source[0][0].item<int64_t>(), source[1][0].item<int64_t>(), source[2][0].item<int64_t>()});
+    }
+    together.insert(groups);
+    std::vector<std::string> order;
+    for (int64_t u = 5 * epoch; u < 5 * epoch + 5; ++u) order.push_back(ones->place(u));
+    orders.insert(order);
+  }
+  CHECK(together.size() > 2);
+  CHECK(orders.size() > 2);
+}
+
 TEST_CASE("pairs longer than a row may be are refused, with their number", "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), {{{2}, {3}}, {{2, 2, 2}, {3}}, {{2}, {3, 3, 3, 3}}}, 10, 10);
