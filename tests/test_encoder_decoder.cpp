@@ -223,6 +223,12 @@ TEST_CASE("a row is the same alone and among longer ones, in every stage", "[tra
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
+    // Rows that lack one position only are short too.
+    const Input near = some_input({7, 6}, {4, 3}, 5);
+    const Input shorter{near.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
+                        near.source.narrow(0, 1, 1).narrow(1, 0, 6),
+                        {lengths({3}), lengths({6})}};
+    CHECK(at::allclose(logits(*model, shorter)[0], logits(*model, near)[1].narrow(0, 0, 3), 1e-4, 1e-5));
     const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
     const Input all = some_input(source, target, 5);
     const at::Tensor together = logits(*model, all);
@@ -232,6 +238,28 @@ TEST_CASE("a row is the same alone and among longer ones, in every stage", "[tra
                         all.source.narrow(0, b, 1).narrow(1, 0, s),
                         {lengths({t}), lengths({s})}};
       CHECK(at::allclose(logits(*model, alone)[0], together[b].narrow(0, 0, t), 1e-4, 1e-5));
+    }
+  }
+}
+
+TEST_CASE("in training what stands behind the end of a row changes nothing, in every stage", "[translation]") {
+  c10::NoGradGuard no_gradient;
+  const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
+  const Input one = some_input(source, target, 5);
+  Input other{one.tokens.clone(), one.source.clone(), one.lengths};
+  for (int64_t b = 0; b < 4; ++b) {
+    const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
+    other.source[b].narrow(0, s, 7 - s).fill_(3);
+    other.tokens[b].narrow(0, t, 8 - t).fill_(4);
+  }
+  attention::Step step;
+  step.training = true;
+  for (const std::string& stage : stages()) {
+    INFO(stage);
+    const at::Tensor x = built(kTiny + stage)->hidden(one, step), y = built(kTiny + stage)->hidden(other, step);
+    for (int64_t b = 0; b < 4; ++b) {
+      const int64_t t = target[static_cast<size_t>(b)];
+      CHECK(at::allclose(x[b].narrow(0, 0, t), y[b].narrow(0, 0, t), 1e-4, 1e-5));
     }
   }
 }
