@@ -44,7 +44,7 @@ Position parse_position(const std::string& text, const std::string& name) {
     p.steps = j.at("steps"), p.procedures = j.at("procedures"), p.memory = j.at("memory");
     p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
     if (j.contains("kept")) p.kept = j.at("kept").get<std::map<int64_t, double>>();
-    p.best = j.value("best", INFINITY), p.counted_best = j.value("counted_best", p.best);
+    p.best = j.value("best", p.best), p.counted_best = j.value("counted_best", p.best);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
   }

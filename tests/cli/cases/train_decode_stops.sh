@@ -1,10 +1,6 @@
 # Stopped or killed while it translates for validation, a run leaves no half of anything and goes on to the same bits.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-# Lines of many words, so that no two validations are equally good.
-python3 -c "
-import random
-random.seed(1)
-for _ in range(80): print(' '.join(f'w{random.randrange(20)}' for _ in range(random.randrange(1, 12))))" > s
+make_text 80 | awk 'NF' > s
 sed 's/w/v/g' s > t
 mh-prep vocab s t > v 2>/dev/null
 mh-prep translation -q --vocab v s t -o p.mhs
