@@ -14,4 +14,10 @@ struct Dropout {
   float scale;         // 1 / (1 - p)
 };
 
+// Of a tensor that stands at some place of its stream.
+struct DropoutFrom {
+  Dropout how;
+  uint64_t first;  // the stream's number of the tensor's first element
+};
+
 }  // namespace mh::kernels

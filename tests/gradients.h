@@ -1,9 +1,12 @@
-// Gradients of a layer against differences of plain loops.
+// Gradients against differences: of a layer those of plain loops, of a model its own.
 #pragma once
+
+#include <c10/core/GradMode.h>
 
 #include <functional>
 
 #include "layers.h"
+#include "model/language_model.h"
 
 namespace layers {
 
@@ -55,3 +58,29 @@ inline void check_gradients(
 }
 
 }  // namespace layers
+
+namespace models {
+
+// Checks the gradient of `loss`, a scalar of the model, along one random way through each trained parameter.
+inline void check_gradients(mh::model::LanguageModel& model, const std::function<at::Tensor()>& loss, double margin) {
+  loss().backward();
+  for (mh::model::Parameter& p : model.parameters().all()) {
+    INFO(p.name());
+    if (!p.traits().trainable) continue;
+    REQUIRE(p.master().grad().defined());
+    at::manual_seed(5);
+    const at::Tensor way = at::randn(p.master().sizes());
+    const double slope = (p.master().grad() * way).sum().item<double>(), step = 2e-3 / way.norm().item<double>();
+    c10::NoGradGuard no_gradient;
+    const at::Tensor at_rest = p.master().clone();
+    const auto at_distance = [&](double d) {
+      p.master().copy_(at_rest + way * d);
+      const double value = loss().item<double>();
+      p.master().copy_(at_rest);
+      return value;
+    };
+    CHECK((at_distance(step) - at_distance(-step)) / (2 * step) == Approx(slope).epsilon(0.02).margin(margin));
+  }
+}
+
+}  // namespace models

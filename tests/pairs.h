@@ -30,7 +30,7 @@ inline void write(const std::string& path, const Sentences& all, int source_word
   if (source_words != target_words)
     h.source_vocabulary = source->size(), h.source_fingerprint = source->fingerprint(),
     h.source_tokenizer = source->serialize();
-  h.hold_pairs();
+  h.hold(io::kPairsKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);
   for (auto [from, to] : all) {

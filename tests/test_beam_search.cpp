@@ -1,5 +1,6 @@
 // Beam search against plain loops without a cache, exhaustive search and teacher forcing; what a search promises of
 // order, batches, prefixes and lengths; sampling; and the kernel and the cache below it.
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -359,6 +360,34 @@ TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fu
         }
       }
   }
+}
+
+TEST_CASE("a batch that each thread searches a part of is what one thread makes of it", "[search]") {
+  c10::NoGradGuard no_gradient;
+  auto model = sharp(kTiny, {300, 20});
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 40; ++i) lengths.push_back(1 + (i * 7) % 11);
+  auto sentences = some_sentences(lengths, 20);
+  for (size_t i = 0; i < sentences.size(); i += 5) sentences[i].prefix = {5, 7};
+  SearchOptions o;
+  o.beam = 5, o.max_length_a = 1, o.max_length_b = 3;
+  SamplingOptions drawn;
+  drawn.samples = 6;
+  const int threads = at::get_num_threads();
+  for (const SamplingOptions& sampling : {SamplingOptions(), drawn}) {
+    at::set_num_threads(1);
+    const auto alone = search(*model, sentences, kEnds, o, sampling);
+    for (int parts : {2, 3}) {
+      at::set_num_threads(parts);
+      const auto found = search(*model, sentences, kEnds, o, sampling);
+      REQUIRE(found.size() == alone.size());
+      for (size_t i = 0; i < found.size(); ++i) require_same(found[i], alone[i]);
+      auto refused = sentences;
+      refused[17].prefix.assign(30, 5);
+      CHECK(refusal([&] { search(*model, refused, kEnds, o, sampling); }).find("sentence 18") != std::string::npos);
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("equal ways are taken in the order of hypotheses and tokens", "[search]") {

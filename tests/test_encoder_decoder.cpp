@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "gradients.h"
-#include "reference_attention.h"
+#include "reference_blocks.h"
 #include "status.h"
 #include "translators.h"
 
@@ -68,88 +68,9 @@ TEST_CASE("parameter counts of published translation models", "[translation]") {
 namespace {
 
 // The model of Vaswani et al. 2017 by plain loops in double precision.
-struct Reference {
-  LanguageModel& model;
-  bool pre;
-  int64_t width = 16, heads = 4;
-
-  std::vector<double> values(const std::string& name) const {
-    const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
-    return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
-  }
-  using Rows = std::vector<std::vector<double>>;  // [position][d]
-
+struct Reference : reference::Blocks {
   Rows embedded(const std::string& owner, const std::vector<int64_t>& tokens) const {
-    const auto table = values(owner + ".embedding.weight");
-    Rows x;
-    for (size_t p = 0; p < tokens.size(); ++p) {
-      std::vector<double> row;
-      for (int64_t c = 0; c < width; ++c) {
-        const int64_t half = width / 2, k = c % half;
-        const double angle = static_cast<double>(p + 2) *
-                             std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(half - 1));
-        row.push_back(table[static_cast<size_t>(tokens[p] * width + c)] * std::sqrt(static_cast<double>(width)) +
-                      (c < half ? std::sin(angle) : std::cos(angle)));
-      }
-      x.push_back(row);
-    }
-    return x;
-  }
-  Rows norm(const std::string& name, const Rows& x) const {
-    const auto w = values(name + ".weight"), b = values(name + ".bias");
-    Rows y = x;
-    for (auto& row : y) {
-      double mean = 0, variance = 0;
-      for (double v : row) mean += v / static_cast<double>(width);
-      for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(width);
-      for (size_t c = 0; c < row.size(); ++c) row[c] = (row[c] - mean) / std::sqrt(variance + 1e-5) * w[c] + b[c];
-    }
-    return y;
-  }
-  static std::vector<double> flat(const Rows& x) {
-    std::vector<double> all;
-    for (const auto& row : x) all.insert(all.end(), row.begin(), row.end());
-    return all;
-  }
-  static Rows sum(Rows x, const std::vector<double>& y) {
-    for (size_t t = 0, i = 0; t < x.size(); ++t)
-      for (double& v : x[t]) v += y[i++];
-    return x;
-  }
-  Rows attend(const std::string& name, const Rows& x, const Rows* source, bool causal) const {
-    reference::Weights w;
-    for (const char* part : {"query", "key", "value", "output"})
-      for (const char* what : {".weight", ".bias"}) w[str(part, what)] = values(str(name, ".", part, what));
-    const Rows in = pre ? norm(name + ".norm", x) : x, keys = source != nullptr ? *source : in;
-    const reference::Sizes sizes{1,
-                                 static_cast<int64_t>(x.size()),
-                                 static_cast<int64_t>(keys.size()),
-                                 width,
-                                 heads,
-                                 width / heads,
-                                 width / heads};
-    const Rows y = sum(x, reference::attention(sizes, flat(in), flat(keys), w,
-                                               [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
-    return pre ? y : norm(name + ".norm", y);
-  }
-  Rows feed(const std::string& name, const Rows& x) const {
-    const auto up = values(name + ".up.weight"), up_bias = values(name + ".up.bias"),
-               down = values(name + ".down.weight"), down_bias = values(name + ".down.bias");
-    const Rows in = pre ? norm(name + ".norm", x) : x;
-    Rows y = x;
-    for (size_t t = 0; t < x.size(); ++t) {
-      std::vector<double> inner;
-      for (size_t i = 0; i < up_bias.size(); ++i) {
-        double v = up_bias[i];
-        for (size_t c = 0; c < in[t].size(); ++c) v += up[i * in[t].size() + c] * in[t][c];
-        inner.push_back(std::max(0.0, v));
-      }
-      for (size_t c = 0; c < y[t].size(); ++c) {
-        y[t][c] += down_bias[c];
-        for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down[c * inner.size() + i] * inner[i];
-      }
-    }
-    return pre ? y : norm(name + ".norm", y);
+    return sum(entries(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoids(tokens.size()));
   }
   Rows operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target, int64_t encoder_layers,
                   int64_t layers) const {
@@ -168,12 +89,6 @@ struct Reference {
   }
 };
 
-std::vector<int64_t> row_of(const at::Tensor& tokens, int64_t row, int64_t length) {
-  std::vector<int64_t> values;
-  for (int64_t t = 0; t < length; ++t) values.push_back(tokens[row][t].item<int64_t>());
-  return values;
-}
-
 }  // namespace
 
 TEST_CASE("the model equals plain loops in double precision, pre- and post-norm, rows of any length", "[translation]") {
@@ -189,7 +104,8 @@ TEST_CASE("the model equals plain loops in double precision, pre- and post-norm,
       const at::Tensor hidden = model->hidden(input, {});
       for (int64_t b = 0; b < 3; ++b) {
         const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
-        const auto expected = Reference{*model, pre}(row_of(input.source, b, s), row_of(input.tokens, b, t), 3, 2);
+        const auto expected = Reference{{*model, pre}}(reference::row_of(input.source, b, s),
+                                                       reference::row_of(input.tokens, b, t), 3, 2);
         for (int64_t i = 0; i < t; ++i)
           for (int64_t c = 0; c < 16; ++c)
             REQUIRE(hidden[b][i][c].item<double>() ==
@@ -306,24 +222,7 @@ TEST_CASE("gradients of an encoder-decoder agree with differences", "[translatio
     at::Tensor targets = some_tokens(2, 5, 30, 22);
     targets[0].narrow(0, 3, 2).fill_(-1);
     const auto loss = [&] { return model->loss(model->hidden(input, {}), targets, 0.1).smoothed; };
-    loss().backward();
-    for (Parameter& p : model->parameters().all()) {
-      INFO(p.name());
-      if (!p.traits().trainable) continue;
-      REQUIRE(p.master().grad().defined());
-      at::manual_seed(5);
-      const at::Tensor way = at::randn(p.master().sizes());
-      const double slope = (p.master().grad() * way).sum().item<double>(), step = 2e-3 / way.norm().item<double>();
-      c10::NoGradGuard no_gradient;
-      const at::Tensor at_rest = p.master().clone();
-      const auto at_distance = [&](double d) {
-        p.master().copy_(at_rest + way * d);
-        const double value = loss().item<double>();
-        p.master().copy_(at_rest);
-        return value;
-      };
-      CHECK((at_distance(step) - at_distance(-step)) / (2 * step) == Approx(slope).epsilon(0.02).margin(0.3));
-    }
+    models::check_gradients(*model, loss, 0.3);
   }
 }
 

@@ -26,7 +26,7 @@ const std::string kExperts =
 model::LoadedModel from(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
                         const std::string& extra) {
   at::set_num_threads(1);
-  Trainer trainer(config_of(folder, extra), folder.file(name), false, at::kCPU, &checkpoint);
+  Trainer trainer(config_of(folder, extra), folder.file(name), false, at::kCPU, {&checkpoint});
   CHECK(trainer.run() == 0);
   return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
 }

@@ -26,7 +26,7 @@ TEST_CASE("a run from a checkpoint begins with its weights and nothing else of i
   auto first = run_of(folder, "first", length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   {
-    Trainer trainer(config_of(folder, length(4) + "seed = 7\n"), folder.file("from"), false, at::kCPU, &checkpoint);
+    Trainer trainer(config_of(folder, length(4) + "seed = 7\n"), folder.file("from"), false, at::kCPU, {&checkpoint});
     // Killed now, the run has a state of its own.
     auto begun = model::load_model(folder.file("from") + "/last.safetensors", at::kCPU);
     CHECK(same(begun, first));
@@ -37,7 +37,7 @@ TEST_CASE("a run from a checkpoint begins with its weights and nothing else of i
   }
   auto resumed = run_of(folder, "from", length(4) + "seed = 7\n", true);
   {
-    Trainer trainer(config_of(folder, length(4) + "seed = 7\n"), folder.file("whole"), false, at::kCPU, &checkpoint);
+    Trainer trainer(config_of(folder, length(4) + "seed = 7\n"), folder.file("whole"), false, at::kCPU, {&checkpoint});
     at::set_num_threads(1);
     CHECK(trainer.run() == 0);
   }
@@ -53,7 +53,7 @@ TEST_CASE("a run from a checkpoint of another vocabulary or of other parameters 
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   CHECK(status_of([&] {
           Trainer(config_of(folder, length(4) + "[model]\nffn = 24\n"), folder.file("other"), false, at::kCPU,
-                  &checkpoint);
+                  {&checkpoint});
         }) == 3);
   CHECK_FALSE(std::filesystem::exists(folder.file("other")));
 }

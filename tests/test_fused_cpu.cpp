@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "attention/fused_cpu.h"
+#include "layers.h"
+#include "model/ops.h"
+#include "status.h"
 
 using namespace mh;
 
@@ -19,10 +22,10 @@ double error(const at::Tensor& a, const at::Tensor& b) {
 double size_of(const at::Tensor& a) { return a.to(at::kDouble).abs().max().item<double>(); }
 
 // From the equation, one query after the other. Differentiable by at:: operations on double tensors.
-at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+at::Tensor by_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < q.size(2); ++i) {
-    int64_t seen = causal ? i + 1 : k.size(2);
+    int64_t seen = causal ? k.size(2) - q.size(2) + i + 1 : k.size(2);
     at::Tensor logits =
         at::matmul(q.narrow(2, i, 1), k.narrow(2, 0, seen).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
     rows.push_back(at::matmul(at::softmax(logits, -1), v.narrow(2, 0, seen)));
@@ -77,7 +80,7 @@ TEST_CASE("the attention kernel errs at most twice as much as composed attention
       INFO(c.queries << " x " << c.keys << " size " << c.size << (type == at::kFloat ? " fp32" : " bf16"));
       auto rounded = [&](const at::Tensor& t) { return t.to(type); };
       Run exact =
-          run(reference, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
+          run(by_queries, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
       Run plain = run(composed, q, k, v, dout, c.causal, type);
       Run fast = run(fused, q, k, v, dout, c.causal, type);
       double unit = type == at::kFloat ? 0x1p-20 : 0x1p-8;
@@ -102,7 +105,7 @@ TEST_CASE("the attention kernel reads strided heads of a joint projection and gi
   auto part = [&](int64_t i) {
     return b.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
   };
-  reference(part(0), part(1), part(2), true).backward(dout.to(at::kDouble));
+  by_queries(part(0), part(1), part(2), true).backward(dout.to(at::kDouble));
   CHECK(error(a.grad(), b.grad()) <= 1e-5 * size_of(b.grad()));
 }
 
@@ -187,8 +190,8 @@ TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "
         continue;
       }
       auto row = [&](const at::Tensor& t, int64_t length) { return t.narrow(0, b, 1).narrow(2, 0, length); };
-      const Run alone =
-          run(reference, row(q, queries), row(k, n), row(v, n), row(dout, queries).to(at::kDouble), false, at::kDouble);
+      const Run alone = run(by_queries, row(q, queries), row(k, n), row(v, n), row(dout, queries).to(at::kDouble),
+                            false, at::kDouble);
       CHECK(error(out[b], alone.out[0]) < 2e-6);
       c10::NoGradGuard no_gradient;  // another way of a few queries
       CHECK(error(attention::fused_cpu(q, k, v, false, lengths)[b], alone.out[0]) < 2e-6);
@@ -196,5 +199,96 @@ TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "
       CHECK(error(mk.grad()[b].narrow(1, 0, n), alone.dk[0]) < 1e-5);
       CHECK(error(mv.grad()[b].narrow(1, 0, n), alone.dv[0]) < 1e-5);
     }
+  }
+}
+
+TEST_CASE("the attention kernel drops the probabilities that dropout would", "[attention][dropout]") {
+  at::manual_seed(12);
+  CHECK(rc::check([] {
+    const int64_t batch = *rc::gen::inRange(1, 4), heads = *rc::gen::inRange(1, 4), size = 16 * *rc::gen::inRange(1, 4);
+    const bool causal = *rc::gen::arbitrary<bool>();
+    const int64_t queries = *rc::gen::inRange(1, 90);
+    const int64_t keys = causal ? queries + *rc::gen::inRange(0, 40) : *rc::gen::inRange(1, 150);
+    const attention::Step step{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
+    const double p = *rc::gen::element(0.1, 0.5, 0.9);
+    std::vector<int64_t> lengths;
+    if (!causal && *rc::gen::arbitrary<bool>())
+      for (int64_t b = 0; b < batch; ++b) lengths.push_back(*rc::gen::inRange<int64_t>(1, keys + 1));
+    const at::Tensor key_lengths = lengths.empty() ? at::Tensor() : at::tensor(lengths, at::kLong);
+    const at::Tensor kept = model::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
+    const auto by_equation = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
+      at::Tensor logits = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(size));
+      if (causal)
+        logits = logits.masked_fill(at::ones({queries, keys}, at::kBool).tril(keys - queries).logical_not(), -INFINITY);
+      if (key_lengths.defined())
+        logits = logits.masked_fill(at::arange(keys).ge(key_lengths.view({batch, 1, 1, 1})), -INFINITY);
+      return at::matmul(at::softmax(logits, -1) * kept.to(at::kDouble), v);
+    };
+    const auto by_kernel = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
+      return attention::fused_cpu(q, k, v, causal, key_lengths,
+                                  model::dropout_from(heads * queries * keys, p, step, "place", 4));
+    };
+    const at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
+    const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
+    const Run exact = run(by_equation, q, k, v, dout.to(at::kDouble), causal, at::kDouble);
+    const Run fast = run(by_kernel, q, k, v, dout, causal, at::kFloat);
+    RC_ASSERT(error(fast.out, exact.out) <= 5e-6 * (1 + size_of(exact.out)));
+    RC_ASSERT(error(fast.dq, exact.dq) <= 1e-5 * (1 + size_of(exact.dq)));
+    RC_ASSERT(error(fast.dk, exact.dk) <= 1e-5 * (1 + size_of(exact.dk)));
+    RC_ASSERT(error(fast.dv, exact.dv) <= 1e-5 * (1 + size_of(exact.dv)));
+    c10::NoGradGuard no_gradient;  // few queries go another way where nothing is dropped
+    RC_ASSERT(error(by_kernel(q, k, v, causal), exact.out) <= 5e-6 * (1 + size_of(exact.out)));
+  }));
+}
+
+TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dropout]") {
+  const attention::Step step{true, 5, 2, 3};
+  for (const auto& [kind, lengths] : {std::pair{attention::Kind::decoder_self, false},
+                                      {attention::Kind::encoder_self, true},
+                                      {attention::Kind::encoder_self, false}}) {
+    layers::Layer l("heads = 2\ndropout = 0.4\n", 32, 1, kind);
+    REQUIRE(l.layer->describe_path(true) == "fused");
+    const at::Tensor x = numbers::normal({3, 37, 32}, 8);
+    attention::Mask mask;
+    mask.causal = kind == attention::Kind::decoder_self;
+    if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
+    const auto outcome = [&](attention::Path path) {
+      l.layer->set_path(path);
+      l.parameters.zero_gradients();
+      const at::Tensor y = l(x, x, mask, step);
+      (y * numbers::normal(y.sizes().vec(), 9)).sum().backward();
+      return std::pair{y.detach(), l["query.weight"].grad().clone()};
+    };
+    const auto fused = outcome(attention::Path::fused), composed = outcome(attention::Path::composed);
+    CHECK(error(fused.first, composed.first) <= 1e-5 * size_of(composed.first));
+    CHECK(error(fused.second, composed.second) <= 1e-5 * size_of(composed.second));
+  }
+  // The kernel knows no window: refused where the fused path is asked for, composed otherwise.
+  layers::Layer l("heads = 2\ndropout = 0.4\n", 32);
+  attention::Mask mask;
+  mask.causal = true;
+  mask.window = 5;
+  const at::Tensor x = numbers::normal({2, 20, 32}, 8);
+  const at::Tensor y = l(x, x, mask, step);
+  l.layer->set_path(attention::Path::composed);
+  CHECK(at::equal(l(x, x, mask, step), y));
+  l.layer->set_path(attention::Path::fused);
+  CHECK(refusal([&] { l(x, x, mask, step); }).find("a window") != std::string::npos);
+  CHECK(layers::Layer("heads = 4\ndropout = 0.4\n", 32).layer->describe_path(true).find("head_size 8") !=
+        std::string::npos);
+}
+
+TEST_CASE("the attention kernel behind a memory sees it all, and its own positions as they come", "[attention]") {
+  at::manual_seed(14);
+  for (const auto& [queries, memory] : {std::pair<int64_t, int64_t>{1, 6}, {5, 1}, {33, 40}, {64, 100}}) {
+    INFO(queries << " queries behind " << memory);
+    const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory, 32});
+    const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
+    const Run exact = run(by_queries, q, k, v, dout.to(at::kDouble), true, at::kDouble);
+    const Run fast = run(fused, q, k, v, dout, true, at::kFloat);
+    CHECK(error(fast.out, exact.out) <= 2e-6);
+    CHECK(error(fast.dq, exact.dq) <= 1e-5);
+    CHECK(error(fast.dk, exact.dk) <= 1e-5);
+    CHECK(error(fast.dv, exact.dv) <= 1e-5);
   }
 }

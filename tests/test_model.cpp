@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/product.h"
 #include "models.h"
 
 using namespace mh;
@@ -193,4 +194,16 @@ TEST_CASE("the longest input is the least that positions and any layer's stages 
   CHECK(model->max_length() == 12);
   CHECK_NOTHROW(model->require_length("x", 12));
   CHECK_THROWS_AS(model->require_length("x", 13), Error);
+}
+
+TEST_CASE("products of matrices with gaps between their rows, and of rows that are all one", "[model]") {
+  const at::Tensor states = at::randn({6, 5, 48}), weight = at::randn({32, 48}), bias = at::randn({32});
+  const auto exact = [&](const at::Tensor& x) {
+    return at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
+  };
+  for (const at::Tensor& x : {states.select(1, 0), states.select(1, 0).narrow(0, 2, 1),
+                              at::ones({1, 48}).expand({7, 48}), at::randn({48, 9}).t(), states[0].slice(0, 0, 5, 2)}) {
+    CHECK(at::allclose(product_nt(x, weight, bias).to(at::kDouble), exact(x), 1e-5, 1e-4));
+    CHECK(at::allclose(product_tn(x, x).to(at::kDouble), at::mm(x.t(), x).to(at::kDouble), 1e-5, 1e-4));
+  }
 }

@@ -80,6 +80,11 @@ TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
       const at::Tensor first = joint();
       CHECK(error(first, exact) <= bound);
       CHECK(joint().equal(first));
+      for (const auto then : {model::Activation::relu, model::Activation::gelu, model::Activation::gelu_tanh})
+        CHECK(error(model::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}, then), model::activation(exact, then)) <=
+              bound);
+      const model::DecodingProducts same(&products);
+      CHECK(joint().equal(first));
       if (bf16) continue;
       // A row is the same whatever stands beside it.
       for (const int64_t row : {int64_t{0}, rows - 1})
@@ -151,6 +156,7 @@ TEST_CASE("gradients by perturbation", "[ops]") {
   check([&](const at::Tensor& t) { return model::layer_norm(t, gain, shift, 1e-5); }, x);
   check([&](const at::Tensor& t) { return model::layer_norm(x, t, shift, 1e-5); }, gain);
   check([&](const at::Tensor& t) { return model::activation(t, model::Activation::gelu); }, x);
+  check([&](const at::Tensor& t) { return model::activation(t, model::Activation::gelu_tanh); }, x);
 }
 
 TEST_CASE("layer_norm keeps its input's type and sums in fp32", "[ops]") {
@@ -164,10 +170,36 @@ TEST_CASE("layer_norm keeps its input's type and sums in fp32", "[ops]") {
   CHECK(error(half, exact) < 0.1);
 }
 
-TEST_CASE("gelu is the exact one", "[ops]") {
+TEST_CASE("the norm of a sum, while decoding and else", "[ops]") {
+  at::manual_seed(6);
+  for (const int64_t size : {1, 2, 15, 16, 17, 48, 100, 256, 1000})
+    for (const double offset : {0.0, 30.0}) {
+      INFO(size << " numbers around " << offset);
+      const at::Tensor x = at::randn({3, 7, size}) + offset, y = at::randn({3, 7, size}), gain = at::randn({size}),
+                       shift = at::randn({size});
+      const at::Tensor s = x.to(at::kDouble) + y.to(at::kDouble), centred = s - s.mean(-1, true);
+      const at::Tensor exact = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gain + shift;
+      const auto of_sum = [&] { return model::norm_of_sum(x, y, gain, shift, 1e-5); };
+      c10::NoGradGuard guard;
+      const at::Tensor composed = of_sum();
+      CHECK(composed.equal(model::layer_norm(x + y, gain, shift, 1e-5)));
+      const model::DecodingProducts products;
+      CHECK(error(of_sum(), exact) <= 2 * error(composed, exact) + 0x1p-22 * (1 + offset) * size_of(exact));
+      // A row is the same whatever stands beside it.
+      CHECK(
+          model::norm_of_sum(x.narrow(0, 2, 1), y.narrow(0, 2, 1), gain, shift, 1e-5).equal(of_sum().narrow(0, 2, 1)));
+      c10::AutoGradMode on(true);
+      CHECK(of_sum().equal(composed));
+    }
+}
+
+TEST_CASE("gelu is the exact one, gelu-tanh that of GPT-2", "[ops]") {
   at::Tensor x = at::linspace(-5, 5, 101), y = model::activation(x, model::Activation::gelu);
+  at::Tensor by_tanh = model::activation(x, model::Activation::gelu_tanh);
   for (int64_t i = 0; i < 101; ++i) {
     double v = x[i].item<double>();
+    const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+    CHECK(by_tanh[i].item<double>() == Approx(0.5 * v * (1 + std::tanh(inner))).margin(1e-6));
     CHECK(y[i].item<double>() == Approx(0.5 * v * (1 + std::erf(v / std::sqrt(2.0)))).margin(1e-6));
   }
   CHECK(at::equal(model::activation(x, model::Activation::relu), x.clamp_min(0)));

@@ -176,7 +176,7 @@ TEST_CASE("a translation model learns to copy, the same in parts and after a res
   pairs::write(folder.file("t.mhs"), pairs::some(300), 10, 10);
   const auto whole = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
-  const task::Corpus corpus = task::corpus_of(shard, whole.tokenizers);
+  const task::Corpus corpus = task::corpus_of(shard, whole.tokenizers, {});
   const auto loss = [&](const model::LoadedModel& m) {
     const task::Score s = task::score(*m.model, corpus, {});
     CHECK(s.tokens == task::targets_in(corpus));
@@ -212,7 +212,7 @@ TEST_CASE("targets are scored each once, in their order, behind their source", "
   config.load_text(kModel, "test");
   auto m = model::build_language_model(model::ModelConfig::read(config), model::sizes_of(tokenizers), at::kCPU);
   m->parameters().initialise(1);
-  const task::Corpus corpus = task::corpus_of(shard, tokenizers);
+  const task::Corpus corpus = task::corpus_of(shard, tokenizers, {});
   std::vector<double> told;
   std::vector<int32_t> tokens;
   task::Listener listener;

@@ -13,6 +13,7 @@
 #include "io/shard.h"
 #include "io/shard_format.h"
 #include "io/tokenizer.h"
+#include "sealed.h"
 #include "status.h"
 
 using namespace mh;
@@ -114,12 +115,14 @@ TEST_CASE("random blocks of a shard are what a plain array gives") {
 
 TEST_CASE("records of several fields keep their runs") {
   Folder folder;
-  write_shard(folder.file("x.mhs"), header(2, 1000, {"source", "target"}), {{1, 2, 3}, {4}, {}, {5, 6}});
+  ShardHeader two = header(2, 1000, {"one", "other"});
+  two.kind = "any";
+  write_shard(folder.file("x.mhs"), two, {{1, 2, 3}, {4}, {}, {5, 6}});
   ShardFile file(folder.file("x.mhs"));
   CHECK(file.counts().records == 2);
   CHECK(file.run_lengths() == std::vector<uint32_t>{3, 1, 0, 2});
   auto sink = open_sink(folder.file("y.mhs"));
-  ShardWriter writer(*sink, header(2, 1000, {"source", "target"}));
+  ShardWriter writer(*sink, two);
   writer.add_run(std::vector<int32_t>{1});
   CHECK_THROWS_AS(writer.finish(), Error);
 }
@@ -263,7 +266,7 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
     h.source_fingerprint = source->fingerprint();
     h.source_tokenizer = source->serialize();
   }
-  h.hold_pairs();
+  h.hold(kPairsKind);
   return h;
 }
 
@@ -343,7 +346,7 @@ TEST_CASE("each side of a header is the joint vocabulary or its own", "[pairs]")
   }
   CHECK(two.vocabulary_of(Side::source) == 20);
   CHECK(two.vocabulary_of(Side::target) == 10);
-  CHECK(two.largest_vocabulary() == 20);
+  CHECK(two.largest_limit() == 20);
   require_vocabulary(two, "x.mhs", *words(20), "m", Side::source);
   require_vocabulary(two, "x.mhs", *words(10), "m", Side::target);
   CHECK(status_of([&] { require_vocabulary(two, "x.mhs", *words(11), "m", Side::source); }) == 3);
@@ -407,20 +410,7 @@ TEST_CASE("sealed shards with runs that no pair has are refused by both readers"
     for (const auto& run : runs) writer.add_run(run);
     writer.finish();
     sink->close();
-    std::string bytes = read_text_file(path);
-    const std::string payload = encode_header(wanted);
-    std::string head;
-    store32(head, kHeaderMagic);
-    store32(head, static_cast<uint32_t>(payload.size()));
-    const size_t before = 8 + load32(reinterpret_cast<const uint8_t*>(bytes.data()) + 4);
-    bytes = head + payload + bytes.substr(before);
-    // The first entry of the seek table is the header's size.
-    const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-    const size_t entries = load32(data + bytes.size() - 9);
-    std::string size;
-    store32(size, static_cast<uint32_t>(8 + payload.size()));
-    bytes.replace(bytes.size() - 9 - 8 * entries, 4, size);
-    write_file_atomically(path, bytes);
+    exchange_header(path, wanted);
     if (!fits) return refused_whole(path);
     ShardFile(path).verify();
     CHECK(read_pairs(path).tokens == joined(runs));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "runs.h"
+#include "status.h"
 #include "task/scoring.h"
 
 using namespace mh;
@@ -218,6 +219,28 @@ TEST_CASE("a text shorter than a batch or a block is trained on whole, and one o
       io::Checkpoint state(folder.file(name) + "/last.safetensors");
       CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * tokens);
     }
+}
+
+TEST_CASE("a warm-up that is a share of the horizon", "[train]") {
+  using namespace runs;
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  const std::string share =
+      "[train]\nlr = 0.002\nwarmup_share = 0.2\nwarmup_lr = 0\nschedule = 'linear'\nlog_every = '1u'\n";
+  run_of(folder, "share", share + "length = '20u'\n");
+  run_of(folder, "longer", share + "length = '6u'\nhorizon = '40u'\n");
+  const auto rates = [&](const std::string& name) {
+    std::vector<double> all;
+    for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);
+    return all;
+  };
+  CHECK(rates("share").at(1) == Approx(0.001));
+  CHECK(rates("share").at(3) == Approx(0.002));
+  CHECK(rates("share").at(11) == Approx(0.001));
+  CHECK(rates("longer").at(1) == Approx(0.0005));
+  TrainOptions both;
+  both.warmup_share = 0.1, both.warmup = {3, Length::Unit::updates};
+  CHECK(refusal([&] { both.check(); }).find("train.warmup_share") != std::string::npos);
 }
 
 TEST_CASE("patience: perplexity that falls by less than min_improvement since the last that counted is no better") {

@@ -48,12 +48,10 @@ inline task::Corpus corpus_of(const pairs::Sentences& all) {
       tokens->push_back(0);
       ends.push_back(tokens->size());
     }
-  return task::pairs_of(
-      std::move(ends),
-      [tokens](uint64_t first, std::span<int32_t> out) {
-        std::copy_n(tokens->begin() + static_cast<int64_t>(first), out.size(), out.begin());
-      },
-      0, 0);
+  const auto read = [tokens](uint64_t first, std::span<int32_t> out) {
+    std::copy_n(tokens->begin() + static_cast<int64_t>(first), out.size(), out.begin());
+  };
+  return task::pairs_of({std::move(ends), read}, 0, 0);
 }
 
 // Sentences of 0 to 9 words.

@@ -23,26 +23,14 @@ void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{where, expected, found, next});
   };
-  if (!a.average && !a.fold) refuse("mh-convert", "--average, --fold or both", "neither", "");
+  if (!a.average && !a.fold)
+    refuse("mh-convert", "--average, --fold or both, or a folder of Hugging Face", "neither", "");
   if (a.files.empty()) refuse("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!a.average && a.files.size() > 1)
     refuse("--fold", "one checkpoint", str(a.files.size()), "--average makes one of them first");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     refuse("mh-convert", "standard input for one file", "- twice", "");
-  if (a.output == "-" && isatty(STDOUT_FILENO) == 1)
-    refuse("mh-convert", "a file or a pipe for the checkpoint", "a terminal", "-o FILE, or > FILE");
-  refuse_output_onto_input(a.output, a.files);
-}
-
-// Adds to what is told of how the file was made.
-void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
-  std::string& text = metadata[io::kOriginKey];
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  if (!text.empty()) all = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!all.is_array())
-    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "something else", ""});
-  all.push_back(step);
-  text = all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  check_output(a);
 }
 
 // Of parameters that no optimiser changes.
@@ -54,6 +42,23 @@ void tell_of_statistics(const model::ParameterList& parameters) {
 }
 
 }  // namespace
+
+void check_output(const Arguments& a) {
+  if (a.output == "-" && isatty(STDOUT_FILENO) == 1)
+    throw Error(Exit::usage,
+                Problem{"mh-convert", "a file or a pipe for the checkpoint", "a terminal", "-o FILE, or > FILE"});
+  refuse_output_onto_input(a.output, a.files);
+}
+
+void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
+  std::string& text = metadata[io::kOriginKey];
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (!text.empty()) all = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!all.is_array())
+    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "something else", ""});
+  all.push_back(step);
+  text = all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 void models(const Arguments& a) {
   check(a);

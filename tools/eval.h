@@ -15,6 +15,10 @@
 #include "task/scoring.h"
 #include "task/translation.h"
 
+namespace mh {
+class TextSource;
+}
+
 namespace mh::eval {
 
 struct Arguments : ModelArguments {
@@ -35,6 +39,12 @@ struct DecodeJob {
   // What can be seen before a model is read; reads the references.
   void start();
   void check(const task::Corpus& corpus, const std::string& shard) const;
+};
+
+// Of a shard of examples.
+struct ExamplesJob {
+  std::string predictions, best;  // files
+  void check(const std::vector<std::string>& files) const;
 };
 
 // Of translate.
@@ -61,7 +71,9 @@ struct BleuJob {
 
 // The model, on the device and path that the arguments ask for.
 model::LoadedModel load(const Arguments& a, const std::string& path);
-void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job);
+void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job, const ExamplesJob& of_examples);
+void score_examples(const Arguments& a, const task::ScoringOptions& given, const ExamplesJob& job,
+                    const DecodeJob& decoding, const TextSource& source);
 // Writes the hypotheses to `file`, unless it is empty; gives the columns of BLEU.
 nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pairs& pairs,
                               const std::string& shard, const std::string& file);

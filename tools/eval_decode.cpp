@@ -30,7 +30,7 @@ void DecodeJob::check(const task::Corpus& corpus, const std::string& shard) cons
   const auto* pairs = std::get_if<task::Pairs>(&corpus);
   if (pairs == nullptr)
     throw Error(Exit::usage, Problem{"--hypotheses, --beam and the like", "a shard of pairs to translate",
-                                     str(shard, ", which is a text"), "leave them out"});
+                                     str(shard, ", which is none"), "leave them out"});
   if (lines != nullptr) require_as_many(shard, static_cast<size_t>(pairs->size()), *lines);
 }
 

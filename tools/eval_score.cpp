@@ -62,13 +62,20 @@ void check(const Arguments& a, const DecodeJob& job) {
 
 }  // namespace
 
-void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job) {
+void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job, const ExamplesJob& of_examples) {
   check(a, job);
+  of_examples.check(a.files);
   job.start();
   const std::string& data = a.files.back();
   const TextSource source(data);
   for (size_t i = 0; i + 1 < a.files.size(); ++i)
     if (a.files[i] != "-") source.require_for(io::Checkpoint(a.files[i]));
+  if (source.holds_examples()) {
+    return score_examples(a, given, of_examples, job, source);
+  }
+  if (!of_examples.predictions.empty() || !of_examples.best.empty())
+    throw Error(Exit::usage, Problem{"--predictions", "a shard of examples or questions",
+                                     str(source.name(), ", of the kind ", source.header().kind), "leave it out"});
   Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     model::LoadedModel m = load(a, a.files[i]);

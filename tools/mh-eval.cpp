@@ -15,13 +15,14 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   Tool tool({"mh-eval",
-             "Scores models on a text or on translations: mh-eval MODEL... DATA. Its subcommands let them "
+             "Scores models on a text, on translations or on a task: mh-eval MODEL... DATA. Its subcommands let them "
              "write, and score text.",
              "  mh-eval run1/best.safetensors run2/best.safetensors test.mhs\n"
              "  cat test.mhs | mh-eval --format json --context 192 run1/best.safetensors -\n"
              "  mh-eval --block 64 --memory 640 --set attention.relative.clamp=400 run3/best.safetensors test.mhs\n"
              "  mh-eval generate run1/best.safetensors --prompt 'The history of' --length 50\n"
              "  mh-eval mt/best.safetensors test.mhs --beam 5 --hypotheses out.en\n"
+             "  mh-eval ft/seed1/best.safetensors test.mhs --predictions - > MRPC.tsv\n"
              "  mh-eval translate mt/best.safetensors --beam 5 --nbest 3 --scores test.de\n"
              "  mh-eval bleu --format json hyp.en ref.en"});
   eval::Arguments a;
@@ -33,6 +34,13 @@ int main(int argc, char** argv) {
   app.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+  eval::ExamplesJob of_examples;
+  app.add_option("--predictions", of_examples.predictions,
+                 "classes, numbers or answers: write them as GLUE's server or SQuAD's script takes them; - is standard "
+                 "output, without the scores")
+      ->type_name("FILE");
+  app.add_option("--best-answers", of_examples.best, "questions: write the best answers of each, with their scores")
+      ->type_name("FILE");
   add_model_options(app, a);
   task::ScoringOptions scoring;
   CommandLineFields scoring_fields(app);
@@ -55,8 +63,8 @@ int main(int argc, char** argv) {
       ->type_name("FILE")
       ->excludes("--prompt");
   // It scores nothing.
-  for (const char* name :
-       {"files", "--format", "--per-token", "--block", "--context", "--memory", "--streams", "--batch"})
+  for (const char* name : {"files", "--format", "--per-token", "--predictions", "--best-answers", "--block",
+                           "--context", "--memory", "--streams", "--batch"})
     generate->excludes(app.get_option(name));
   for (CLI::Option* option : for_decoding) generate->excludes(option);
   task::GenerationOptions generation;
@@ -105,7 +113,7 @@ int main(int argc, char** argv) {
       if (generate->parsed()) return eval::write_text(a, generation);
       decoding_fields.take(decoding);
       for (const CLI::Option* option : for_decoding) decoding.wanted = decoding.wanted || option->count() > 0;
-      eval::score(a, scoring, decoding);
+      eval::score(a, scoring, decoding, of_examples);
     });
   });
 }

@@ -4,6 +4,7 @@
 //   mh-finetune --resume --out ft
 #include "base/error.h"
 #include "base/tool.h"
+#include "finetune_seeds.h"
 #include "train_setup.h"
 
 using namespace mh;
@@ -14,6 +15,9 @@ int main(int argc, char** argv) {
        "  mh-finetune --init mt/best.safetensors --train new.mhs --valid v.mhs --out ft\n"
        "  mh-finetune --init mt/best.safetensors --train-only gates,output --train new.mhs --valid v.mhs --out ft "
        "--set train.length=1000u\n"
+       "  mh-finetune --config glue-mrpc.toml --init bert.safetensors --train mrpc.mhs --valid dev.mhs --out ft "
+       "--seeds "
+       "5\n"
        "  mh-finetune --resume --out ft --set train.length=2000u"});
   train_setup::Arguments a;
   a.takes_over = true;
@@ -25,10 +29,16 @@ int main(int argc, char** argv) {
       ->type_name("WHICH,...")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option("--seeds", a.seeds,
+                 "so many runs, OUT/seed1 and so on (from --seed on), and what their best models reach, with mean and "
+                 "sample deviation")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20));
   return tool.run(argc, argv, [&] {
     if (a.from.empty() && !a.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to begin with, or --resume", "neither",
                                        "mh-train begins from nothing"});
-    train_setup::run(a, tool);
+    if (a.seeds > 0 && !a.dry_run) train_setup::run_seeds(a, tool);
+    else train_setup::run(a, tool);
   });
 }

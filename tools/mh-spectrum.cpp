@@ -5,6 +5,7 @@
 //   mh-spectrum experts run1/best.safetensors valid.mhs --show tokens
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/tool.h"
 #include "model/device.h"
 #include "spectrum.h"
@@ -82,7 +83,13 @@ int main(int argc, char** argv) {
   metric.add_to(*experts);
   for (const char* name : {"files", "--of", "--summary", "--curves", "--plot", "--dump"})
     experts->excludes(app.get_option(name));
+  const auto only_for = [&](const std::string& option, const std::string& show) {
+    if (experts->count(option) > 0 && a.show != show)
+      throw Error(Exit::usage, Problem{option, str("--show ", show, ", which it is for"), "--show " + a.show, ""});
+  };
   return tool.run(argc, argv, [&] {
+    for (const char* option : {"--tokens", "--least"}) only_for(option, "tokens");
+    only_for("--random", "scores");
     for (CommandLineFields* each : {&fields, &experts_fields}) each->take(scoring), each->take(scoring.sample);
     metric.take();
     model::prepare_cpu(a.threads);

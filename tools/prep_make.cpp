@@ -30,6 +30,30 @@ std::string speed(uint64_t bytes, double seconds) {
   return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
 }
 
+std::string counted(uint64_t count, const std::string& what) {
+  return with_commas(static_cast<int64_t>(count)) + " " + what;
+}
+
+ShardHeader header_of(const Tokenizer& tokenizer) {
+  ShardHeader header;
+  header.vocabulary = tokenizer.size();
+  header.fingerprint = tokenizer.fingerprint();
+  header.tokenizer = tokenizer.serialize();
+  return header;
+}
+
+std::string provenance_of(const Arguments& a, const BertVocabulary& vocabulary, const ordered_json& more) {
+  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
+  if (vocabulary.wordpiece.empty()) made["vocabulary"] = vocabulary.vocab;
+  else
+    made.update({{"wordpiece", vocabulary.wordpiece},
+                 {"cased", vocabulary.cased},
+                 {"strip_accents", vocabulary.strip_accents}});
+  made["crlf"] = a.crlf;
+  if (!more.empty()) made.update(more);
+  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+}
+
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   std::vector<std::string> read = a.inputs;
   for (const std::string& file : {options.codes, options.from})
@@ -65,11 +89,8 @@ void make_lm(const Arguments& a, const LmOptions& options) {
                 Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
-  ShardHeader header;
-  header.vocabulary = tokenizer->size();
-  header.token_bytes = tokenizer->size() <= 65536 ? 2 : 4;
-  header.fingerprint = tokenizer->fingerprint();
-  header.tokenizer = tokenizer->serialize();
+  ShardHeader header = header_of(*tokenizer);
+  header.hold(kTextKind);
   header.provenance = ordered_json{{"tool", str("mh-prep ", version())},
                                    {"inputs", a.inputs},
                                    {"vocabulary", options.vocab},
@@ -83,8 +104,7 @@ void make_lm(const Arguments& a, const LmOptions& options) {
   writer.finish();
   sink->close();
   report_crlf(text.normalised());
-  log_info(str(with_commas(static_cast<int64_t>(sum.lines)), " lines, ", with_commas(static_cast<int64_t>(sum.tokens)),
-               " tokens, ", with_commas(static_cast<int64_t>(sum.unknown)), " unknown, ",
+  log_info(str(counted(sum.lines, "lines, "), counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "),
                speed(sum.bytes, sum.seconds)));
 }
 

@@ -3,9 +3,11 @@
 
 #include "io/merges.h"
 #include "io/pair_stream.h"
+#include "io/run_check.h"
 #include "io/tokenizer.h"
 #include "io/wordpiece.h"
 #include "prep.h"
+#include "prep_records.h"
 
 namespace mh::prep {
 
@@ -18,6 +20,28 @@ std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& n
   return parse_tokenizer(h.tokenizer_of(side), name)->type();
 }
 
+bool has_records(const ShardHeader& h) {
+  return h.kind != kTextKind && h.kind != kPairsKind && record_kind(h.kind) != nullptr;
+}
+
+// Reads all of it, and what is told of its kind.
+ordered_json counted(ShardStream& stream) {
+  ordered_json j = ordered_json::object();
+  if (has_records(stream.header())) return count_records(stream);
+  if (stream.header().kind == kPairsKind) {
+    uint64_t source_tokens = 0;
+    std::vector<int32_t> source, target;
+    for (PairStream all(stream); all.next(source, target);) source_tokens += source.size();
+    j["source_tokens"] = source_tokens;
+    j["target_tokens"] = stream.counts().tokens - source_tokens;
+    j["dropped"] = stream.counts().dropped;
+  }
+  std::vector<int32_t> tokens(1 << 16);
+  while (stream.read(tokens) > 0) {
+  }
+  return j;
+}
+
 }  // namespace
 
 void show_info(const Arguments& a) {
@@ -25,15 +49,7 @@ void show_info(const Arguments& a) {
   for (const std::string& input : a.inputs) {
     ShardStream stream(input);
     const ShardHeader& h = stream.header();
-    const bool pairs = h.kind == kPairsKind;
-    std::vector<int32_t> tokens(1 << 16);
-    uint64_t source_tokens = 0;
-    if (pairs) {
-      std::vector<int32_t> source, target;
-      for (PairStream all(stream); all.next(source, target);) source_tokens += source.size();
-    }
-    while (stream.read(tokens) > 0) {
-    }
+    const ordered_json of_kind = counted(stream);
     ordered_json j{{"file", stream.name()},
                    {"kind", h.kind},
                    {"tokens", stream.counts().tokens},
@@ -48,11 +64,9 @@ void show_info(const Arguments& a) {
       j["source_tokenizer"] = tokenizer_type(h, Side::source, stream.name());
       j["source_fingerprint"] = h.source_fingerprint;
     }
-    if (pairs) {
-      j["source_tokens"] = source_tokens;
-      j["target_tokens"] = stream.counts().tokens - source_tokens;
-      j["dropped"] = stream.counts().dropped;
-    }
+    if (!h.limits.empty()) j["limits"] = h.limits;
+    if (!h.task.empty()) j["task"] = ordered_json::parse(h.task);
+    j.update(of_kind);
     j["provenance"] = ordered_json::parse(h.provenance);
     auto sink = open_sink("-");
     if (a.format == "json") {
@@ -86,26 +100,17 @@ void show_codes(const Arguments& a) {
 
 namespace {
 
-// The tokens as numbers, or as text without the end of its line.
-std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
-  if (!ids)
-    return tokenizer.decode(tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1) : tokens);
-  std::string text;
-  for (size_t i = 0; i < tokens.size(); ++i) text += (i > 0 ? " " : "") + std::to_string(tokens[i]);
-  return text;
-}
-
 void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
-  const auto source = parse_tokenizer(stream.header().tokenizer_of(Side::source), stream.name());
-  const auto target = parse_tokenizer(stream.header().tokenizer_of(Side::target), stream.name());
-  std::vector<int32_t> from, to;
-  for (PairStream all(stream); all.next(from, to);)
-    sink.write(shown(from, *source, ids) + "\t" + shown(to, *target, ids) + "\n");
+  PairStream all(stream);
+  const Tokenizer &source = all.tokenizer(Side::source), &target = all.tokenizer(Side::target);
+  for (std::vector<int32_t> from, to; all.next(from, to);)
+    sink.write(shown(from, source, ids) + "\t" + shown(to, target, ids) + "\n");
 }
 
 void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
   ShardStream stream(input);
   if (stream.header().kind == kPairsKind) return show_pairs_of(stream, ids, sink);
+  if (has_records(stream.header())) return show_records(stream, ids, sink);
   require_kind(stream.header(), stream.name(), kTextKind);
   auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
   require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");

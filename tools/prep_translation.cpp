@@ -57,17 +57,14 @@ void make_translation(const Arguments& a, const TranslationOptions& o) {
   const Tokenizer& source = joint ? *target : *own_source;
   PairBatches text(a.inputs, line_ends(a, false));
 
-  ShardHeader header;
-  header.vocabulary = target->size();
-  header.fingerprint = target->fingerprint();
-  header.tokenizer = target->serialize();
+  ShardHeader header = header_of(*target);
   // The same vocabulary given for each side is a joint one.
   if (source.fingerprint() != target->fingerprint()) {
     header.source_vocabulary = source.size();
     header.source_fingerprint = source.fingerprint();
     header.source_tokenizer = source.serialize();
   }
-  header.hold_pairs();
+  header.hold(kPairsKind);
   ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
   if (joint) made["vocabulary"] = o.vocab;
   else made["source_vocabulary"] = o.source_vocab, made["target_vocabulary"] = o.target_vocab;

@@ -15,14 +15,12 @@ namespace {
 using File = std::unique_ptr<io::ShardFile>;
 
 std::variant<File, io::TokenText, io::PairText> opened(const std::string& path) {
-  if (MappedFile::possible(path)) {
-    auto file = std::make_unique<io::ShardFile>(path);
-    if (file->header().kind != io::kPairsKind) io::require_kind(file->header(), path, io::kTextKind);
-    return file;
-  }
+  if (MappedFile::possible(path)) return std::make_unique<io::ShardFile>(path);
   io::ShardStream stream(path);
   if (stream.header().kind == io::kPairsKind) return io::read_pairs(stream);
-  return io::read_tokens(stream);
+  if (stream.header().kind == io::kTextKind) return io::read_tokens(stream);
+  throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
+                                   "write it to a file first"});
 }
 
 }  // namespace
@@ -41,25 +39,37 @@ const io::ShardCounts& TextSource::counts() const {
   return std::get<io::TokenText>(data_).counts;
 }
 
-void TextSource::require(bool reads_pairs, const io::Tokenizers& tokenizers, const std::string& model) const {
-  if (holds_pairs() != reads_pairs)
-    throw Error(Exit::input,
-                Problem{name_,
-                        str("a shard of the kind ", reads_pairs ? io::kPairsKind : io::kTextKind, " for ", model,
-                            ", which ", reads_pairs ? "has an encoder" : "has no encoder"),
-                        header().kind, reads_pairs ? "make it with mh-prep translation" : "make it with mh-prep lm"});
-  io::require_vocabularies(header(), name_, tokenizers, model);
+void TextSource::require(const model::ModelOptions& model, const io::Tokenizers& tokenizers,
+                         const std::string& name) const {
+  const std::string kind = task::kind_for(model);
+  if (header().kind != kind)
+    throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
+                                     header().kind, str("make it with mh-prep ", task::preparation_of(kind))});
+  io::require_vocabularies(header(), name_, tokenizers, name);
 }
 
 void TextSource::require_for(const io::Checkpoint& checkpoint) const {
-  require(model::has_encoder(model::config_of(checkpoint).model), io::tokenizers_of(checkpoint), checkpoint.name());
+  require(model::config_of(checkpoint).model, io::tokenizers_of(checkpoint), checkpoint.name());
 }
 
+namespace {
+
+// Rows are made as they were in the model's training.
+task::ExampleOptions example_options(const model::LoadedModel& m) {
+  Config config;
+  config.load_text(m.toml, m.name);
+  train::RunConfig run = train::RunConfig::read(config);
+  run.model = m.config;
+  return run.example_options(false);
+}
+
+}  // namespace
+
 task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
-  require(m.model->has_encoder(), m.tokenizers, m.name);
+  require(m.config.model, m.tokenizers, m.name);
   const int32_t source_end = m.tokenizers.of_source().end_of_line(), end = m.tokenizers.target->end_of_line();
   task::Corpus corpus;
-  if (const File* file = std::get_if<File>(&data_)) corpus = task::corpus_of(**file, m.tokenizers);
+  if (const File* file = std::get_if<File>(&data_)) corpus = task::corpus_of(**file, m.tokenizers, example_options(m));
   else if (const auto* pairs = std::get_if<io::PairText>(&data_)) corpus = task::pairs_of(*pairs, source_end, end);
   else corpus = task::text_of(std::get<io::TokenText>(data_).tokens, end);
   if (task::targets_in(corpus) == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
@@ -79,7 +89,7 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
 
 task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given,
                                  const task::Corpus& corpus) {
-  if (std::holds_alternative<task::Pairs>(corpus)) return task::resolve(given, *m.model, corpus);
+  if (!std::holds_alternative<task::Text>(corpus)) return task::resolve(given, *m.model, corpus);
   Config config;
   config.load_text(m.toml, m.name);
   train::TrainOptions training;

@@ -15,7 +15,7 @@
 
 namespace mh {
 
-// A shard of a text or of pairs: a file stays where it is, a pipe ("-") is held. Opened and checked by its header at
+// A shard: a file stays where it is; of a text or of pairs a pipe ("-") is held. Opened and checked by its header at
 // once.
 class TextSource {
  public:
@@ -26,13 +26,14 @@ class TextSource {
   const io::ShardCounts& counts() const;
   const std::string& name() const { return name_; }
   bool holds_pairs() const { return header().kind == io::kPairsKind; }
-  // Error(input) for a shard of another vocabulary than the model's, or of a text where it reads pairs.
+  bool holds_examples() const { return !holds_pairs() && header().kind != io::kTextKind; }
+  // Error(input) for a shard of another vocabulary than the model's, or of a kind that it does not read.
   task::Corpus text_for(const model::LoadedModel& m) const;
   // The same refusals, of a model that is not loaded yet.
   void require_for(const io::Checkpoint& checkpoint) const;
 
  private:
-  void require(bool reads_pairs, const io::Tokenizers& tokenizers, const std::string& model) const;
+  void require(const model::ModelOptions& model, const io::Tokenizers& tokenizers, const std::string& name) const;
   std::string name_;
   std::variant<std::unique_ptr<io::ShardFile>, io::TokenText, io::PairText> data_;
 };

@@ -14,7 +14,7 @@ void dry_run(const Arguments& a) {
   train::RunConfig run = train::RunConfig::read(config);
   const auto& t = run.train;
   run.check_together();
-  const bool pairs = model::has_encoder(run.model.model);
+  const model::Reads reads = model::reads_of(run.model.model);
   model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.source_rows);
   io::Tokenizers tokenizers;
   if (from != nullptr) vocabulary = model::sizes_of(tokenizers = io::tokenizers_of(*from));
@@ -22,11 +22,11 @@ void dry_run(const Arguments& a) {
   std::unique_ptr<train::Batches> batches;
   if (!run.data.train.empty()) {
     shard = std::make_unique<io::ShardFile>(run.data.train);
-    io::require_kind(shard->header(), run.data.train, pairs ? io::kPairsKind : io::kTextKind);
+    io::require_kind(shard->header(), run.data.train, task::kind_for(run.model.model));
     if (from != nullptr) io::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
     vocabulary = model::sizes_of(tokenizers = io::tokenizers_of(shard->header(), run.data.train));
     train::require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
-    batches = train::make_batches(task::corpus_of(*shard, tokenizers), t);
+    batches = train::batches_of(run, *shard, tokenizers);
   }
   if (vocabulary.target == 0)
     throw Error(Exit::usage,
@@ -43,10 +43,14 @@ void dry_run(const Arguments& a) {
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
   const train::Turns turns(run, model->parameters(), batches.get());
   turns.check();
+  const int64_t tokens_per_update = batches != nullptr             ? batches->tokens_per_update()
+                                    : t.batch_rows > 0             ? t.batch_rows * t.block
+                                    : reads == model::Reads::pairs ? t.batch_tokens
+                                                                   : t.batch_tokens / t.block * t.block;
   nlohmann::ordered_json j{{"parameters", model->parameters().count()},
                            {"trained_parameters", turns.trained()},
                            {"vocabulary", vocabulary.target},
-                           {"tokens_per_update", pairs ? t.batch_tokens : t.batch_tokens / t.block * t.block},
+                           {"tokens_per_update", tokens_per_update},
                            {"length", to_string(t.length)},
                            {"memory_bytes", train::memory_estimate(run, *model)}};
   if (vocabulary.source > 0) j["source_vocabulary"] = vocabulary.source;

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/adopt.h"
 #include "model/device.h"
 #include "train/finetune.h"
 #include "train/trainer.h"
@@ -43,6 +44,9 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
     for (const std::string& line : split(over, '\n'))
       if (line.rfind('[', 0) == 0) log_info(str("taken over from ", from->name(), ": ", line));
   }
+  if (from != nullptr && a.takes_over && !a.train.empty() &&
+      model::reads_of(model::config_of(*from).model) == model::Reads::examples)
+    for (const std::string& key : task::head_keys(io::ShardFile(a.train).header(), a.train)) config.set(key);
   if (a.resume) config.load_file(a.out + "/config.toml");
   for (const std::string& file : a.configs) config.load_file(file);
   auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
@@ -68,8 +72,12 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   }
   if (from != nullptr) {
     Config changed = config;
-    model::require_same_parameters(model::config_of(*from), model::ModelConfig::read(changed),
-                                   model::sizes_of(io::tokenizers_of(*from)), a.from_option + " " + a.from);
+    const auto model = model::ModelConfig::read(changed);
+    const auto sizes = model::sizes_of(io::tokenizers_of(*from));
+    const std::string where = a.from_option + " " + a.from;
+    if (a.takes_over)
+      model::adoption_of(*from, model::build_language_model(model, sizes, at::Device(at::kMeta))->parameters(), where);
+    else model::require_same_parameters(model::config_of(*from), model, sizes, where);
   }
   return config;
 }
@@ -80,12 +88,16 @@ void run(const Arguments& a, Tool& tool) {
                 Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
   if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
   if (a.dry_run) return quietly([&] { dry_run(a); });
+  tool.set_status(prepare(a)->run());
+}
+
+std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
   const at::Device device = model::choose_device(a.device);
   model::prepare_cpu(a.threads);
   const auto from = beginning(a);
   Config config = configuration(a, from.get());
-  train::Trainer trainer(train::RunConfig::read(config), a.out, a.resume, device, from.get());
-  tool.set_status(trainer.run());
+  return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
+                                          train::Start{from.get(), a.takes_over});
 }
 
 void print(const std::string& text) {

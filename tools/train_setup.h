@@ -10,6 +10,10 @@
 #include "io/checkpoint.h"
 #include "model_options.h"
 
+namespace mh::train {
+class Trainer;
+}
+
 namespace mh::train_setup {
 
 struct Arguments : ModelArguments {
@@ -20,6 +24,7 @@ struct Arguments : ModelArguments {
   bool takes_over = false;
   std::string from_option;  // that names the checkpoint, such as "--from"
   int64_t seed = -1;
+  int64_t seeds = 0;  // of mh-finetune: runs; 0: one, in the folder itself
 };
 
 // Adds all options but those that only one tool has. `from_help`: what `from_option` does.
@@ -31,6 +36,8 @@ std::unique_ptr<io::Checkpoint> beginning(const Arguments& a);
 // Error(usage) where it no longer has the checkpoint's parameters.
 Config configuration(const Arguments& a, const io::Checkpoint* from);
 
+// The run that the arguments make.
+std::unique_ptr<train::Trainer> prepare(const Arguments& a);
 // Trains, or shows what it would.
 void run(const Arguments& a, Tool& tool);
 // Prints what a configuration would build. Needs data only where it does not say how large the vocabulary is.

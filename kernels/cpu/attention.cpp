@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/vector.h"
+#include "cpu/attention_row.h"
+#include "cpu/dropout_decisions.h"
 
 namespace mh::kernels {
 
 namespace {
 
 constexpr int64_t block = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
-
-MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
 
 // Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of AVX-512's registers, 4 x 1 those of AVX2.
 struct Large {
@@ -91,43 +90,43 @@ MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor,
     }
 }
 
-// 0 in lanes that stand before `limit` when the vector starts at `from`, else -infinity.
-MH_INLINE void hide(int64_t from, int64_t limit, Floats& v) {
-  if (from + lanes <= limit) return;
-  for (int j = 0; j < lanes; ++j)
-    if (from + j >= limit) v[j] = -INFINITY;
+// How many keys query i sees.
+MH_INLINE int64_t seen_by(const Attention& how, int64_t i) {
+  return how.causal ? how.keys - how.queries + i + 1 : how.keys;
 }
 
-// s[0 … width) becomes exp(s - maximum) of its first `seen` numbers, and 0. Returns the sum.
-MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximum) {
-  Floats sum{};
-  int64_t i = 0;
-  for (; i < padded(seen); i += lanes) {
-    Floats v;
-    load(s + i, v);
-    v = v - maximum;
-    exp_negative(v);
-    if (i + lanes > seen)
-      for (int j = 0; j < lanes; ++j)
-        if (i + j >= seen) v[j] = 0;
-    sum += v;
-    store(v, s + i);
-  }
-  for (; i < width; i += lanes) store(Floats{}, s + i);
-  return sum_of(sum);
+// What is kept of the probabilities of m queries from the `first` on: (m, dropout_row), where queries see keys.
+MH_INLINE void decide_block(const Attention& how, int64_t first, int64_t m, float* keep) {
+  const int64_t row = how.dropout_row;
+  const uint64_t begin = how.dropout_first + static_cast<uint64_t>(first * row);
+  if (!how.causal) return decide_range(*how.dropout, begin, m * row, keep);
+  for (int64_t i = 0; i < m; ++i)
+    decide_range(*how.dropout, begin + static_cast<uint64_t>(i * row), seen_by(how, first + i), keep + i * row);
 }
 
-MH_INLINE float maximum_of(const float* s, int64_t seen) {
-  Floats top;
-  fill(top, -INFINITY);
-  for (int64_t i = 0; i < seen; i += lanes) {
-    Floats v;
-    load(s + i, v);
-    hide(i, seen, v);
-    top = v > top ? v : top;
+// x (count) is multiplied with keep; what is dropped is 0 whatever it was.
+MH_INLINE void drop(const float* keep, int64_t count, float* x) {
+  int64_t j = 0;
+  for (; j + lanes <= count; j += lanes) {
+    Floats v, k;
+    load(x + j, v);
+    load(keep + j, k);
+    v = k == 0.0F ? Floats{} : v * k;
+    store(v, x + j);
   }
-  return max_of(top);
+  for (; j < count; ++j) x[j] = keep[j] == 0.0F ? 0.0F : x[j] * keep[j];
 }
+
+// Of decide_block, whole groups included.
+int64_t decisions_scratch(const Attention& how) {
+  return how.dropout != nullptr ? padded(block * how.dropout_row) + 2 * kDropoutGroup : 0;
+}
+
+template <class T>
+struct InRows {
+  Matrix<const T> rows;
+  MH_INLINE const T* operator()(int64_t j) const { return rows.data + j * rows.stride; }
+};
 
 // Of kFewQueries at most: nothing is unpacked.
 template <class T>
@@ -138,58 +137,39 @@ MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const
   float* row = s + keys;  // a scaled query (d)
   for (int64_t i = 0; i < how.queries; ++i) {
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, d, how.scale, row);
-    const int64_t seen = how.causal ? i + 1 : how.keys;
-    for (int64_t j = 0; j < seen; ++j) {
-      Floats sum{};
-      for (int64_t c = 0; c < d; c += lanes) {
-        Floats a, b;
-        load(row + c, a);
-        load(k.data + j * k.stride + c, b);
-        sum += a * b;
-      }
-      s[j] = sum_of(sum);
-    }
-    const float top = maximum_of(s, seen);
-    const float total = exponentials(s, seen, padded(seen), top), inverse = total == 0 ? 0 : 1 / total;
-    log_sums[i] = top + std::log(total);
-    for (int64_t c = 0; c < d; c += lanes) {
-      Floats sum{};
-      for (int64_t j = 0; j < seen; ++j) {
-        Floats b;
-        load(v.data + j * v.stride + c, b);
-        sum += s[j] * b;
-      }
-      sum = sum * inverse;
-      store(sum, out.data + i * out.stride + c);
-    }
+    log_sums[i] = attend_one(row, seen_by(how, i), d, InRows<T>{k}, InRows<T>{v}, s, out.data + i * out.stride);
   }
 }
 
 template <class Tile, class T>
 MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch) {
-  if (how.queries <= kFewQueries && !how.gradient) return forward_few(how, q, k, v, out, log_sums, scratch);
+  if (how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr)
+    return forward_few(how, q, k, v, out, log_sums, scratch);
   const int64_t d = how.size, keys = padded(how.keys);
   float* values = scratch;            // (keys, d)
   float* turned = values + keys * d;  // keys transposed: (d, keys)
   float* s = turned + keys * d;       // (block, keys)
   float* rows = s + block * keys;     // (block, d)
   float* sums = rows + block * d;     // (block, d)
+  float* keep = sums + block * d + kDropoutGroup;
   unpack(k, how.keys, d, 1.0F, values);
   transpose(values, keys, d, turned);
   unpack(v, how.keys, d, 1.0F, values);
   for (int64_t first = 0; first < how.queries; first += block) {
     const int64_t m = std::min(block, how.queries - first), mp = padded(m);
-    const int64_t width = how.causal ? std::min(keys, padded(first + m)) : keys;
+    const int64_t width = padded(seen_by(how, first + m - 1));
     unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, m, d, how.scale, rows);
     product<Tile, false>(mp, width, d, rows, d, 1, turned, keys, s, keys);
+    if (how.dropout != nullptr) decide_block(how, first, m, keep);
     float inverse[block];
     for (int64_t i = 0; i < m; ++i) {
-      const int64_t seen = how.causal ? first + i + 1 : how.keys;
+      const int64_t seen = seen_by(how, first + i);
       const float top = maximum_of(s + i * keys, seen);
       const float sum = exponentials(s + i * keys, seen, width, top);
       inverse[i] = sum == 0 ? 0 : 1 / sum;
       log_sums[first + i] = top + std::log(sum);
+      if (how.dropout != nullptr) drop(keep + i * how.dropout_row, seen, s + i * keys);
     }
     product<Tile, false>(mp, d, width, s, keys, 1, values, d, sums, d);
     for (int64_t i = 0; i < m; ++i)
@@ -212,6 +192,7 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
   float* rows = ds + block * keys;        // scaled queries (block, d)
   float* drows = rows + block * d;        // (block, d)
   float* sums = drows + block * d;        // (block, d)
+  float* keep = sums + block * d + kDropoutGroup;
   unpack(v, how.keys, d, 1.0F, plain);
   transpose(plain, keys, d, turned_v);
   unpack(k, how.keys, d, 1.0F, plain);
@@ -219,11 +200,12 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
   std::memset(dk, 0, static_cast<size_t>(2 * keys * d) * sizeof(float));
   for (int64_t first = 0; first < how.queries; first += block) {
     const int64_t m = std::min(block, how.queries - first), mp = padded(m);
-    const int64_t width = how.causal ? std::min(keys, padded(first + m)) : keys;
+    const int64_t width = padded(seen_by(how, first + m - 1));
     unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, m, d, how.scale, rows);
     unpack(Matrix<const T>{dout.data + first * dout.stride, dout.stride}, m, d, 1.0F, drows);
     product<Tile, false>(mp, width, d, rows, d, 1, turned_k, keys, p, keys);
     product<Tile, false>(mp, width, d, drows, d, 1, turned_v, keys, ds, keys);
+    if (how.dropout != nullptr) decide_block(how, first, m, keep);
     for (int64_t i = 0; i < mp; ++i) {
       float* pi = p + i * keys;
       float* dsi = ds + i * keys;
@@ -232,8 +214,11 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
         std::memset(dsi, 0, static_cast<size_t>(width) * sizeof(float));
         continue;
       }
-      exponentials(pi, how.causal ? first + i + 1 : how.keys, width, log_sums[first + i]);
-      Floats product_sum{};  // sum over the row of P dP, which is dO times O
+      const int64_t seen = seen_by(how, first + i);
+      exponentials(pi, seen, width, log_sums[first + i]);
+      const float* kept = keep + i * how.dropout_row;
+      if (how.dropout != nullptr) drop(kept, seen, dsi);
+      Floats product_sum{};  // sum over the row of P dP, dropout included: dO times O
       for (int64_t j = 0; j < d; j += lanes) {
         Floats o, g;
         load(out.data + (first + i) * out.stride + j, o);
@@ -248,6 +233,7 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
         b = a * (b - delta);
         store(b, dsi + j);
       }
+      if (how.dropout != nullptr) drop(kept, seen, pi);
     }
     product<Tile, false>(mp, d, width, ds, keys, 1, plain, d, sums, d);
     pack(sums, m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
@@ -292,11 +278,11 @@ bool wide() {
 
 int64_t attention_forward_scratch(const Attention& how) {
   const int64_t keys = padded(how.keys);
-  return 2 * keys * how.size + block * keys + 2 * block * how.size;
+  return 2 * keys * how.size + block * keys + 2 * block * how.size + decisions_scratch(how);
 }
 int64_t attention_backward_scratch(const Attention& how) {
   const int64_t keys = padded(how.keys);
-  return 5 * keys * how.size + 2 * block * keys + 3 * block * how.size;
+  return 5 * keys * how.size + 2 * block * keys + 3 * block * how.size + decisions_scratch(how);
 }
 
 template <>

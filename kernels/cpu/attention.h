@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "dropout_plan.h"
+
 namespace mh::kernels {
 
 // So many queries, or fewer, as decoding has them, are not worth to unpack the keys for: without a gradient each key is
@@ -17,9 +19,14 @@ struct Attention {
   int64_t queries, keys;  // without a key the result is zero
   int64_t size;           // of a query, key or value: a multiple of 16
   float scale;            // of the logits
-  bool causal;            // query i sees keys 0 … i; queries == keys
+  bool causal;            // query i sees keys 0 … keys - queries + i; queries <= keys
   // A backward pass follows: logits are rounded as it will round them, from which it takes the probabilities again.
   bool gradient = true;
+  // What is dropped of the probabilities, or null: that of query i and key j by element dropout_first + i *
+  // dropout_row + j of the stream. dropout_row >= keys.
+  const Dropout* dropout = nullptr;
+  uint64_t dropout_first = 0;
+  int64_t dropout_row = 0;
 };
 
 // (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).

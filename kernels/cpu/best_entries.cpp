@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "cpu/vector.h"
@@ -42,6 +44,17 @@ MH_VECTOR_LOOP void exponentials_of(const float* x, int64_t blocks, float maximu
   }
 }
 
+// Something that the `count` largest are above: of so many blocks with the largest maxima each has one that is no less
+// than the least of these.
+float below_best(const std::vector<float>& maxima, size_t count) {
+  if (count == 0 || count > maxima.size()) return -INFINITY;
+  thread_local std::vector<float> order;
+  order = maxima;
+  const auto last = order.begin() + static_cast<std::ptrdiff_t>(count - 1);
+  std::nth_element(order.begin(), last, order.end(), std::greater<>());
+  return std::nextafter(*last, -INFINITY);
+}
+
 }  // namespace
 
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> without, std::span<Entry> best,
@@ -62,7 +75,8 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   *log_sum = std::log(sum) + maximum;
 
   size_t found = 0;
-  float least = -INFINITY;  // what a candidate must be above
+  // What a candidate must be above. A NaN has no order.
+  float least = std::isnan(*log_sum) ? -INFINITY : below_best(maxima, best.size() + without.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > least)) continue;
     for (int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
@@ -73,7 +87,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
       size_t place = found - 1;
       for (; place > 0 && best[place - 1].logit < x[i]; --place) best[place] = best[place - 1];
       best[place] = {x[i], index};
-      if (found == best.size()) least = best.back().logit;
+      if (found == best.size()) least = std::max(least, best.back().logit);
     }
   }
   return static_cast<int64_t>(found);

@@ -55,20 +55,29 @@ MH_INLINE void from_float(float x, uint16_t& to) {
 
 MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
 
-MH_INLINE float sum_of(const Floats& v) {
-  float a[lanes];
-  store(v, a);
-  for (int width = lanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) a[i] += a[i + width];
-  return a[0];
+// Halves joined, and theirs, down to two and two: in registers, where loops over lanes go through memory.
+template <class Join>
+MH_INLINE float joined(const Floats& v, const Join& join) {
+  const auto eight = join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+  const auto four =
+      join(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
+  return join(join(four[0], four[2]), join(four[1], four[3]));
 }
-MH_INLINE float max_of(const Floats& v) {
-  float a[lanes];
-  store(v, a);
-  for (int width = lanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
-  return a[0];
-}
+struct Sum {
+  template <class T>
+  MH_INLINE T operator()(const T& a, const T& b) const {
+    return a + b;
+  }
+};
+struct Maximum {
+  template <class T>
+  MH_INLINE T operator()(const T& a, const T& b) const {
+    return a > b ? a : b;
+  }
+};
+MH_INLINE float sum_of(const Floats& v) { return joined(v, Sum()); }
+MH_INLINE float max_of(const Floats& v) { return joined(v, Maximum()); }
 
 // e^x for x <= 0 to 2 units in the last place; below -87 it is 0 or the smallest normal number. NaN stays NaN.
 MH_INLINE void exp_negative(Floats& x) {

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "attention/head_scale.h"
 #include "cpu/attention.h"
@@ -46,40 +48,51 @@ void each_head(const at::Tensor& q, int64_t scratch, const Visit& visit) {
   });
 }
 
-kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, bool causal) {
-  return {q.size(2), k.size(2), q.size(3), static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3)))), causal};
+// What is the same for q, k and v of all heads.
+struct How {
+  bool causal = false;
+  at::Tensor key_lengths;
+  std::optional<kernels::DropoutFrom> drops;
+};
+
+kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const How& how) {
+  kernels::Attention a{q.size(2), k.size(2), q.size(3),
+                       static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3)))), how.causal};
+  if (how.drops) a.dropout = &how.drops->how, a.dropout_row = k.size(2);
+  return a;
 }
 
-// With the keys that are real in row b.
-kernels::Attention of_row(kernels::Attention how, const at::Tensor& key_lengths, int64_t b) {
-  if (key_lengths.defined()) how.keys = std::min(how.keys, key_lengths.const_data_ptr<int64_t>()[b]);
-  return how;
+// Of head i, counted over all rows; with the keys that are real in row b.
+kernels::Attention of_head(kernels::Attention a, const How& how, int64_t i, int64_t b) {
+  if (how.drops) a.dropout_first = how.drops->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
+  if (how.key_lengths.defined()) a.keys = std::min(a.keys, how.key_lengths.const_data_ptr<int64_t>()[b]);
+  return a;
 }
 
 template <class T>
-void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                   const at::Tensor& key_lengths, bool gradient, at::Tensor& out, at::Tensor& sums) {
-  kernels::Attention how = describe(q, k, causal);
-  how.gradient = gradient;
+void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const How& how, bool gradient,
+                   at::Tensor& out, at::Tensor& sums) {
+  kernels::Attention all = describe(q, k, how);
+  all.gradient = gradient;
   auto* log_sums = sums.mutable_data_ptr<float>();
-  each_head(q, kernels::attention_forward_scratch(how), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    kernels::attention_forward<T>(of_row(how, key_lengths, b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
-                                  head_of<const T>(v, b, h), head_of<T>(out, b, h), log_sums + i * how.queries,
+  each_head(q, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+    kernels::attention_forward<T>(of_head(all, how, i, b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
+                                  head_of<const T>(v, b, h), head_of<T>(out, b, h), log_sums + i * all.queries,
                                   scratch);
   });
 }
 
 template <class T>
-void backward_heads(const variable_list& saved, const at::Tensor& dout, bool causal,
+void backward_heads(const variable_list& saved, const at::Tensor& dout, const How& how,
                     const std::array<at::Tensor, 3>& d) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
-  const kernels::Attention how = describe(q, k, causal);
+  const kernels::Attention all = describe(q, k, how);
   const auto* log_sums = saved[4].const_data_ptr<float>();
-  each_head(q, kernels::attention_backward_scratch(how), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+  each_head(q, kernels::attention_backward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
     kernels::AttentionGradients<T> gradients{head_of<T>(d[0], b, h), head_of<T>(d[1], b, h), head_of<T>(d[2], b, h)};
-    kernels::attention_backward<T>(of_row(how, saved[5], b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
+    kernels::attention_backward<T>(of_head(all, how, i, b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
                                    head_of<const T>(v, b, h), head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
-                                   log_sums + i * how.queries, gradients, scratch);
+                                   log_sums + i * all.queries, gradients, scratch);
   });
 }
 
@@ -90,23 +103,33 @@ at::Tensor by_position(int64_t batch, int64_t heads, int64_t length, int64_t siz
   return at::empty({batch, length, heads, size}, options).transpose(1, 2);
 }
 
+// The result and each query's log-sum-exp.
+std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const How& how,
+                                         bool gradient) {
+  at::Tensor out = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
+  at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+  if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, how, gradient, out, sums);
+  else forward_heads<uint16_t>(q, k, v, how, gradient, out, sums);
+  return {out, sums};
+}
+
 struct Fused : torch::autograd::Function<Fused> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            bool causal, const std::optional<at::Tensor>& given, bool gradient) {
-    const at::Tensor key_lengths = given.value_or(at::Tensor());
-    at::Tensor out = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
-    at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-    if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, causal, key_lengths, gradient, out, sums);
-    else forward_heads<uint16_t>(q, k, v, causal, key_lengths, gradient, out, sums);
-    context->save_for_backward({q, k, v, out, sums, key_lengths});
-    context->saved_data["causal"] = causal;
+                            const How& how) {
+    const auto [out, sums] = attend(q, k, v, how, true);
+    context->save_for_backward({q, k, v, out, sums, how.key_lengths});
+    context->saved_data["causal"] = how.causal;
+    if (how.drops)
+      context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*how.drops), sizeof *how.drops);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list given) {
     auto saved = context->get_saved_variables();
-    const bool causal = context->saved_data["causal"].toBool();
     const at::Tensor &q = saved[0], &k = saved[1];
+    How how{context->saved_data["causal"].toBool(), saved[5], {}};
+    if (const auto drops = context->saved_data.find("drops"); drops != context->saved_data.end())
+      std::memcpy(&how.drops.emplace(), drops->second.toStringRef().data(), sizeof *how.drops);
     at::Tensor dout = with_contiguous_rows(given[0]);
     std::array<at::Tensor, 3> d;
     if (q.size(2) == k.size(2)) {
@@ -119,9 +142,9 @@ struct Fused : torch::autograd::Function<Fused> {
     }
     if (saved[5].defined())  // of keys that are not real
       for (size_t i : {1, 2}) d[i].zero_();
-    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, causal, d);
-    else backward_heads<uint16_t>(saved, dout, causal, d);
-    return {d[0], d[1], d[2], {}, {}, {}};
+    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, how, d);
+    else backward_heads<uint16_t>(saved, dout, how, d);
+    return {d[0], d[1], d[2], {}};
   }
 };
 
@@ -164,12 +187,12 @@ bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 }
 
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                     const at::Tensor& key_lengths) {
-  const std::optional<at::Tensor> lengths =
-      key_lengths.defined() ? std::optional(key_lengths.contiguous()) : std::nullopt;
-  const bool gradient = c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
-  return Fused::apply(with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), causal, lengths,
-                      gradient);
+                     const at::Tensor& key_lengths, const std::optional<kernels::DropoutFrom>& drops) {
+  const How how{causal, key_lengths.defined() ? key_lengths.contiguous() : at::Tensor(), drops};
+  const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
+  if (!c10::GradMode::is_enabled() || !(q.requires_grad() || k.requires_grad() || v.requires_grad()))
+    return attend(rows[0], rows[1], rows[2], how, false).first;
+  return Fused::apply(rows[0], rows[1], rows[2], how);
 }
 
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,

@@ -1,12 +1,15 @@
 #include "attention/layer.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
+#include "attention/cached_attention.h"
 #include "attention/causal_product.h"
 #include "attention/fused_cpu.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "model/ops.h"
 
@@ -14,90 +17,6 @@ namespace mh::attention {
 
 Path path_named(const std::string& name) {
   return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
-}
-
-std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
-  const int64_t added = k.size(2);
-  const bool moves = !keys_.defined() || first_ + length_ + added > keys_.size(2);
-  auto grow = [&](at::Tensor& store, const at::Tensor& x) {
-    if (moves) {
-      auto sizes = x.sizes().vec();
-      sizes[2] = std::max<int64_t>(2 * (length_ + added), 64);
-      at::Tensor larger = at::empty(sizes, x.options());
-      if (length_ > 0) larger.narrow(2, 0, length_).copy_(store.narrow(2, first_, length_));
-      store = larger;
-    }
-    store.narrow(2, moves ? length_ : first_ + length_, added).copy_(x);
-  };
-  grow(keys_, k);
-  grow(values_, v);
-  if (moves) first_ = 0;
-  length_ += added;
-  return all();
-}
-
-std::pair<at::Tensor, at::Tensor> Cache::all() const {
-  return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_)};
-}
-
-void Cache::keep_last(int64_t positions) {
-  if (length_ <= positions) return;
-  first_ += length_ - positions;
-  length_ = positions;
-}
-
-namespace {
-
-// Rows that go on elsewhere than where they are, (to, from), where they can be copied in place: none of `from` is
-// itself replaced.
-std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_place(const at::Tensor& rows,
-                                                                                    int64_t before) {
-  const int64_t after = rows.numel();
-  const auto* from = rows.const_data_ptr<int64_t>();
-  std::pair<std::vector<int64_t>, std::vector<int64_t>> moved;
-  if (after > before) return std::nullopt;
-  for (int64_t i = 0; i < after; ++i) {
-    if (from[i] == i) continue;
-    if (from[i] < after && from[from[i]] != from[i]) return std::nullopt;
-    moved.first.push_back(i);
-    moved.second.push_back(from[i]);
-  }
-  return moved;
-}
-
-}  // namespace
-
-void Cache::reorder_state(const at::Tensor& rows) {
-  for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows.to(tensor.device()));
-}
-
-void Cache::reorder(const at::Tensor& rows) {
-  reorder_state(rows);
-  reorder_rows(rows);
-}
-
-void Cache::reorder_rows(const at::Tensor& given) {
-  if (length_ == 0 || !keys_.defined()) return;
-  const at::Tensor rows = given.to(at::kCPU).contiguous();
-  // In a search most hypotheses go on where they are (task/beam_search.h): only the others are copied.
-  if (const auto moved = moved_in_place(rows, keys_.size(0))) {
-    const at::Tensor to = at::tensor(moved->first, at::kLong).to(keys_.device()),
-                     from = at::tensor(moved->second, at::kLong).to(keys_.device());
-    for (at::Tensor* store : {&keys_, &values_}) {
-      at::Tensor used = store->narrow(2, first_, length_);
-      if (to.numel() > 0) used.index_copy_(0, to, used.index_select(0, from));
-      *store = store->narrow(0, 0, rows.numel());
-    }
-    return;
-  }
-  for (at::Tensor* store : {&keys_, &values_}) {
-    auto sizes = store->sizes().vec();
-    sizes[0] = rows.numel();
-    at::Tensor moved = at::empty(sizes, store->options());
-    moved.narrow(2, 0, length_).copy_(store->narrow(2, first_, length_).index_select(0, rows.to(store->device())));
-    *store = moved;
-  }
-  first_ = 0;
 }
 
 AttentionLayer::AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
@@ -289,6 +208,7 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     const bool made = cache != nullptr && shape_.kind == Kind::decoder_cross && cache->length() > 0;
     if (made) {
       std::tie(p.k, p.v) = cache->all();
+      p.cached = true;
       return p;
     }
     at::Tensor kv = model::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
@@ -299,26 +219,36 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     at::Tensor qkv = model::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
       auto parts = split_projection(qkv, h, shape_.key_size, hv, shape_.value_size);
-      p = {parts[0], parts[1], parts[2]};
+      p = {parts[0], parts[1], parts[2], false};
     } else {
       p.q = split_heads(qkv.narrow(-1, 0, queries), h);
       p.v = split_heads(qkv.narrow(-1, queries, values), hv);
       p.k = p.v.narrow(-1, 0, 0);
     }
   }
-  if (cache != nullptr) std::tie(p.k, p.v) = cache->append(p.k, p.v);
   return p;
+}
+
+// Whether a step of decoding may leave the cache where it is, as no stage asks for its tensors.
+bool AttentionLayer::reads_in_place(const Projected& p, const Mask& mask, const Step& step, const Cache& cache) const {
+  const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
+                        !mask.key_lengths.defined() && !mask.additive.defined();
+  return shape_.kind == Kind::decoder_self && sees_all && p.q.size(2) == 1 && p.k.size(2) == 1 && by_query() &&
+         takes_fused(step.training) && !c10::GradMode::is_enabled() && has_fused_cpu(p.q, p.k, p.v);
 }
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons = unfused_reasons_;
   if (shape_.heads == 0) return reasons;
-  if (training && options_.dropout > 0) reasons.emplace_back("dropout of the probabilities");
+  if (!drops(training) || !reasons.empty()) return reasons;
+  if (output_->value().is_cuda()) reasons.emplace_back("dropout of the probabilities, on a GPU");
+  else if (shape_.key_size % 16 != 0)
+    reasons.push_back(str("dropout of the probabilities, with head_size ", shape_.key_size, ", no multiple of 16"));
   return reasons;
 }
 
-bool AttentionLayer::can_fuse(bool training) const {
-  return unfused_reasons_.empty() && !(training && options_.dropout > 0);
+bool AttentionLayer::takes_fused(bool training) const {
+  return path_ != Path::composed && unfused_reasons(training).empty();
 }
 
 std::string AttentionLayer::describe_path(bool training) const {
@@ -328,22 +258,42 @@ std::string AttentionLayer::describe_path(bool training) const {
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
 }
 
-void AttentionLayer::require_fused(bool training) const {
-  if (const auto reasons = unfused_reasons(training); !reasons.empty())
-    throw Error(Exit::usage, Problem{shape_.name, "a layer that the fused path can take", join(reasons, "; "),
-                                     "use --attention auto, or change these"});
+void AttentionLayer::refuse_path(const std::vector<std::string>& reasons) const {
+  throw Error(Exit::usage, Problem{shape_.name, "a layer that the fused path can take", join(reasons, "; "),
+                                   "use --attention auto, or change these"});
 }
 
-at::Tensor AttentionLayer::fused(const Context& c) {
+void AttentionLayer::require_fused(bool training) const {
+  if (const auto reasons = unfused_reasons(training); !reasons.empty()) refuse_path(reasons);
+}
+
+std::string AttentionLayer::probabilities_stream() const {
+  return std::string(name_of(shape_.kind)) + ".probabilities";
+}
+
+at::Tensor AttentionLayer::fused(Context& c) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
-  Mask mask = c.mask;
-  // A plain causal square and lengths of keys are known to the kernel; anything else is given as a tensor.
-  const bool square = mask.causal && mask.offset == 0 && queries == keys && mask.window == 0 &&
-                      !mask.key_lengths.defined() && !mask.additive.defined();
-  // A new position after those of a cache may see them all.
-  const bool sees_all = !mask.causal || mask.offset + 1 >= keys;
-  const bool open = sees_all && mask.window == 0 && !mask.additive.defined();
-  if ((square || open) && has_fused_cpu(c.q, c.k, c.v)) return fused_cpu(c.q, c.k, c.v, square, mask.key_lengths);
+  const Mask& mask = c.mask;
+  // Positions behind all keys before them, and lengths of keys, are known to the kernel; anything else is given as a
+  // tensor. A new position after those of a cache may see them all.
+  const bool plain = mask.window == 0 && !mask.additive.defined();
+  const bool square = plain && mask.causal && mask.offset == 0 && queries == keys && !mask.key_lengths.defined();
+  const bool behind = mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined();
+  const bool open = !mask.causal || mask.offset + 1 >= keys;
+  if (plain && (open || behind) && has_fused_cpu(c.q, c.k, c.v)) {
+    std::optional<kernels::DropoutFrom> drop;
+    if (drops(c.step.training))
+      drop = model::dropout_from(shape_.heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+                                 static_cast<uint32_t>(shape_.layer));
+    return fused_cpu(c.q, c.k, c.v, !open, mask.key_lengths, drop);
+  }
+  if (drops(c.step.training)) {
+    const std::string what = "dropout of the probabilities behind a window or an added mask";
+    if (path_ == Path::fused) refuse_path({what});
+    if (!std::exchange(told_, true) && shape_.layer == 0)
+      log_info(str("attention: ", shape_.name, ": composed: ", what));
+    return composed(c);
+  }
   std::optional<at::Tensor> given;
   if (!square) {
     at::Tensor ok = allowed(mask, queries, keys, c.q.device());
@@ -438,14 +388,13 @@ at::Tensor AttentionLayer::composed(Context& c) {
   at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
-    return model::dropout(x, options_.dropout, c.step, std::string(name_of(shape_.kind)) + ".probabilities",
-                          static_cast<uint32_t>(shape_.layer));
+    return model::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(shape_.layer));
   };
-  const bool drops = c.step.training && options_.dropout > 0;
-  if (drops || c.observer != nullptr) p = for_all_rows(p);
+  const bool dropping = drops(c.step.training);
+  if (dropping || c.observer != nullptr) p = for_all_rows(p);
   if (mixer_->mixes() == Mixes::probabilities) p = to_mixer(c, p);
   if (mixer_->dropout_before()) p = drop(p);
-  if ((mixer_->dropout_before() || !drops) && c.observer == nullptr)
+  if ((mixer_->dropout_before() || !dropping) && c.observer == nullptr)
     if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
   c.probabilities = mixer_->mix(c, p);
   if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
@@ -466,15 +415,21 @@ at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                                    const Step& step, Cache* cache, Observer* observer) {
   if (shape_.heads == 0) return without_heads(query_input, key_input, cache);
-  auto [q, k, v] = project(query_input, key_input, cache);
+  Projected p = project(query_input, key_input, cache);
+  at::Tensor head_outputs;
+  if (cache != nullptr && !p.cached) {
+    if (observer == nullptr && reads_in_place(p, mask, step, *cache))
+      head_outputs = cached_attention(p.q, p.k, p.v, *cache);
+    else std::tie(p.k, p.v) = cache->append(p.k, p.v);
+  }
   Context c{shape_,
             step,
             mask,
             query_input,
             key_input,
-            q,
-            k,
-            v,
+            p.q,
+            p.k,
+            p.v,
             {},
             {},
             {},
@@ -482,12 +437,9 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
             cache != nullptr ? &cache->state() : nullptr,
             observer};
   pairing_->pair(c);
-  bool fuse = false;
-  if (path_ != Path::composed && observer == nullptr) {
-    if (path_ == Path::fused) require_fused(step.training);
-    fuse = can_fuse(step.training);
-  }
-  c.head_outputs = fuse ? fused(c) : composed(c);
+  if (path_ == Path::fused && observer == nullptr) require_fused(step.training);
+  if (head_outputs.defined()) c.head_outputs = head_outputs;
+  else c.head_outputs = observer == nullptr && takes_fused(step.training) ? fused(c) : composed(c);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
   if (scales_.value.defined()) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/cache.h"
 #include "attention/options.h"
 #include "attention/stage.h"
 
@@ -25,28 +26,6 @@ namespace mh::attention {
 // allow.
 enum class Path { automatic, composed, fused };
 Path path_named(const std::string& name);  // "auto", "composed", "fused"
-
-// Keys and values of the positions already seen, (B, h, length, size) each, for incremental decoding. In
-// cross-attention they are made once from the encoder's output.
-class Cache {
- public:
-  int64_t length() const { return length_; }
-  // Appends k and v and returns all of both.
-  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
-  std::pair<at::Tensor, at::Tensor> all() const;
-  void pass(int64_t positions) { length_ += positions; }  // of a layer without heads, which keeps nothing of them
-  // Row i is what was row rows[i], (B') int64; the second of what stages keep alone, the third of the rest.
-  void reorder(const at::Tensor& rows);
-  void reorder_state(const at::Tensor& rows);
-  void reorder_rows(const at::Tensor& rows);
-  void keep_last(int64_t positions);  // forgets the older ones; what stages keep stays
-  StageState& state() { return state_; }
-
- private:
-  at::Tensor keys_, values_;        // with room to grow
-  int64_t first_ = 0, length_ = 0;  // the positions that count among them
-  StageState state_;
-};
 
 // Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined; h of
 // its side.
@@ -117,19 +96,25 @@ class AttentionLayer {
   void require_fused(bool training) const;
   // Why the fused path cannot be taken, one reason each; empty where it can. `training`: dropout of probabilities acts.
   std::vector<std::string> unfused_reasons(bool training) const;
+  // Whether it is, where nothing observes it.
+  bool takes_fused(bool training) const;
 
  private:
   struct Projected {
     at::Tensor q, k, v;
+    bool cached = false;  // k and v are all that the cache holds
   };
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
+  bool reads_in_place(const Projected& p, const Mask& mask, const Step& step, const Cache& cache) const;
   void check_heads() const;
   model::HeadRole role_of(const Stage& stage) const;
-  bool can_fuse(bool training) const;
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
   void copy_inputs(Context& context) const;
-  at::Tensor fused(const Context& context);
+  at::Tensor fused(Context& context);
+  [[noreturn]] void refuse_path(const std::vector<std::string>& reasons) const;
+  bool drops(bool training) const { return training && options_.dropout > 0; }
+  std::string probabilities_stream() const;  // of the dropout of probabilities
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
   template <class Visit>
   void each_stage(const Visit& visit) const;  // visit(stage, "mixer", "mixhead-a")
@@ -138,6 +123,7 @@ class AttentionLayer {
   AttentionOptions options_;
   std::vector<std::string> unfused_reasons_;  // those that hold whether or not it trains
   Path path_ = Path::automatic;
+  bool told_ = false;  // that a mask keeps it from the fused path
   HeadScales scales_;
   std::unique_ptr<Pairing> pairing_;
   std::unique_ptr<Score> score_;

@@ -4,6 +4,11 @@
 
 namespace mh::attention {
 
+at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device) {
+  if (!lengths.defined() || lengths.ge(positions).all().item<bool>()) return {};
+  return lengths.to(device);
+}
+
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {
   at::Tensor result;
   auto both = [&](const at::Tensor& m) { result = result.defined() ? result & m : m; };

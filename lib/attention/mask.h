@@ -25,6 +25,9 @@ struct Mask {
   std::optional<int64_t> causal_offset() const { return causal ? std::optional(offset) : std::nullopt; }
 };
 
+// Lengths of rows, as Mask has them: (B) on the device, or undefined where all `positions` of every row are real.
+at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device);
+
 // (1 or B, 1 or h, Tq, Tk) bool of causal, window, key_lengths, and of additive, which hides what it adds minus
 // infinity to; undefined when none of them restricts anything.
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device);

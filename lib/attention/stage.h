@@ -126,7 +126,8 @@ class Stage {
   // The most positions it can act on, those of a cache included, which its option `length` says; 0: any number.
   virtual int64_t longest() const { return 0; }
   // Whether what it makes for a query depends on that query and the row's keys alone, never on the row's other queries
-  // or on where the query stands. Rows with the same keys may then be given as queries of one.
+  // or on where the query stands. Rows with the same keys may then be given as queries of one, and outside of training
+  // several threads may use it at once.
   virtual bool by_query() const { return false; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }

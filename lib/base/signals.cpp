@@ -1,8 +1,12 @@
 #include "base/signals.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <initializer_list>
+#include <vector>
 
 #include "base/file.h"
 
@@ -27,10 +31,20 @@ void tidy_up(int signal) {
   std::raise(signal);
 }
 
+// The handlers of this thread, which is where the system delivers a process's signals first, leave its stack alone:
+// oneDNN's products keep numbers further below the stack pointer than they may, which a handler's frame overwrites.
+void take_own_stack() {
+  static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
+  stack_t stack{};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  sigaltstack(&stack, nullptr);
+}
+
 void handle(std::initializer_list<int> signals, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   for (int signal : signals) sigaction(signal, &action, nullptr);
 }
@@ -39,7 +53,11 @@ void handle(std::initializer_list<int> signals, void (*handler)(int)) {
 
 void tidy_up_on_signals() { handle({SIGINT, SIGTERM, SIGHUP}, tidy_up); }
 
-void catch_stop_signals() { handle({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, note); }
+void catch_stop_signals() {
+  received = 0;
+  take_own_stack();
+  handle({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, note);
+}
 
 int stop_signal() { return received; }
 

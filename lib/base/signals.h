@@ -8,8 +8,9 @@ namespace mh {
 // file behind.
 void tidy_up_on_signals();
 
+// From now on they are noted. To be called by the main thread.
 void catch_stop_signals();
-// The signal that asked for a stop, or 0.
+// The signal that has asked for a stop since then, or 0.
 int stop_signal();
 
 }  // namespace mh

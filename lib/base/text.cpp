@@ -65,6 +65,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return text;
 }
 
+std::string shape_text(std::span<const int64_t> shape) {
+  std::vector<std::string> sides;
+  for (int64_t side : shape) sides.push_back(std::to_string(side));
+  return "(" + join(sides, ", ") + ")";
+}
+
 std::string trim(std::string_view text) {
   const char* space = " \t\r\n\f\v";
   size_t begin = text.find_first_not_of(space);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+std::string shape_text(std::span<const int64_t> shape);  // "(512, 64)"
 std::string trim(std::string_view text);
 
 // 1234567 -> "1,234,567"; for messages, never for tables.

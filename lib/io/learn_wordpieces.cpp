@@ -51,7 +51,7 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t most) {
 class Learner {
  public:
   Learner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
-    for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) number_of(special);
+    for (const char* special : kSpecialPieces) number_of(special);
     const std::u32string alphabet = alphabet_of(words, options.alphabet);
     number_characters(words, alphabet);
     if (static_cast<size_t>(options.size) < pieces_.size())
@@ -117,7 +117,7 @@ class Learner {
         if (auto it = further.find(text[i]); it != further.end()) it->second = true;
     });
     for (char32_t c : alphabet)
-      if (further[c]) number_of("##" + utf8(c));
+      if (further[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
   }
 
   // A character that is not kept is left out, and what stood around it are neighbours.
@@ -125,7 +125,8 @@ class Learner {
     Word word{{}, count};
     bool first = true;
     for (char32_t c : code_points(text)) {
-      if (numbers_.count(utf8(c)) > 0) word.symbols.push_back(number_of((first ? "" : "##") + utf8(c)));
+      if (numbers_.count(utf8(c)) > 0)
+        word.symbols.push_back(number_of(std::string(first ? "" : kWordPieceGoesOn) + utf8(c)));
       first = false;
     }
     words_.push_back(std::move(word));
@@ -148,7 +149,7 @@ class Learner {
 
   void join(const Entry& entry) {
     std::string_view behind = pieces_[static_cast<size_t>(entry.pair.right)];
-    if (behind.starts_with("##")) behind.remove_prefix(2);
+    if (behind.starts_with(kWordPieceGoesOn)) behind.remove_prefix(kWordPieceGoesOn.size());
     const int32_t both = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(behind));
     for (uint32_t w : entry.words) join_in(w, entry.pair, both);
     queue_changed();

@@ -1,8 +1,6 @@
 #include "io/merges.h"
 
 #include <algorithm>
-#include <queue>
-#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,11 +11,6 @@ namespace mh::io {
 namespace {
 
 constexpr std::string_view kCodesHead = "#version: 0.2";
-
-struct PairKey {
-  int32_t symbols[2];
-  operator std::string_view() const { return {reinterpret_cast<const char*>(symbols), sizeof symbols}; }
-};
 
 }  // namespace
 
@@ -68,7 +61,7 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
 Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
-    Join& j = joins_[PairKey{{symbol_of(m.left), symbol_of(m.right)}}];
+    Joins::Join& j = joins_.of(symbol_of(m.left), symbol_of(m.right));
     if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // of a merge that is listed twice the first one counts
   }
 }
@@ -80,17 +73,7 @@ int32_t Segmenter::symbol_of(const std::string& text) {
   return symbol;
 }
 
-const Segmenter::Join* Segmenter::join(int32_t left, int32_t right) const {
-  if (left < 0 || right < 0) return nullptr;
-  return joins_.find(WordKey(PairKey{{left, right}}));
-}
-
 std::vector<size_t> Segmenter::divide(std::string_view word) const {
-  struct Symbol {
-    int32_t number;
-    size_t bytes;  // 0: joined to the one before
-    int64_t before, after;
-  };
   std::vector<Symbol> symbols;
   for (size_t i = 0; i < word.size();) {
     size_t n = 1;
@@ -98,49 +81,13 @@ std::vector<size_t> Segmenter::divide(std::string_view word) const {
     std::string text(word.substr(i, n));
     if (i + n == word.size()) text += kEndOfWord;
     const int32_t* number = symbols_.find(WordKey(text));
-    const auto at = static_cast<int64_t>(symbols.size());
-    symbols.push_back({number != nullptr ? *number : -1, n, at - 1, at + 1});
+    symbols.push_back({number != nullptr ? *number : -1, n});
     i += n;
   }
-  const auto count = static_cast<int64_t>(symbols.size());
-
-  // Pairs that can be joined: rank and place, with the symbols that stood there.
-  using Place = std::tuple<size_t, int64_t, int32_t, int32_t>;
-  std::priority_queue<Place, std::vector<Place>, std::greater<>> places;
-  auto look_at = [&](int64_t left) {
-    if (left < 0 || symbols[static_cast<size_t>(left)].after >= count) return;
-    const Symbol& l = symbols[static_cast<size_t>(left)];
-    const Symbol& r = symbols[static_cast<size_t>(l.after)];
-    if (const Join* j = join(l.number, r.number)) places.emplace(j->rank, left, l.number, r.number);
-  };
-  for (int64_t i = 0; i + 1 < count; ++i) look_at(i);
-  std::vector<int64_t> joined;
-  while (!places.empty()) {
-    // A round: all places of this rank, before any pair that arises from them, whatever its rank.
-    const size_t rank = std::get<0>(places.top());
-    joined.clear();
-    while (!places.empty() && std::get<0>(places.top()) == rank) {
-      const auto [r, at, left, right] = places.top();
-      places.pop();
-      Symbol& l = symbols[static_cast<size_t>(at)];
-      if (l.bytes == 0 || l.after >= count || l.number != left) continue;
-      Symbol& gone = symbols[static_cast<size_t>(l.after)];
-      if (gone.number != right) continue;
-      l.number = join(left, right)->symbol;
-      l.bytes += gone.bytes;
-      gone.bytes = 0;
-      l.after = gone.after;
-      if (l.after < count) symbols[static_cast<size_t>(l.after)].before = at;
-      joined.push_back(at);
-    }
-    for (int64_t at : joined) {
-      look_at(symbols[static_cast<size_t>(at)].before);
-      look_at(at);
-    }
-  }
+  joins_.apply(symbols, JoinOrder::rounds);
   std::vector<size_t> pieces;
-  for (const Symbol& s : symbols)
-    if (s.bytes > 0) pieces.push_back(s.bytes);
+  pieces.reserve(symbols.size());
+  for (const Symbol& s : symbols) pieces.push_back(s.bytes);
   return pieces;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/joins.h"
 #include "io/tokenizer.h"
 #include "io/word_map.h"
 
@@ -35,14 +36,9 @@ class Segmenter {
   std::vector<size_t> divide(std::string_view word) const;
 
  private:
-  struct Join {
-    size_t rank = SIZE_MAX;
-    int32_t symbol = -1;
-  };
   int32_t symbol_of(const std::string& text);
-  const Join* join(int32_t left, int32_t right) const;
   WordMap<int32_t> symbols_;
-  WordMap<Join> joins_;  // keys: both symbols' numbers, as bytes
+  Joins joins_;
 };
 
 // The pieces of a word as subword-nmt writes them: with @@ behind all but the last.

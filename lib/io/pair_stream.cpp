@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "io/shard_format.h"
-#include "io/tokenizer.h"
 
 namespace mh::io {
 
@@ -10,16 +9,15 @@ PairStream::PairStream(ShardStream& stream) : stream_(stream), buffer_(1 << 14) 
   const ShardHeader& header = stream.header();
   require_kind(header, stream.name(), kPairsKind);
   for (Side side : {Side::source, Side::target}) {
-    const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), stream.name());
-    require_vocabulary(header, stream.name(), *tokenizer, "its own tokenizer", side);
-    vocabulary_[static_cast<int>(side)] = tokenizer->size();
-    end_[static_cast<int>(side)] = tokenizer->end_of_line();
+    auto parsed = parse_tokenizer(header.tokenizer_of(side), stream.name());
+    require_vocabulary(header, stream.name(), *parsed, "its own tokenizer", side);
+    tokenizers_[static_cast<int>(side)] = std::move(parsed);
   }
 }
 
 bool PairStream::next_side(Side side, std::vector<int32_t>& tokens) {
-  const int64_t vocabulary = vocabulary_[static_cast<int>(side)];
-  const int32_t end = end_[static_cast<int>(side)];
+  const int64_t vocabulary = tokenizer(side).size();
+  const int32_t end = tokenizer(side).end_of_line();
   tokens.clear();
   do {
     if (at_ == held_) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/shard.h"
+#include "io/tokenizer.h"
 
 namespace mh::io {
 
@@ -12,13 +13,13 @@ class PairStream {
   explicit PairStream(ShardStream& stream);  // nothing of it read yet
   // The next pair, ends included; false at the end, once every sum is checked.
   bool next(std::vector<int32_t>& source, std::vector<int32_t>& target);
+  const Tokenizer& tokenizer(Side side) const { return *tokenizers_[static_cast<int>(side)]; }
 
  private:
   bool next_side(Side side, std::vector<int32_t>& tokens);
 
   ShardStream& stream_;
-  int64_t vocabulary_[2];  // of source and target
-  int32_t end_[2];
+  std::unique_ptr<Tokenizer> tokenizers_[2];  // of source and target
   std::vector<int32_t> buffer_;
   size_t at_ = 0, held_ = 0;       // of the buffer
   std::vector<uint32_t> lengths_;  // of the sides so far

@@ -1,11 +1,17 @@
 // Shards (.mhs): files of token records, byte by byte in mhs(5). A shard is a valid zstd file that is written to a pipe
 // in one pass; any part of it is read without what stands before it.
 //
-// A record has one run of tokens for each field of its kind: a language-model record is one line of text (field
-// `tokens`, its end-of-line token included), a translation record a line and its translation (fields `source` and
-// `target`, either with its end). Runs stand in the content one after another, record by record.
+// A record has one run of numbers for each field of its kind; runs stand in the content one after another, record by
+// record:
+//   language-model  tokens: a line of text, its end-of-line token included
+//   translation     source, target: a line and its translation, either with its end
+//   documents       sentence: its tokens; an empty run ends a document, of which there is a sentence at least
+//   examples        first, second, label: tokens of one sentence or of two, and one number, or none if unknown
+//   questions       question, context, begins, ends, text, about: questions.h
+// The last three hold no special tokens: who makes rows of them puts these in.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,6 +30,9 @@ struct Trailer;  // shard_format.h
 
 constexpr const char* kTextKind = "language-model";
 constexpr const char* kPairsKind = "translation";
+constexpr const char* kDocumentsKind = "documents";
+constexpr const char* kExamplesKind = "examples";
+constexpr const char* kQuestionsKind = "questions";
 
 enum class Side { source, target };
 
@@ -40,6 +49,10 @@ struct ShardHeader {
   int64_t source_vocabulary = 0;
   std::string source_fingerprint;
   std::string source_tokenizer;
+  // A number for each field, below which its numbers are; empty: `vocabulary` for all. Of fields that hold tokens, the
+  // vocabulary at most.
+  std::vector<int64_t> limits;
+  std::string task;  // what the records are for: a JSON object, empty where the kind says it all
   std::string provenance =
       "{}";  // JSON: tool, version, inputs, options. No clock time: the same input gives the same bytes
 
@@ -50,10 +63,12 @@ struct ShardHeader {
   const std::string& tokenizer_of(Side s) const { return own(s) ? source_tokenizer : tokenizer; }
   // Of the runs of the nth field.
   Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
-  // All tokens are below it.
-  int64_t largest_vocabulary() const { return source_vocabulary > vocabulary ? source_vocabulary : vocabulary; }
-  // The kind translation, with what belongs to it: its fields, and how wide tokens are. Vocabularies come first.
-  void hold_pairs();
+  // The numbers of the nth field are below it.
+  int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_of(side_of(field)) : limits[field]; }
+  // All numbers are below it.
+  int64_t largest_limit() const;
+  // One of the kinds above, with what belongs to it: its fields, and how wide numbers are. Vocabularies come first.
+  void hold(const std::string& kind, std::vector<int64_t> limits = {});
 
  private:
   bool own(Side s) const { return s == Side::source && !joint(); }
@@ -77,8 +92,8 @@ class ShardWriter {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends one run; a record is complete after as many runs as there are fields. Tokens must be in [0, vocabulary) of
-  // the run's side; a run of a translation has at least its end.
+  // Appends one run; a record is complete after as many runs as there are fields. Tokens must be below the field's
+  // limit, and runs as long as the kind has them (record_kind()).
   void add_run(std::span<const int32_t> tokens);
   // The same in parts, for runs too long to hold: any number of add_tokens, then end_run.
   void add_tokens(std::span<const int32_t> tokens);
@@ -111,7 +126,8 @@ class ShardFile {
   void read(uint64_t first, std::span<int32_t> out) const;
   // Lengths of all runs in order: records * fields of them. Read and checked at the first call.
   const std::vector<uint32_t>& run_lengths() const;
-  // Reads everything and checks every sum, and the runs of pairs as read_pairs does.
+  // Reads everything and checks every sum, and all runs as read_runs does; once. read() does not know of which field a
+  // token is: it is below the field's limit where this did not throw.
   void verify() const;
 
  private:
@@ -138,6 +154,7 @@ class ShardFile {
   mutable std::vector<Cached> cache_;
   mutable std::vector<uint32_t> lengths_;
   mutable bool lengths_read_ = false;
+  mutable std::atomic<bool> verified_ = false;
 };
 
 // A shard read once from the start to the end: files and pipes. Everything is counted and checked on the way, the last
@@ -169,28 +186,34 @@ struct TokenText {
 TokenText read_tokens(const std::string& path);
 TokenText read_tokens(ShardStream& stream);  // nothing of it read yet. Error(input) for another kind
 
-// All pairs of a translation shard from a file or a pipe.
-struct PairText {
+// All runs of a shard from a file or a pipe.
+struct RunText {
   ShardHeader header;
   ShardCounts counts;
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> ends;  // of each run, in `tokens`: source, target, source, …
+  std::vector<uint64_t> ends;  // of each run, in `tokens`: the fields of the first record, of the second, …
 
-  size_t size() const { return ends.size() / 2; }
-  // A side of pair i, its end included.
-  std::span<const int32_t> source(size_t i) const { return run(2 * i); }
-  std::span<const int32_t> target(size_t i) const { return run(2 * i + 1); }
-
- private:
-  std::span<const int32_t> run(size_t i) const {
+  size_t size() const { return ends.size() / header.fields.size(); }  // records
+  std::span<const int32_t> run(size_t record, size_t field) const {
+    const size_t i = record * header.fields.size() + field;
     const uint64_t begin = i == 0 ? 0 : ends[i - 1];
     return std::span(tokens).subspan(begin, ends[i] - begin);
   }
 };
-// Error(input) for another kind, and for a run with tokens outside its side's vocabulary or whose end-of-line token
-// stands elsewhere than at its end.
+// Error(input) for another kind than the one asked for, and for runs that it does not have: with numbers outside their
+// field's limit, of another length than the kind says, of pairs with an end-of-line token elsewhere than at their end;
+// and where the tokenizer is not the one that the header tells.
+RunText read_runs(const std::string& path, const std::string& kind);
+RunText read_runs(ShardStream& stream, const std::string& kind);  // nothing of it read yet
+
+// The same of a translation shard.
+struct PairText : RunText {
+  // A side of pair i, its end included.
+  std::span<const int32_t> source(size_t i) const { return run(i, 0); }
+  std::span<const int32_t> target(size_t i) const { return run(i, 1); }
+};
 PairText read_pairs(const std::string& path);
-PairText read_pairs(ShardStream& stream);  // nothing of it read yet
+PairText read_pairs(ShardStream& stream);
 
 // Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name) on
 // a side, with both fingerprints and the way out. Error(input).

@@ -2,10 +2,12 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/run_check.h"
 
 namespace mh::io {
 
@@ -50,11 +52,26 @@ void cut_off(const std::string& name, uint64_t offset, const std::string& expect
               Problem{str(name, ": byte ", offset), expected, "the end", str("the shard is cut off; ", kAgain)});
 }
 
+namespace {
+
+std::string limits_fault(const ShardHeader& h, const RecordKind* kind) {
+  if (h.limits.empty()) return "";
+  bool fits = kind != nullptr && kind->of_tokens < h.fields.size() && h.limits.size() == h.fields.size();
+  for (size_t i = 0; fits && i < h.limits.size(); ++i)
+    fits = h.limits[i] > 0 && h.limits[i] <= (i < kind->of_tokens ? h.vocabulary : INT32_MAX);
+  return fits ? "" : str("the limits ", json(h.limits).dump(), " in a shard of the kind ", h.kind);
+}
+
+}  // namespace
+
 std::string header_fault(const ShardHeader& h) {
   if ((h.token_bytes != 2 && h.token_bytes != 4) || h.vocabulary < 1 || h.vocabulary > INT32_MAX || h.fields.empty())
     return str(h.token_bytes, " bytes, ", h.vocabulary, " entries, ", h.fields.size(), " fields");
-  if (h.kind == kPairsKind && h.fields != std::vector<std::string>{"source", "target"})
-    return "a translation with the fields " + join(h.fields, ", ");
+  const RecordKind* kind = record_kind(h.kind);
+  if (kind != nullptr && h.fields != kind->fields)
+    return str("the kind ", h.kind, " with the fields ", join(h.fields, ", "));
+  if (std::string fault = limits_fault(h, kind); !fault.empty()) return fault;
+  if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is no JSON object";
   if (h.joint() != h.source_tokenizer.empty() || h.joint() != h.source_fingerprint.empty() || h.source_vocabulary < 0 ||
       h.source_vocabulary > INT32_MAX || (!h.joint() && h.kind != kPairsKind))
     return str("a source side of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
@@ -62,10 +79,18 @@ std::string header_fault(const ShardHeader& h) {
   return "";
 }
 
-void ShardHeader::hold_pairs() {
-  kind = kPairsKind;
-  fields = {"source", "target"};
-  token_bytes = largest_vocabulary() <= 65536 ? 2 : 4;
+int64_t ShardHeader::largest_limit() const {
+  // The limits as they are: whether there is one for each field is `header_fault`'s to say.
+  return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
+}
+
+void ShardHeader::hold(const std::string& name, std::vector<int64_t> limit_of_fields) {
+  const RecordKind* known = record_kind(name);
+  if (known == nullptr) throw Error(Exit::usage, "no shard holds the kind " + name);
+  kind = name;
+  fields = known->fields;
+  limits = std::move(limit_of_fields);
+  token_bytes = largest_limit() <= 65536 ? 2 : 4;
 }
 
 std::string encode_header(const ShardHeader& h) {
@@ -80,6 +105,8 @@ std::string encode_header(const ShardHeader& h) {
     j["source_fingerprint"] = h.source_fingerprint;
     j["source_tokenizer_bytes"] = h.source_tokenizer.size();
   }
+  if (!h.limits.empty()) j["limits"] = h.limits;
+  if (!h.task.empty()) j["task"] = json::parse(h.task);
   return seal(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace), h.tokenizer + h.source_tokenizer);
 }
 
@@ -94,6 +121,8 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
     h.vocabulary = j.at("vocabulary").get<int64_t>();
     h.fingerprint = j.at("fingerprint").get<std::string>();
     h.provenance = j.at("provenance").dump();
+    if (j.contains("limits")) h.limits = j.at("limits").get<std::vector<int64_t>>();
+    if (j.contains("task")) h.task = j.at("task").dump();
     if (j.contains("source_vocabulary")) {
       h.source_vocabulary = j.at("source_vocabulary").get<int64_t>();
       h.source_fingerprint = j.at("source_fingerprint").get<std::string>();
@@ -107,7 +136,7 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
   h.tokenizer = std::string(rest.substr(0, rest.size() - source_bytes));
   h.source_tokenizer = std::string(rest.substr(rest.size() - source_bytes));
   if (std::string fault = header_fault(h); !fault.empty())
-    damaged(name, 16, "2 or 4 bytes a token, a vocabulary, and the fields and sides of its kind", fault);
+    damaged(name, 16, "2 or 4 bytes a token, a vocabulary, and the fields, limits and sides of its kind", fault);
   return h;
 }
 

@@ -48,22 +48,6 @@ struct Trailer {
 // Why no shard can have this header; "" where one can.
 std::string header_fault(const ShardHeader& header);
 
-// Follows the tokens of a shard run by run and refuses what a translation's runs must not be (read_pairs). Nothing to
-// refuse in other kinds. `lengths` must outlive it.
-class PairCheck {
- public:
-  PairCheck(const ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths);
-  void add(std::span<const int32_t> tokens);
-
- private:
-  const std::string& name_;
-  const std::vector<uint32_t>& lengths_;
-  int64_t vocabulary_[2];  // source, target
-  int32_t end_[2];
-  size_t run_ = 0;
-  uint64_t left_ = 0;  // tokens of the run that are still to come
-};
-
 // Payloads without the skippable frame's 8-byte head; both end with the xxh64 of what stands before it.
 std::string encode_header(const ShardHeader& header);
 std::string encode_trailer(const Trailer& trailer);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "io/run_check.h"
 #include "io/shard_format.h"
 #include "io/tokenizer.h"
 
@@ -12,7 +13,7 @@ namespace mh::io {
 
 namespace {
 
-void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t vocabulary, int32_t* out,
+void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t limit, int32_t* out,
                    const std::string& name) {
   uint32_t largest = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -20,7 +21,7 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
     largest = std::max(largest, v);
     out[i] = static_cast<int32_t>(v);
   }
-  if (largest >= vocabulary) damaged(name, 0, str("tokens below ", vocabulary), str(largest));
+  if (largest >= limit) damaged(name, 0, str("tokens below ", limit), str(largest));
 }
 
 // Appends what a zstd stream in `packed` holds to `out`, never more than `limit` bytes.
@@ -147,8 +148,7 @@ void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
     auto bytes = frame(index);
     uint64_t skip = byte + done * width - frames_[index].first_byte;
     size_t n = std::min<size_t>(out.size() - done, (bytes->size() - skip) / width);
-    unpack_tokens(bytes->data() + skip, n, header_.token_bytes, header_.largest_vocabulary(), out.data() + done,
-                  name());
+    unpack_tokens(bytes->data() + skip, n, header_.token_bytes, header_.largest_limit(), out.data() + done, name());
     done += n;
   }
 }
@@ -166,20 +166,21 @@ const std::vector<uint32_t>& ShardFile::run_lengths() const {
 }
 
 void ShardFile::verify() const {
+  if (verified_) return;
   XXH64_state_t* hash = XXH64_createState();
   XXH64_reset(hash, 0);
-  PairCheck pairs(header_, name(), run_lengths());
+  RunCheck runs(header_, name(), run_lengths());
   for (size_t i = 0; i < frames_.size(); ++i) {
     auto bytes = frame(i);
     XXH64_update(hash, bytes->data(), bytes->size());
     std::vector<int32_t> tokens(bytes->size() / header_.token_bytes);
-    unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.largest_vocabulary(), tokens.data(),
-                  name());
-    pairs.add(tokens);
+    unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.largest_limit(), tokens.data(), name());
+    runs.add(tokens);
   }
   uint64_t found = XXH64_digest(hash);
   XXH64_freeState(hash);
   if (found != content_hash_) damaged(name(), 0, "content whose checksum matches", "another one");
+  verified_ = true;
 }
 
 struct ShardStream::State {
@@ -347,7 +348,7 @@ size_t ShardStream::read(std::span<int32_t> out) {
   while (done < out.size() && !s.ended) {
     if (s.taken == s.tokens.size() && !s.next()) break;
     size_t n = std::min(out.size() - done, (s.tokens.size() - s.taken) / width);
-    unpack_tokens(s.tokens.data() + s.taken, n, s.header.token_bytes, s.header.largest_vocabulary(), out.data() + done,
+    unpack_tokens(s.tokens.data() + s.taken, n, s.header.token_bytes, s.header.largest_limit(), out.data() + done,
                   name());
     s.taken += n * width;
     done += n;

@@ -1,11 +1,8 @@
-// Shards read whole into memory, and what the runs of a translation must be.
-#include <algorithm>
+// Shards read whole into memory.
 #include <functional>
 #include <numeric>
 
-#include "base/error.h"
-#include "io/shard_format.h"
-#include "io/tokenizer.h"
+#include "io/run_check.h"
 
 namespace mh::io {
 
@@ -37,53 +34,25 @@ TokenText read_tokens(ShardStream& stream) {
   return {stream.header(), stream.counts(), std::move(tokens)};
 }
 
-PairText read_pairs(const std::string& path) {
+RunText read_runs(const std::string& path, const std::string& kind) {
   ShardStream stream(path);
-  return read_pairs(stream);
+  return read_runs(stream, kind);
 }
 
-PairText read_pairs(ShardStream& stream) {
-  require_kind(stream.header(), stream.name(), kPairsKind);
-  PairText text;
+RunText read_runs(ShardStream& stream, const std::string& kind) {
+  require_kind(stream.header(), stream.name(), kind);
+  RunText text;
   text.header = stream.header();
   text.tokens = read_rest(stream);
   text.counts = stream.counts();
   const std::vector<uint32_t> lengths = stream.run_lengths();
-  PairCheck(text.header, stream.name(), lengths).add(text.tokens);
+  RunCheck(text.header, stream.name(), lengths).add(text.tokens);
   text.ends.resize(lengths.size());
   std::inclusive_scan(lengths.begin(), lengths.end(), text.ends.begin(), std::plus<>(), uint64_t{0});
   return text;
 }
 
-PairCheck::PairCheck(const ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths)
-    : name_(name), lengths_(lengths) {
-  if (header.kind != kPairsKind) {
-    run_ = lengths.size();
-    return;
-  }
-  for (Side side : {Side::source, Side::target}) {
-    const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
-    require_vocabulary(header, name, *tokenizer, "its own tokenizer", side);
-    vocabulary_[static_cast<int>(side)] = tokenizer->size();
-    end_[static_cast<int>(side)] = tokenizer->end_of_line();
-  }
-  if (std::find(lengths.begin(), lengths.end(), 0U) != lengths.end())
-    damaged(name, 0, "pairs whose sides have at least their end", "an empty side");
-  if (!lengths.empty()) left_ = lengths[0];
-}
-
-void PairCheck::add(std::span<const int32_t> tokens) {
-  if (run_ == lengths_.size()) return;
-  for (int32_t token : tokens) {
-    const size_t side = run_ % 2;
-    --left_;
-    if (token >= vocabulary_[side] || (token == end_[side]) != (left_ == 0))
-      damaged(name_, 0,
-              str("tokens below ", vocabulary_[side], " on the ", side == 0 ? "source" : "target", " side, the end ",
-                  end_[side], " after the last one"),
-              str(token, " in pair ", run_ / 2 + 1, ", ", left_, " before its end"));
-    if (left_ == 0 && ++run_ < lengths_.size()) left_ = lengths_[run_];
-  }
-}
+PairText read_pairs(const std::string& path) { return {read_runs(path, kPairsKind)}; }
+PairText read_pairs(ShardStream& stream) { return {read_runs(stream, kPairsKind)}; }
 
 }  // namespace mh::io

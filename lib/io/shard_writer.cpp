@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/run_check.h"
 #include "io/shard_format.h"
 
 namespace mh::io {
@@ -26,7 +27,9 @@ struct ShardWriter::State {
   std::string compressed;  // scratch of one frame
   std::string table;       // entries of the seek table
   uint32_t frames = 0;
+  const RecordKind* kind;   // null: any runs
   uint64_t run_tokens = 0;  // of the run that is open
+  uint64_t last_run = 0;    // tokens of the one before
   ZSTD_CCtx* data = ZSTD_createCCtx();
   ZSTD_CCtx* lengths = ZSTD_createCCtx();  // one stream over all run lengths
   std::string varints;                     // run lengths waiting to be compressed
@@ -35,7 +38,7 @@ struct ShardWriter::State {
   XXH64_state_t* lengths_hash = XXH64_createState();
   bool finished = false;
 
-  State(ByteSink& s, const ShardHeader& h) : sink(s), header(h) {
+  State(ByteSink& s, const ShardHeader& h) : sink(s), header(h), kind(record_kind(h.kind)) {
     zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_checksumFlag, 1));
     zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_contentSizeFlag, 1));
     zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_compressionLevel, 3));
@@ -91,8 +94,8 @@ struct ShardWriter::State {
 ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std::make_unique<State>(sink, header)) {
   if (std::string fault = header_fault(header); !fault.empty())
     throw Error(Exit::usage, "a shard cannot have " + fault);
-  if (header.token_bytes == 2 && header.largest_vocabulary() > 65536)
-    throw Error(Exit::usage, str("a shard of ", header.largest_vocabulary(), " entries cannot have tokens of 2 bytes"));
+  if (header.token_bytes == 2 && header.largest_limit() > 65536)
+    throw Error(Exit::usage, str("a shard of ", header.largest_limit(), " entries cannot have tokens of 2 bytes"));
   std::string payload = encode_header(header);
   if (payload.size() > kMaxHeader)
     throw Error(Exit::usage, Problem{"shard header", str("at most ", kMaxHeader, " bytes"), str(payload.size()), ""});
@@ -118,7 +121,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   State& s = *state_;
   const auto width = static_cast<size_t>(s.header.token_bytes);
   const size_t frame_bytes = kFrameTokens * width;
-  const int64_t vocabulary = s.header.vocabulary_of(s.header.side_of(s.trailer.runs % s.header.fields.size()));
+  const int64_t limit = s.header.limit_of(s.trailer.runs % s.header.fields.size());
   while (!tokens.empty()) {
     size_t n = std::min(tokens.size(), (frame_bytes - s.pending.size()) / width);
     size_t at = s.pending.size();
@@ -126,8 +129,8 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     auto* out = reinterpret_cast<uint8_t*>(s.pending.data()) + at;
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
-      if (v >= static_cast<uint64_t>(vocabulary))
-        throw Error(Exit::failed, str("token ", tokens[i], " is outside the vocabulary of ", vocabulary));
+      if (v >= static_cast<uint64_t>(limit))
+        throw Error(Exit::failed, str("token ", tokens[i], " is not below the limit ", limit));
       for (size_t b = 0; b < width; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.run_tokens += n;
@@ -139,8 +142,9 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
 void ShardWriter::end_run() {
   State& s = *state_;
   if (s.run_tokens > UINT32_MAX) throw Error(Exit::input, "a record holds fewer than 2^32 tokens; break the line up");
-  if (s.run_tokens == 0 && s.header.kind == kPairsKind)
-    throw Error(Exit::failed, "a side of a pair has at least its end");
+  if (s.kind != nullptr && !s.kind->fits(s.trailer.runs % s.header.fields.size(), s.run_tokens, s.last_run))
+    throw Error(Exit::failed, s.kind->rule);
+  s.last_run = s.run_tokens;
   s.trailer.counts.tokens += s.run_tokens;
   s.trailer.counts.records = ++s.trailer.runs / s.header.fields.size();
   do {
@@ -152,7 +156,8 @@ void ShardWriter::end_run() {
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0)
+  if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0 ||
+      (s.kind != nullptr && s.kind->closed && s.last_run > 0))
     throw Error(Exit::failed, "the last record is not complete");
   if (!s.pending.empty()) s.write_frame();
   s.pack_lengths(ZSTD_e_end);

@@ -15,21 +15,14 @@ class SubwordTokenizer : public PieceTokenizer {
       : PieceTokenizer(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {}
   std::string type() const override { return "subword-nmt"; }
   std::string decode(std::span<const int32_t> tokens) const override {
-    std::string text;
-    bool joined = true;  // to what stands before
-    for (int32_t token : tokens) {
-      if (token == end_of_line()) {
-        text += '\n';
-        joined = true;
-        continue;
-      }
-      if (!joined) text += ' ';
+    bool goes_on = false;  // the word of the token before
+    return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
+      if (!first && !goes_on) text += ' ';
       std::string_view piece = text_of(token);
-      joined = piece.ends_with(kGoesOn);
-      if (joined) piece.remove_suffix(kGoesOn.size());
+      goes_on = piece.ends_with(kGoesOn);
+      if (goes_on) piece.remove_suffix(kGoesOn.size());
       text += piece;
-    }
-    return text;
+    });
   }
   size_t cut(std::string_view text) const override {
     const size_t last = text.rfind(' ');

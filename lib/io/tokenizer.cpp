@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/byte_bpe.h"
 #include "io/wordpiece.h"
 
 namespace mh::io {
@@ -50,15 +51,17 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
   }
   if (file.type == WordPieceTokenizer::kType) return make_wordpiece_tokenizer(std::move(file.pieces), file.text, name);
+  if (file.type == ByteBpeTokenizer::kType)
+    return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name);
   if (file.type == "char") {
     need(0, "\n");
     need(1, kUnknownPiece);
     return make_char_tokenizer(std::move(file.pieces));
   }
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
-  throw Error(Exit::input,
-              Problem{name + ":2", "a vocabulary of the type word, char, byte, subword-nmt or wordpiece", file.type,
-                      did_you_mean(file.type, {"word", "char", "byte", "subword-nmt", "wordpiece"})});
+  const std::vector<std::string> types{"word", "char", "byte", "subword-nmt", "wordpiece", "byte-bpe"};
+  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of one of the types " + join(types, ", "), file.type,
+                                   did_you_mean(file.type, types)});
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {

@@ -1,5 +1,5 @@
 // Tokenizers: text to numbers and back, one interface over words, bytes, characters, SentencePiece models,
-// the merges of subword-nmt and BERT's WordPiece (wordpiece.h).
+// the merges of subword-nmt, BERT's WordPiece (wordpiece.h) and the byte-level pair encoding of GPT-2 (byte_bpe.h).
 // A tokenizer travels whole inside shards and checkpoints; its fingerprint tells whether two files go together.
 #pragma once
 
@@ -28,10 +28,10 @@ class Encoder {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string type() const = 0;                // word, byte, char, sentencepiece, subword-nmt, wordpiece
-  virtual int64_t size() const = 0;                    // tokens are in [0, size)
-  virtual int32_t end_of_line() const = 0;             // closes each line; also what the first token is predicted from
-  virtual int32_t unknown() const = 0;                 // -1: everything is known
+  virtual std::string type() const = 0;     // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
+  virtual int64_t size() const = 0;         // tokens are in [0, size)
+  virtual int32_t end_of_line() const = 0;  // closes each line; also what the first token is predicted from
+  virtual int32_t unknown() const = 0;      // -1: everything is known
   virtual std::string piece(int32_t token) const = 0;  // as shown to people
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Text of the tokens of one line; end-of-line tokens become line ends.
@@ -52,6 +52,20 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 // Recognises the type from the content. `name` stands in messages. Error(input) for anything else or damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+
+// Text of tokens: `append(token, first, text)` adds what one of them says, `first` on its line or not; the end of a
+// line is '\n'.
+template <class Append>
+std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
+  std::string text;
+  bool first = true;
+  for (int32_t token : tokens) {
+    if (token == end_of_line) text += '\n';
+    else append(token, first, text);
+    first = token == end_of_line;
+  }
+  return text;
+}
 
 // Makers from a list of pieces with counts, in the order of their tokens; see mhv(5).
 struct Piece {
@@ -78,8 +92,8 @@ constexpr const char* kUnknownPiece = "<unk>";
 // A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// The text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the type subword-nmt have merges, and
-// only those of the type wordpiece say how text is normalised.
+// The text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the types subword-nmt and byte-bpe have
+// merges, and only those of the type wordpiece say how text is normalised.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr);
 struct VocabularyFile {

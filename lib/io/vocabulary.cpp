@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/unicode.h"
+#include "io/byte_bpe.h"
 #include "io/merges.h"
 #include "io/word_cache.h"
 #include "io/word_map.h"
@@ -116,6 +117,8 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
                                 std::move(merges));
 }
 
+BertText text_of(const VocabularyOptions& options) { return bert_text(options.cased, options.strip_accents); }
+
 std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
   Counts parts, words;  // between spaces; normalised
   uint64_t lines = 0;
@@ -125,7 +128,7 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
   });
   std::string word;
   parts.each([&](std::string_view part, uint64_t count) {
-    each_bert_word(bert_characters(part, options.bert_text()), [&](std::span<const BertCharacter> characters) {
+    each_bert_word(bert_characters(part, text_of(options)), [&](std::span<const BertCharacter> characters) {
       word.clear();
       for (const BertCharacter& now : characters) append_utf8(now.c, word);
       words[std::string_view(word)] += count;
@@ -137,7 +140,7 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
     pieces.push_back({std::move(piece), 0});
   if (pieces.size() < static_cast<size_t>(options.size))
     log_info(str("no pieces follow each other often enough after ", pieces.size(), " entries"));
-  auto counted = make_wordpiece_tokenizer(pieces, options.bert_text(), "the vocabulary just learnt");
+  auto counted = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
   parts.each([&](std::string_view part, uint64_t count) {
     tokens.clear();
@@ -145,7 +148,7 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
     for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
   });
   pieces[static_cast<size_t>(counted->end_of_line())].count += lines;
-  return make_wordpiece_tokenizer(std::move(pieces), options.bert_text(), "the vocabulary just learnt");
+  return make_wordpiece_tokenizer(std::move(pieces), text_of(options), "the vocabulary just learnt");
 }
 
 // Hands the lines to SentencePiece's trainer one by one. What goes wrong in reading is kept and thrown afterwards: the
@@ -239,8 +242,13 @@ void VocabularyOptions::check() const {
                 Problem{"--type subword-nmt", "either --merges, how many to learn, or --codes, a file of them",
                         merges > 0 ? "both" : "neither", "such as --merges 10000"});
   }
+  const bool bytes = type == ByteBpeTokenizer::kType;
+  if (bytes && from.empty())
+    throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder with vocab.json and merges.txt of GPT-2",
+                                     "none", "such vocabularies are not learnt here"});
+  if (bytes && min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
-    if (!from.empty()) refuse("--from", "wordpiece");
+    if (!from.empty() && !bytes) refuse("--from", "wordpiece or byte-bpe");
     if (cased) refuse("--cased", "wordpiece");
     if (strip_accents != plain.strip_accents) refuse("--strip-accents", "wordpiece");
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
@@ -252,11 +260,7 @@ void VocabularyOptions::check() const {
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece and --size");
     if (min_count != plain.min_count) refuse("--min-count", "wordpiece and --size");
   }
-  if (type == "byte" && size != 0) refuse("--size", "another than byte");
-}
-
-BertText VocabularyOptions::bert_text() const {
-  return {!cased, strip_accents == "auto" ? !cased : strip_accents == "yes"};
+  if ((type == "byte" || bytes) && size != 0) refuse("--size", "another than byte or byte-bpe");
 }
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
@@ -266,9 +270,10 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == "subword-nmt") return count_subwords(options, text);
   if (options.type == WordPieceTokenizer::kType) {
     if (options.from.empty()) return learn_wordpiece(options, text);
-    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from), options.bert_text(),
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from), text_of(options),
                                     options.from);
   }
+  if (options.type == ByteBpeTokenizer::kType) return load_byte_bpe_tokenizer(options.from);
   if (options.type == "byte") {
     TextBatch batch;  // read all the same: an input that is not there is a mistake
     uint64_t bytes = 0;

@@ -25,7 +25,8 @@ struct VocabularyOptions {
   bool byte_fallback = false;
   int64_t threads = 0;
   void describe(Fields& f) {
-    f.field("type", type, "what a token is", {"word", "char", "byte", "bpe", "unigram", "subword-nmt", "wordpiece"});
+    f.field("type", type, "what a token is",
+            {"word", "char", "byte", "bpe", "unigram", "subword-nmt", "wordpiece", "byte-bpe"});
     f.field("size", size,
             "entries at most, the special ones included; 0: no bound (bpe, unigram and wordpiece need one)",
             at_least(0));
@@ -35,7 +36,9 @@ struct VocabularyOptions {
         at_least(1));
     f.field("merges", merges, "subword-nmt: learn so many merges from the text, as its learn-bpe does", at_least(0));
     f.field("codes", codes, "subword-nmt: instead, the merges of this file of its codes or vocabulary of this type");
-    f.field("from", from, "wordpiece: instead of learning it, the entries of this file, BERT's vocab.txt");
+    f.field("from", from,
+            "wordpiece: instead of learning it, the entries of this file, BERT's vocab.txt; byte-bpe: the folder with "
+            "GPT-2's vocab.json and merges.txt");
     f.field("cased", cased, "wordpiece: keep the case of letters");
     f.field("strip_accents", strip_accents, "wordpiece: drop accents; auto: unless --cased", {"auto", "yes", "no"});
     f.field("alphabet", alphabet, "wordpiece: characters at most that get a piece, the most frequent ones",
@@ -47,14 +50,13 @@ struct VocabularyOptions {
   }
   // Refuses options that the type has no use for. Error(usage).
   void check() const;
-  // How a vocabulary of the type wordpiece normalises text.
-  BertText bert_text() const;
 };
 
 // Reads the text once. Words and characters are ordered by falling count, equal ones bytewise. SentencePiece models are
 // trained by its own library, with <unk> 0, <s> 1, </s> 2 (the end of a line). Merges are learnt or given; the pieces
 // that they make of the text are ordered as words are. WordPieces are learnt (learn_wordpieces), or taken from a file,
-// in its order and without a look at the text. Error(input) for text without a word.
+// in its order and without a look at the text, as are the pieces and merges of GPT-2. Error(input) for text without a
+// word.
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::io

@@ -135,7 +135,7 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
     return count;
   };
   const uint64_t count = count_of("entries");
-  const uint64_t merges = file.type == "subword-nmt" ? count_of("merges") : 0;
+  const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? count_of("merges") : 0;
   auto choice_of = [&](std::string_view key) {
     const std::string text = entry(key);
     if (text != yes_or_no(true) && text != yes_or_no(false)) bad(name, line, str(key, " yes or no"), text);

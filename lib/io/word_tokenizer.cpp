@@ -10,19 +10,10 @@ class WordTokenizer : public PieceTokenizer {
   explicit WordTokenizer(std::vector<Piece> pieces) : PieceTokenizer(std::move(pieces)) {}
   std::string type() const override { return "word"; }
   std::string decode(std::span<const int32_t> tokens) const override {
-    std::string text;
-    bool first = true;
-    for (int32_t token : tokens) {
-      if (token == end_of_line()) {
-        text += '\n';
-        first = true;
-        continue;
-      }
+    return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
       if (!first) text += ' ';
-      first = false;
       text += text_of(token);
-    }
-    return text;
+    });
   }
   size_t cut(std::string_view text) const override {
     size_t last = text.find_last_of(" \t\v\f");

@@ -26,6 +26,10 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
+constexpr std::string_view kWordPieceGoesOn = "##";
+// In the order of WordPieceTokenizer::Special.
+constexpr const char* kSpecialPieces[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
 class WordPieceTokenizer : public Tokenizer {
  public:
   static constexpr const char* kType = "wordpiece";
@@ -75,6 +79,9 @@ class WordPieceTokenizer : public Tokenizer {
   WordMap<int32_t> first_, further_;                // further: without their ##
   size_t longest_first_ = 0, longest_further_ = 0;  // bytes
 };
+
+// As the options --cased and --strip-accents (auto, yes, no) say.
+BertText bert_text(bool cased, const std::string& strip_accents);
 
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
                                                              const std::string& name);

@@ -11,7 +11,7 @@ namespace mh::io {
 
 namespace {
 
-constexpr std::string_view kGoesOn = "##";
+constexpr std::string_view kGoesOn = kWordPieceGoesOn;
 
 // White space of ASCII that parts words; \v and \f are control characters, which join what stands around them.
 struct IsSpace {
@@ -57,27 +57,20 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
                                        "take another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
     return *token;
   };
-  special_ = {special("[PAD]"), special("[UNK]"), special("[CLS]"), special("[SEP]"), special("[MASK]")};
+  int32_t* const places[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
+                             &special_.mask};
+  for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *places[i] = special(kSpecialPieces[i]);
 }
 
 std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
 
 std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
-  std::string text;
-  bool first = true;
-  for (int32_t token : tokens) {
-    if (token == end_of_line()) {
-      text += '\n';
-      first = true;
-      continue;
-    }
+  return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
     std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
     if (!first && piece.starts_with(kGoesOn)) piece.remove_prefix(kGoesOn.size());
     else if (!first) text += ' ';
-    first = false;
     text += piece;
-  }
-  return text;
+  });
 }
 
 size_t WordPieceTokenizer::cut(std::string_view text) const {
@@ -174,6 +167,10 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
                                                              const std::string& name) {
   return std::make_unique<WordPieceTokenizer>(std::move(pieces), text, name);
+}
+
+BertText bert_text(bool cased, const std::string& strip_accents) {
+  return {!cased, strip_accents == "auto" ? !cased : strip_accents == "yes"};
 }
 
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name) {

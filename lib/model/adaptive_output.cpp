@@ -80,11 +80,12 @@ class AdaptiveOutput : public OutputLayer {
   // has none costs nothing. Where each band has a table of its own its parameters then get no gradient, and the
   // optimiser leaves parameters that got none in a whole update as they are, moments and count of steps included (both
   // are in a training state, so a resume goes on alike). Rows of one table get zeros, as those of other absent entries.
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
+  SlicedLoss loss(const at::Tensor& hidden, const Targets& given, double smoothing,
                   const attention::Step& step) const override {
     if (smoothing != 0)
       throw Error(Exit::usage, Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
                                        "an adaptive softmax scores no other entries of a tail than its targets'"});
+    const at::Tensor& targets = given.values;
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto parts = bands_.split(targets.flatten());

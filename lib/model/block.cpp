@@ -45,7 +45,7 @@ FeedForward::FeedForward(ParameterList& parameters, const std::string& name, con
 }
 
 at::Tensor FeedForward::operator()(const at::Tensor& x, const attention::Step& step, int64_t layer) const {
-  at::Tensor inner = activation(linear(x, {up_}, {up_bias_}), activation_);
+  at::Tensor inner = linear(x, {up_}, {up_bias_}, activation_);
   inner = dropout(inner, dropout_, step, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
   return linear(inner, {down_}, {down_bias_});
 }
@@ -76,6 +76,14 @@ std::vector<attention::AttentionLayer*> Block::attention_layers() {
   return {&self_.layer, &cross_->layer};
 }
 
+std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_list<std::deque<Block>*> stacks) {
+  std::vector<attention::AttentionLayer*> all;
+  for (std::deque<Block>* blocks : stacks)
+    for (Block& block : *blocks)
+      for (attention::AttentionLayer* layer : block.attention_layers()) all.push_back(layer);
+  return all;
+}
+
 at::Tensor Block::copied(const at::Tensor& x) const {
   const at::Tensor behind_self = self_.layer.copied(x);
   return cross_ ? cross_->layer.copied(behind_self) : behind_self;
@@ -95,9 +103,9 @@ at::Tensor Block::attend(Part& part, const at::Tensor& x, const at::Tensor& keys
   }
   at::Tensor y = part.layer.forward(in, attended, mask, step, cache, observer);
   // Ablation may ask a layer for several results of a row (attention::HeadScales).
-  const at::Tensor h = (y.size(0) > x.size(0) ? part.layer.copied(x) : x) +
-                       dropout(y, options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_));
-  return pre ? h : part.norm(h);
+  const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.copied(x) : x;
+  y = dropout(y, options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_));
+  return pre ? beside + y : part.norm.of_sum(beside, y);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
@@ -122,8 +130,8 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
   }
   const bool pre = options_.norm == Norm::pre;
   at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);
-  at::Tensor out = h + dropout(z, options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_));
-  return pre ? out : ffn_norm_(out);
+  z = dropout(z, options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_));
+  return pre ? h + z : ffn_norm_.of_sum(h, z);
 }
 
 }  // namespace mh::model

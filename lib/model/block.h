@@ -2,6 +2,8 @@
 // part, each with its layer norm, dropout and sum.
 #pragma once
 
+#include <deque>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +18,9 @@ class LayerNorm {
  public:
   LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options);
   at::Tensor operator()(const at::Tensor& x) const { return layer_norm(x, weight_.value(), bias_.value(), epsilon_); }
+  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y) const {
+    return norm_of_sum(x, y, weight_.value(), bias_.value(), epsilon_);
+  }
 
  private:
   Parameter& weight_;
@@ -88,5 +93,8 @@ class Block {
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };
+
+// Those of several stacks, from the first one's first block on.
+std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_list<std::deque<Block>*> stacks);
 
 }  // namespace mh::model

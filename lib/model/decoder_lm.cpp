@@ -48,9 +48,7 @@ class DecoderLm : public LanguageModel {
 
   ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t max_positions() const override {
-    return options_.positions == Positions::learned ? options_.max_positions : 0;
-  }
+  int64_t max_positions() const override { return positions_->longest(); }
 
   at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
                     attention::Observer* observer) override {
@@ -72,12 +70,7 @@ class DecoderLm : public LanguageModel {
     return std::make_unique<DecoderState>(blocks_.size());
   }
 
-  std::vector<attention::AttentionLayer*> attention_layers() override {
-    std::vector<attention::AttentionLayer*> layers;
-    layers.reserve(blocks_.size());
-    for (Block& block : blocks_) layers.push_back(&block.self());
-    return layers;
-  }
+  std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
   const OutputLayer& output() const override { return *output_; }

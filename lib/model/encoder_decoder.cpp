@@ -83,10 +83,8 @@ void refuse_keys(const ModelOptions& o) {
   if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
 }
 
-// (B) on the device, or undefined where all `positions` of every row are real.
-at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device) {
-  if (!lengths.defined() || lengths.ge(positions).all().item<bool>()) return {};
-  return lengths.to(device);
+int64_t source_rows(const ModelOptions& o, const Vocabularies& v) {
+  return o.source_rows > 0 ? o.source_rows : v.source > 0 ? v.source : v.target;
 }
 
 class EncoderDecoder : public LanguageModel {
@@ -95,8 +93,7 @@ class EncoderDecoder : public LanguageModel {
       : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
     refuse_keys(options_);
     if (!options_.shared_embedding)
-      source_embedding_ = make_source_embedding(parameters_, options_,
-                                                vocabularies.source > 0 ? vocabularies.source : vocabularies.target);
+      source_embedding_ = make_encoder_embedding(parameters_, options_, source_rows(options_, vocabularies), false);
     embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
     source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
@@ -115,9 +112,7 @@ class EncoderDecoder : public LanguageModel {
   ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabularies_; }
   bool has_encoder() const override { return true; }
-  int64_t max_positions() const override {
-    return options_.positions == Positions::learned ? options_.max_positions : 0;
-  }
+  int64_t max_positions() const override { return positions_->longest(); }
 
   at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
                     attention::Observer* observer) override {
@@ -135,7 +130,7 @@ class EncoderDecoder : public LanguageModel {
     attention::Mask mask;
     mask.causal = true;
     mask.offset = past;
-    mask.query_lengths = shorter(input.lengths.decoder, input.tokens.size(1), x.device());
+    mask.query_lengths = attention::shorter(input.lengths.decoder, input.tokens.size(1), x.device());
     encoded.mask.query_lengths = mask.query_lengths;
     // Where the encoder was asked for copies of its rows, each goes with a copy of its target.
     for (const Block& block : encoder_)
@@ -159,11 +154,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override {
-    std::vector<attention::AttentionLayer*> layers;
-    for (auto* blocks : {&encoder_, &decoder_})
-      for (Block& block : *blocks)
-        for (attention::AttentionLayer* layer : block.attention_layers()) layers.push_back(layer);
-    return layers;
+    return attention_layers_of({&encoder_, &decoder_});
   }
 
  protected:
@@ -175,7 +166,7 @@ class EncoderDecoder : public LanguageModel {
         source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
     x = dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
     attention::Mask mask;
-    mask.key_lengths = mask.query_lengths = shorter(input.lengths.encoder, input.source.size(1), x.device());
+    mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.source.size(1), x.device());
     for (Block& block : encoder_) {
       x = block.forward(x, mask, step, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.copied(*t);
@@ -206,7 +197,7 @@ class EncoderDecoderBackbone : public Backbone {
             {Kind::decoder_self, options.layers},
             {Kind::decoder_cross, options.layers}};
   }
-  bool has_encoder() const override { return true; }
+  Reads reads() const override { return Reads::pairs; }
 };
 
 const Registered<Backbone, EncoderDecoderBackbone> entry(backbones(), "encoder-decoder",

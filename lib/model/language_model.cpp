@@ -24,12 +24,16 @@ std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
 }  // namespace
 
 Input Input::to(at::Device device) const {
-  return {tokens.to(device), source.defined() ? source.to(device) : source, lengths};
+  Input there(tokens.to(device), source.defined() ? source.to(device) : source, lengths);
+  if (segments.defined()) there.segments = segments.to(device);
+  return there;
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output().logits(hidden); }
 
-SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const { return output().sentence_logits(hidden); }
+
+SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                                const attention::Step& step) const {
   return output().loss(hidden, targets, label_smoothing, step);
 }

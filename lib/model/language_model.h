@@ -39,10 +39,23 @@ class DecodingState {
 struct Input {
   at::Tensor tokens;           // (B, T) int64
   at::Tensor source;           // (B, S) int64, for a model with an encoder
-  attention::Lengths lengths;  // on the CPU, as it is asked for their values
+  attention::Lengths lengths;  // on the CPU, as it is asked for their values; of an encoder alone `encoder`
+  at::Tensor segments;         // (B, T) int64, for a model with segments; undefined: all of the first
   Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: tokens alone
       : tokens(std::move(all_tokens)), source(std::move(all_source)), lengths(std::move(real)) {}
   Input to(at::Device device) const;
+};
+
+// What a model is to predict: (B, n) int64, negative: not scored. An entry for each place of the input, n = T; of a
+// model with a head (model.head) besides:
+//   words    n = T, negative but where a word is asked for; the first place of a row asks for its next-sentence class
+//   classes  n = 1
+//   number   n = 1, in thousandths
+//   span     n = 3: first and last place, and minus the number of real places of the row
+struct Targets {
+  at::Tensor values;
+  double next_weight = 1;  // words: what a next-sentence class counts beside a word
+  Targets(at::Tensor all, double of_next = 1) : values(std::move(all)), next_weight(of_next) {}  // NOLINT: values alone
 };
 
 // Entries of the vocabularies of what a model writes and of what it reads in front of that.
@@ -70,15 +83,18 @@ class LanguageModel {
 
   // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation
   // and analysis; training never calls it.
+  // With a head: words the same, for any places; classes (B, 1, C), number (B, 1, 1), span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
+  // (B, 2) with model.next_sentence, else undefined.
+  at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
-  // Cross-entropy of targets (B, T) int64 (negative: not scored), taken in slices so that only a slice of the logits is
-  // ever held. The returned `smoothed` is differentiable with respect to `hidden` and the output parameters.
-  // `step` is the one that made `hidden`, for dropout within the output layer.
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+  // Cross-entropy of targets, taken in slices so that only a slice of the logits is ever held; of numbers the squared
+  // error. `scored` counts words, classes, numbers or spans. The returned `smoothed` is differentiable with respect to
+  // `hidden` and the output parameters. `step` is the one that made `hidden`, for dropout within the output layer.
+  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                   const attention::Step& step = {}) const;
 
-  // log p(target) for each position (B, T) fp32, nats; 0 where the target is negative. No gradient.
+  // log p(target) (B, n) fp32, nats; 0 where the target is negative. No gradient.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
   // For any number of rows. Error(usage) where some layer cannot decode token by token.

@@ -14,22 +14,11 @@ namespace mh::model {
 
 namespace {
 
-std::string shape_text(at::IntArrayRef shape) {
-  std::vector<std::string> sides;
-  for (int64_t side : shape) sides.push_back(std::to_string(side));
-  return str("(", join(sides, ", "), ")");
-}
-
 // Parameters and what belongs to them are fp32, positions int64.
 std::optional<io::DType> type_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return io::DType::f32;
   if (tensor.scalar_type() == at::kLong) return io::DType::i64;
   return std::nullopt;
-}
-
-bool is_state(const std::string& name) {
-  return std::any_of(std::begin(kStatePrefixes), std::end(kStatePrefixes),
-                     [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
 // What a configuration with `overrides` would build in place of `config`: the same parameters, or Error(usage).
@@ -71,6 +60,11 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
     else if (it->second != shape) refuse(name, shape, it->second);
   for (const auto& [name, shape] : after)
     if (before.count(name) == 0) refuse(name, "not among them", shape);
+}
+
+bool is_state(const std::string& name) {
+  return std::any_of(std::begin(kStatePrefixes), std::end(kStatePrefixes),
+                     [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
 void Views::add(const std::string& name, const at::Tensor& tensor) {

@@ -56,5 +56,6 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
 // Of the tensors of a training state that are no parameters.
 constexpr const char* kOptimizerPrefix = "optimizer.";
 constexpr const char* kStatePrefixes[] = {kOptimizerPrefix, "memory."};
+bool is_state(const std::string& tensor);
 
 }  // namespace mh::model

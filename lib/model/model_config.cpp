@@ -24,8 +24,9 @@ void ModelOptions::describe(Fields& f) {
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "what tells positions apart");
   f.field("max_positions", max_positions, "learned: how many positions there are", between(1, 1 << 24));
-  f.choice("activation", activation, {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}},
-           "of the feed-forward parts");
+  f.choice("activation", activation,
+           {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu-tanh"}},
+           "of the feed-forward parts; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
   f.field("tied", tied, "the output layer's weight is the embedding's; with bands, each band's");
   f.field("shared_embedding", shared_embedding,
           "encoder-decoder: one table for source and target, of a joint vocabulary");
@@ -57,7 +58,8 @@ void ModelOptions::describe(Fields& f) {
   f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts",
           between(0, 0.999));
   f.field("dropout_ffn", dropout_ffn, "dropout of a feed-forward part's output", between(0, 0.999));
-  f.field("dropout_output", dropout_output, "dropout of the last hidden state", between(0, 0.999));
+  f.field("dropout_output", dropout_output,
+          "dropout of the last hidden state; bert: of what the pooler gives to a class or number", between(0, 0.999));
   f.field("dropout_tail", dropout_tail, "adaptive softmax: dropout of the projected state that a tail is scored from",
           between(0, 0.999));
   f.field("memory", memory,
@@ -67,6 +69,16 @@ void ModelOptions::describe(Fields& f) {
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
            "transformer-xl: what a memory starts with; zeros are attended to");
   f.field("output_bias", output_bias, "a bias in the output layer");
+  f.field("segments", segments, "bert: kinds of text that a vector each tells apart; 0: none", between(0, 1 << 16));
+  f.field("embedding_norm", embedding_norm, "bert: a layer norm of the sum of embeddings");
+  f.choice("head", head,
+           {{HeadTask::words, "words"},
+            {HeadTask::classes, "classes"},
+            {HeadTask::number, "number"},
+            {HeadTask::span, "span"}},
+           "bert: what is predicted: masked words, the class of a text, a number, or where an answer begins and ends");
+  f.field("classes", classes, "bert, head classes: how many", between(0, kLargest));
+  f.field("next_sentence", next_sentence, "bert, head words: also whether the second sentence follows the first");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init,
            {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
@@ -98,9 +110,7 @@ Registry<Backbone>& backbones() {
   return registry;
 }
 
-bool has_encoder(const ModelOptions& options) {
-  return backbones().make(options.backbone, "model.backbone")->has_encoder();
-}
+Reads reads_of(const ModelOptions& options) { return backbones().make(options.backbone, "model.backbone")->reads(); }
 
 namespace {
 
@@ -110,7 +120,7 @@ void check_encoder_keys(const ModelOptions& o, const Vocabularies& v) {
                          const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
-  if (!has_encoder(o)) {
+  if (reads_of(o) != Reads::pairs) {
     const std::string found = str("model.backbone='", o.backbone, "', which has none"),
                       next = "set model.backbone=encoder-decoder, or leave the key out";
     if (o.encoder_layers > 0) refuse("model.encoder_layers", "a backbone with an encoder", found, next);
@@ -126,6 +136,31 @@ void check_encoder_keys(const ModelOptions& o, const Vocabularies& v) {
            str(o.source_rows), "");
 }
 
+// Keys of the heads of an encoder that reads examples.
+void check_head_keys(const ModelOptions& o) {
+  const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
+                         const std::string& next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  if (reads_of(o) != Reads::examples) {
+    const std::string found = str("model.backbone='", o.backbone, "'"),
+                      next = "set model.backbone=bert, or leave the key out";
+    const char* expected = "a backbone that takes it: bert";
+    if (o.segments > 0) refuse("model.segments", expected, found, next);
+    if (o.embedding_norm) refuse("model.embedding_norm", expected, found, next);
+    if (o.head != HeadTask::words) refuse("model.head", expected, found, next);
+    if (o.classes > 0) refuse("model.classes", expected, found, next);
+    if (o.next_sentence) refuse("model.next_sentence", expected, found, next);
+    return;
+  }
+  if (o.head == HeadTask::classes && o.classes < 2)
+    refuse("model.classes", "2 or more, with model.head='classes'", str(o.classes), "say how many classes there are");
+  if (o.head != HeadTask::classes && o.classes > 0)
+    refuse("model.classes", "0, or model.head='classes'", str(o.classes), "");
+  if (o.head != HeadTask::words && o.next_sentence)
+    refuse("model.next_sentence", "false, or model.head='words'", "true", "");
+}
+
 void check_rows(const char* key, int64_t rows, int64_t entries) {
   if (rows > 0 && rows < entries)
     throw Error(Exit::usage, Problem{key, str("at least the vocabulary's ", entries, " entries, or 0"), str(rows), ""});
@@ -136,6 +171,7 @@ void check_rows(const char* key, int64_t rows, int64_t entries) {
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device) {
   check_encoder_keys(config.model, vocabularies);
+  check_head_keys(config.model);
   check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
   check_rows("model.source_rows", config.model.source_rows,
              vocabularies.source > 0 ? vocabularies.source : vocabularies.target);

@@ -19,6 +19,8 @@ enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
 enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
 enum class InitialMemory { empty, zeros };
+enum class HeadTask { words, classes, number, span };  // of an encoder: encoder_output.h
+enum class Reads { text, pairs, examples };            // what a model learns from: task/corpus.h
 
 struct ModelOptions {
   std::string backbone = "decoder";
@@ -52,6 +54,11 @@ struct ModelOptions {
   bool same_length = false;
   InitialMemory initial_memory = InitialMemory::empty;
   bool output_bias = false;
+  int64_t segments = 0;
+  bool embedding_norm = false;
+  HeadTask head = HeadTask::words;
+  int64_t classes = 0;
+  bool next_sentence = false;
   double norm_epsilon = 1e-5;
   Scheme init = Scheme::fairseq;
   void describe(Fields& f);
@@ -77,10 +84,10 @@ class Backbone {
   virtual std::vector<std::pair<attention::Kind, int64_t>> layers(const ModelOptions& options) const {
     return {{attention::Kind::decoder_self, options.layers}};
   }
-  virtual bool has_encoder() const { return false; }
+  virtual Reads reads() const { return Reads::text; }
 };
 Registry<Backbone>& backbones();
-bool has_encoder(const ModelOptions& options);
+Reads reads_of(const ModelOptions& options);
 
 // Error(usage) where rows of tables are set and fewer than a vocabulary has entries, where bands make no sense for it,
 // and for keys of another backbone.

@@ -1,8 +1,13 @@
 #include "model/ops.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Logging.h>
 #include <malloc.h>
+
+#include <algorithm>
+
+#include "cpu/layer_norm.h"
 
 namespace mh::model {
 
@@ -18,8 +23,22 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   return at::layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, epsilon).to(x.scalar_type());
 }
 
-at::Tensor activation(const at::Tensor& x, Activation kind) {
-  return kind == Activation::relu ? at::relu(x) : at::gelu(x);
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
+                       double epsilon) {
+  const auto is_plain = [](const at::Tensor& t) {
+    return t.is_cpu() && t.scalar_type() == at::kFloat && t.is_contiguous();
+  };
+  if (DecodingProducts::current() == nullptr || c10::GradMode::is_enabled() || !x.sizes().equals(y.sizes()) ||
+      !is_plain(x) || !is_plain(y) || !is_plain(weight) || !is_plain(bias))
+    return layer_norm(x + y, weight, bias, epsilon);
+  at::Tensor out = at::empty_like(x);
+  const int64_t size = x.size(-1);
+  at::parallel_for(0, x.numel() / size, std::max<int64_t>(1, (1 << 15) / size), [&](int64_t begin, int64_t end) {
+    kernels::norm_of_sum(x.const_data_ptr<float>() + begin * size, y.const_data_ptr<float>() + begin * size,
+                         weight.const_data_ptr<float>(), bias.const_data_ptr<float>(), static_cast<float>(epsilon),
+                         end - begin, size, out.mutable_data_ptr<float>() + begin * size);
+  });
+  return out;
 }
 
 void prepare_cpu(int threads) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "attention/step.h"
+#include "dropout_plan.h"
 #include "model/product.h"
 
 namespace mh::model {
@@ -18,22 +19,25 @@ namespace mh::model {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // The same by parameters; several weights stand one below another, as one product, and so do their biases, if any.
 // While DecodingProducts live it takes what they keep.
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {});
+at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {}, Activation then = Activation::none);
 
 // tokens (B, T) int64, weight (rows, d) -> (B, T, d) = scale * weight[tokens], in fp32.
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
 
 // Normalises the last axis. x any type, weight and bias (d) fp32; the result has x's type, sums are taken in fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+// The same of x + y, at once while DecodingProducts live.
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
+                       double epsilon);
 
 // Inverted dropout of x (B, …): kept values are divided by 1 - p. The decision for an element is a pure function of
 // (step.seed, stream, step.update, site, element index within the update's whole batch), the index being
 // (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change
 // it. Identity when not training or p = 0. `stream` names the place ("attention.output"), `site` is the layer's number.
 at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site);
-
-enum class Activation { relu, gelu };  // gelu: exact, with erf
-at::Tensor activation(const at::Tensor& x, Activation kind);
+// What it decides by, for a kernel that drops by itself; `row`: elements of x[0].
+kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
+                                  uint32_t site);
 
 // Cross-entropy of a linear output layer that never holds more than a slice of the logits: for each slice of rows the
 // logits, their log-sum-exp, and (when a gradient is wanted) the gradients of hidden and weight are made at once.

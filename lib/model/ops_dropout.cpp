@@ -70,12 +70,16 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 }  // namespace
 
+kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
+                                  uint32_t site) {
+  const auto key = RandomStream(step.seed, stream).key();
+  return {kernels::make_dropout(key.data(), step.update, site, p), static_cast<uint64_t>(step.row_offset * row)};
+}
+
 at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site) {
   if (!step.training || p == 0 || x.numel() == 0) return x;
-  auto key = RandomStream(step.seed, stream).key();
-  auto row = static_cast<uint64_t>(x.numel() / x.size(0));
-  return Dropout::apply(x, kernels::make_dropout(key.data(), step.update, site, p),
-                        static_cast<uint64_t>(step.row_offset) * row);
+  const kernels::DropoutFrom from = dropout_from(x.numel() / x.size(0), p, step, stream, site);
+  return Dropout::apply(x, from.how, from.first);
 }
 
 }  // namespace mh::model

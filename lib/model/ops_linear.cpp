@@ -43,15 +43,16 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return Linear::apply(flat, weight, b.defined() ? std::optional(b) : std::nullopt).view(shape);
 }
 
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases) {
+at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases, Activation then) {
   DecodingProducts* decoding = DecodingProducts::current();
-  if (decoding == nullptr || c10::GradMode::is_enabled()) return linear(x, joined(weights), joined(biases));
+  if (decoding == nullptr || c10::GradMode::is_enabled())
+    return activation(linear(x, joined(weights), joined(biases)), then);
   const DecodingProducts::Weights& kept = decoding->weights(weights, biases);
-  if (!kept.weight.is_mkldnn()) return linear(x, kept.weight, kept.bias);
+  if (!kept.weight.is_mkldnn()) return activation(linear(x, kept.weight, kept.bias), then);
   auto shape = x.sizes().vec();
   const at::Tensor flat = x.to(at::kFloat).reshape({-1, shape.back()});
   shape.back() = kept.weight.size(0);
-  return product_nt(flat, kept.weight, kept.bias).view(shape);
+  return product_nt(flat, kept.weight, kept.bias, then).view(shape);
 }
 
 }  // namespace mh::model

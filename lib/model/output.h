@@ -13,9 +13,10 @@ namespace mh::model {
 class OutputLayer {
  public:
   virtual ~OutputLayer() = default;
-  // The three of LanguageModel (language_model.h), which says what they are.
+  // Those of LanguageModel (language_model.h), which says what they are.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
-  virtual SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double label_smoothing,
+  virtual at::Tensor sentence_logits(const at::Tensor& /*hidden*/) const { return {}; }
+  virtual SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                           const attention::Step& step) const = 0;
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const = 0;
 };

@@ -35,15 +35,18 @@ PositionEncoding::PositionEncoding(ParameterList& parameters, const ModelOptions
         &parameters.add(owner + ".positions.weight", {most_, o.width}, {embedding_init(o, o.width), true, false});
 }
 
+// (length or more, width)
+at::Tensor PositionEncoding::sinusoids(int64_t length, int64_t width, at::Device device) {
+  const std::lock_guard lock(one_grows_);
+  if (!sinusoids_.defined() || sinusoids_.size(0) < length)
+    sinusoids_ = sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * length, 256), width, device);
+  return sinusoids_;
+}
+
 at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first) {
   const int64_t length = x.size(1), width = x.size(2);
   if (kind_ == Positions::none) return x;
-  if (kind_ == Positions::sinusoidal) {
-    if (!sinusoids_.defined() || sinusoids_.size(0) < first + length)
-      sinusoids_ =
-          sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * (first + length), 256), width, x.device());
-    return x + sinusoids_.narrow(0, first, length);
-  }
+  if (kind_ == Positions::sinusoidal) return x + sinusoids(first + length, width, x.device()).narrow(0, first, length);
   if (first + length > most_)
     throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", most_, " tokens"),
                                      str(first + length), "use shorter blocks or contexts"});

@@ -1,6 +1,7 @@
 // What tells positions apart: fixed sinusoids, a table that is learned, or nothing.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include "model/model_config.h"
@@ -16,13 +17,18 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
 class PositionEncoding {
  public:
   PositionEncoding(ParameterList& parameters, const ModelOptions& options, const std::string& owner);
-  // x (B, T, d), whose first position is `first` -> the sum. Error(usage) beyond the end of a table.
+  // x (B, T, d), whose first position is `first` -> the sum. Several threads may ask at once. Error(usage) beyond the
+  // end of a table.
   at::Tensor add(const at::Tensor& x, int64_t first);
+  int64_t longest() const { return kind_ == Positions::learned ? most_ : 0; }  // the end of the table; 0: there is none
 
  private:
+  at::Tensor sinusoids(int64_t length, int64_t width, at::Device device);
+
   Positions kind_;
   int64_t most_;
   Parameter* learned_ = nullptr;
+  std::mutex one_grows_;
   at::Tensor sinusoids_;  // as far as they have been needed
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "model/parameter.h"
@@ -34,12 +36,21 @@ bool is_fast_float(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0 && onednn_linear().has_value();
 }
 
-at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return onednn_linear()->call(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, "none",
-                               c10::List<std::optional<at::Scalar>>(), "");
+// Without gaps, by rows or by columns: of anything else oneDNN has plain loops alone, a hundred times slower.
+at::Tensor dense(const at::Tensor& matrix) {
+  const bool ready = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
+  return ready ? matrix : matrix.contiguous();
 }
 
-constexpr int64_t kFullRows = 64;
+at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          Activation then = Activation::none) {
+  const bool tanh = then == Activation::gelu_tanh;
+  const char* name = then == Activation::relu ? "relu" : tanh || then == Activation::gelu ? "gelu" : "none";
+  return onednn_linear()->call(dense(x), dense(weight), bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
+                               name, c10::List<std::optional<at::Scalar>>(), tanh ? "tanh" : "none");
+}
+
+constexpr int64_t kFullRows = DecodingProducts::kFullRows;
 thread_local DecodingProducts* decoding = nullptr;
 
 // As oneDNN lays it out for products of kFullRows rows or more.
@@ -57,12 +68,19 @@ at::Tensor joined(Parts parts) {
   return values.empty() ? at::Tensor() : values.size() == 1 ? values[0] : at::cat(values);
 }
 
-DecodingProducts::DecodingProducts() : before_(std::exchange(decoding, this)) {}
+struct DecodingProducts::Kept {
+  std::mutex one_fills;
+  std::map<std::vector<const Parameter*>, Weights> weights;
+};
+
+DecodingProducts::DecodingProducts(const DecodingProducts* with)
+    : kept_(with != nullptr ? with->kept_ : std::make_shared<Kept>()), before_(std::exchange(decoding, this)) {}
 DecodingProducts::~DecodingProducts() { decoding = before_; }
 DecodingProducts* DecodingProducts::current() { return decoding; }
 
 const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts biases) {
-  auto [kept, added] = weights_.try_emplace(std::vector(weights));
+  const std::lock_guard lock(kept_->one_fills);
+  auto [kept, added] = kept_->weights.try_emplace(std::vector(weights));
   if (added) {
     kept->second = {joined(weights), joined(biases)};
     if (is_fast_float(kept->second.weight)) kept->second.weight = packed(kept->second.weight);
@@ -70,11 +88,16 @@ const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts 
   return kept->second;
 }
 
-at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor activation(const at::Tensor& x, Activation kind) {
+  if (kind == Activation::none) return x;
+  return kind == Activation::relu ? at::relu(x) : at::gelu(x, kind == Activation::gelu_tanh ? "tanh" : "none");
+}
+
+at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Activation then) {
   if (const int64_t rows = x.size(0); decoding != nullptr && rows < kFullRows)
-    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias).narrow(0, 0, rows);
-  if (is_fast_float(x) && weight.numel() > 0) return through_onednn(x, weight, bias);
-  return at::linear(x, weight, bias);
+    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, then).narrow(0, 0, rows);
+  if (is_fast_float(x) && weight.numel() > 0) return through_onednn(x, weight, bias, then);
+  return activation(at::linear(x, weight, bias), then);
 }
 
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {

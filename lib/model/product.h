@@ -8,15 +8,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <initializer_list>
-#include <map>
+#include <memory>
 #include <vector>
 
 namespace mh::model {
 
 class Parameter;
 
-// x (n, k), weight (m, k), bias (m) or undefined -> x weightᵀ + bias (n, m).
-at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+// What a result goes through, element by element.
+enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf; gelu_tanh: GPT-2's approximation
+at::Tensor activation(const at::Tensor& x, Activation kind);
+
+// x (n, k), weight (m, k), bias (m) or undefined -> activation(x weightᵀ + bias) (n, m).
+at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
+                      Activation then = Activation::none);
 // a (n, k), b (k, m) -> a b (n, m).
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 // a (k, n), b (k, m) -> aᵀ b (n, m), which may be a transposed view.
@@ -28,13 +33,16 @@ using Parts = std::initializer_list<const Parameter*>;
 at::Tensor joined(Parts parts);
 
 // How this thread multiplies while one lives, which must be without gradients and while no parameter changes:
-// - products x weightᵀ have at least 64 rows, filled up with zeros. From so many on the bits of a row do not depend on
-//   how many others there are (oneDNN chooses another order of sums for a few), so that what is decoded alone and in a
-//   batch is the same;
+// - products x weightᵀ have at least kFullRows rows, filled up with zeros. From so many on the bits of a row do not
+//   depend on how many others there are (oneDNN chooses another order of sums for a few), so that what is decoded alone
+//   and in a batch is the same;
 // - weights of parameters are joined, and laid out as oneDNN reads them fastest, once and not for every product.
 class DecodingProducts {
  public:
-  DecodingProducts();
+  static constexpr int64_t kFullRows = 64;
+
+  // Keeps weights together with `with`, which lives in this thread or another; alone where that is null.
+  explicit DecodingProducts(const DecodingProducts* with = current());
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;
   DecodingProducts& operator=(const DecodingProducts&) = delete;
@@ -47,8 +55,9 @@ class DecodingProducts {
   const Weights& weights(Parts weights, Parts biases);
 
  private:
+  struct Kept;
+  std::shared_ptr<Kept> kept_;
   DecodingProducts* before_;
-  std::map<std::vector<const Parameter*>, Weights> weights_;
 };
 
 }  // namespace mh::model

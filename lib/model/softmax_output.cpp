@@ -21,9 +21,10 @@ class SoftmaxOutput : public OutputLayer {
     return linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
   }
 
-  SlicedLoss loss(const at::Tensor& hidden, const at::Tensor& targets, double smoothing,
+  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                   const attention::Step&) const override {
-    return sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_, smoothing);
+    return sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(), scored_,
+                                smoothing);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

@@ -114,10 +114,9 @@ std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, 
   return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);
 }
 
-std::unique_ptr<TokenEmbedding> make_source_embedding(ParameterList& parameters, const ModelOptions& o,
-                                                      int64_t vocabulary) {
-  return std::make_unique<PlainEmbedding>(parameters, o, "encoder.embedding.weight",
-                                          o.source_rows > 0 ? o.source_rows : vocabulary, false);
+std::unique_ptr<TokenEmbedding> make_encoder_embedding(ParameterList& parameters, const ModelOptions& o, int64_t rows,
+                                                       bool product) {
+  return std::make_unique<PlainEmbedding>(parameters, o, "encoder.embedding.weight", rows, product);
 }
 
 }  // namespace mh::model

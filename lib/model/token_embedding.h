@@ -35,8 +35,8 @@ int64_t scored_rows(const ModelOptions& options, int64_t vocabulary);
 // Bands where model.input_cutoffs has some and model.cutoff_factor is not 1, and else one table.
 std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, const ModelOptions& options,
                                                      int64_t vocabulary);
-// One table, of what an encoder reads: encoder.embedding.weight, with model.source_rows rows.
-std::unique_ptr<TokenEmbedding> make_source_embedding(ParameterList& parameters, const ModelOptions& options,
-                                                      int64_t vocabulary);
+// One table, of what an encoder reads: encoder.embedding.weight. `product`: scores of entries are tied to it.
+std::unique_ptr<TokenEmbedding> make_encoder_embedding(ParameterList& parameters, const ModelOptions& options,
+                                                       int64_t rows, bool product);
 
 }  // namespace mh::model

@@ -61,12 +61,7 @@ class TransformerXl : public LanguageModel {
     return std::make_unique<Memories>(blocks_.size(), positions);
   }
 
-  std::vector<attention::AttentionLayer*> attention_layers() override {
-    std::vector<attention::AttentionLayer*> layers;
-    layers.reserve(blocks_.size());
-    for (Block& block : blocks_) layers.push_back(&block.self());
-    return layers;
-  }
+  std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
   const OutputLayer& output() const override { return *output_; }

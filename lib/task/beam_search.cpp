@@ -1,13 +1,14 @@
 #include "task/beam_search.h"
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "attention/stage.h"
+#include "attention/layer.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/signals.h"
@@ -43,26 +44,28 @@ struct Beam {
 
 at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// All sentences of a batch. They have the same number of rows each, so that what a sentence's rows share can be kept
-// once; a row without a hypothesis is computed for nothing.
+// Some sentences, or none, all in one batch. They have the same number of rows each, so that what a sentence's rows
+// share can be kept once; a row without a hypothesis is computed for nothing.
 class Search {
  public:
-  Search(model::LanguageModel& model, const std::vector<Sentence>& sentences, const Ends& ends, const SearchOptions& o,
+  using Sentences = std::vector<const Sentence*>;
+  Search(model::LanguageModel& model, const Sentences& sentences, const Ends& ends, const SearchOptions& o,
          const SamplingOptions& sampling, attention::Observer* observer)
       : model_(model), sentences_(sentences), ends_(ends), options_(o), sampling_(sampling), observer_(observer) {
     for (size_t i = 0; i < sentences.size(); ++i) {
-      Beam beam{i, longest_hypothesis(o, model, static_cast<int64_t>(sentences[i].source.size())), {}, {}, {}, {}};
-      if (const auto given = static_cast<int64_t>(sentences[i].prefix.size()); given > beam.longest)
-        throw Error(Exit::usage, Problem{str("the prefix of sentence ", sentences[i].number + 1),
+      const Sentence& s = *sentences[i];
+      Beam beam{i, longest_hypothesis(o, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
+      if (const auto given = static_cast<int64_t>(s.prefix.size()); given > beam.longest)
+        throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
                                          str("at most ", beam.longest, " tokens, which a hypothesis may have"),
                                          str(given), "shorten it, or raise --max-length-b"});
       beam.live.resize(static_cast<size_t>(std::max<int64_t>(1, sampling.samples)));
-      for (size_t s = 0; s < beam.live.size(); ++s) {
-        beam.live[s].slot = static_cast<int64_t>(s);
+      for (size_t k = 0; k < beam.live.size(); ++k) {
+        beam.live[k].slot = static_cast<int64_t>(k);
         if (sampling.samples == 0) continue;
-        beam.samples.push_back(s);
+        beam.samples.push_back(k);
         beam.random.emplace_back(RandomStream(static_cast<uint64_t>(sampling.seed), "translate"),
-                                 static_cast<uint32_t>(sentences[i].number), static_cast<uint32_t>(s));
+                                 static_cast<uint32_t>(s.number), static_cast<uint32_t>(k));
       }
       if (sampling.samples > 0) beam.finished.resize(static_cast<size_t>(sampling.samples));
       beams_.push_back(std::move(beam));
@@ -105,21 +108,21 @@ class Search {
   void read_sources(model::Input& input) const {
     const auto bound = static_cast<size_t>(model_.max_length());
     size_t longest = bound > 0 ? std::min(kNarrowest, bound) : kNarrowest;
-    for (const Sentence& s : sentences_) longest = std::max(longest, s.source.size());
+    for (const Sentence* s : sentences_) longest = std::max(longest, s->source.size());
     std::vector<int64_t> lengths;
     input.source = at::zeros({rows(), static_cast<int64_t>(longest)}, at::kLong);
     auto* to = input.source.mutable_data_ptr<int64_t>();
-    for (const Sentence& s : sentences_)
+    for (const Sentence* s : sentences_)
       for (int64_t i = 0; i < width_; ++i, to += longest) {
-        std::copy(s.source.begin(), s.source.end(), to);
-        lengths.push_back(static_cast<int64_t>(s.source.size()));
+        std::copy(s->source.begin(), s->source.end(), to);
+        lengths.push_back(static_cast<int64_t>(s->source.size()));
       }
     input.lengths.encoder = tensor_of(lengths);
   }
 
   // The only token that may come next, or -1.
   int32_t forced(const Beam& beam) const {
-    const std::vector<int32_t>& prefix = sentences_[beam.sentence].prefix;
+    const std::vector<int32_t>& prefix = sentences_[beam.sentence]->prefix;
     if (length_ < static_cast<int64_t>(prefix.size())) return prefix[static_cast<size_t>(length_)];
     return length_ >= beam.longest ? ends_.end : -1;
   }
@@ -276,7 +279,7 @@ class Search {
   }
 
   model::LanguageModel& model_;
-  const std::vector<Sentence>& sentences_;
+  const Sentences& sentences_;
   Ends ends_;
   const SearchOptions& options_;
   const SamplingOptions& sampling_;
@@ -287,6 +290,17 @@ class Search {
   int64_t length_ = 0;       // tokens of each live hypothesis
   std::vector<std::vector<Hypothesis>> results_;
 };
+
+// How many parts of a batch are searched side by side, each by one thread: as many as there are threads where every one
+// has rows enough for full products. Threads that share a step wait for each other at each of its operations. Only of
+// layers that several threads may use at once and to which it does not matter what else is in the batch.
+int64_t parts_of(model::LanguageModel& model, int64_t rows) {
+  const int64_t threads = at::get_num_threads();
+  if (!model.parameters().device().is_cpu() || rows < threads * model::DecodingProducts::kFullRows) return 1;
+  for (const attention::AttentionLayer* layer : model.attention_layers())
+    if (!layer->by_query() || !layer->takes_fused(false)) return 1;
+  return threads;
+}
 
 }  // namespace
 
@@ -310,9 +324,29 @@ int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, 
 std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                             const Ends& ends, const SearchOptions& options,
                                             const SamplingOptions& sampling, attention::Observer* observer) {
-  c10::NoGradGuard no_gradient;
+  const c10::NoGradGuard no_gradient;
   const model::DecodingProducts products;
-  return Search(model, sentences, ends, options, sampling, observer).run();
+  const auto of_each = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
+  const int64_t count = observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * of_each);
+  // Side by side in a batch stand sentences of about one length, so that parts of every so many end together.
+  std::vector<Search::Sentences> parts(static_cast<size_t>(count));
+  for (size_t i = 0; i < sentences.size(); ++i) parts[i % parts.size()].push_back(&sentences[i]);
+  std::vector<std::vector<std::vector<Hypothesis>>> found(parts.size());
+  const auto search_part = [&](size_t i) {
+    found[i] = Search(model, parts[i], ends, options, sampling, observer).run();
+  };
+  if (count == 1) {
+    search_part(0);
+  } else {
+    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+      const c10::NoGradGuard none_here;  // of this thread, as the products
+      const model::DecodingProducts same(&products);
+      for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
+    });
+  }
+  std::vector<std::vector<Hypothesis>> all;
+  for (size_t i = 0; i < sentences.size(); ++i) all.push_back(std::move(found[i % parts.size()][i / parts.size()]));
+  return all;
 }
 
 }  // namespace mh::task

@@ -4,6 +4,7 @@
 
 #include "io/shard.h"
 #include "io/tokenizers.h"
+#include "task/example_options.h"
 
 namespace mh::task {
 
@@ -18,18 +19,10 @@ Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
           }};
 }
 
-std::vector<int32_t> Pairs::run(size_t run) const {
-  std::vector<int32_t> tokens(static_cast<size_t>(length(run)));
-  read(begin(run), tokens);
-  return tokens;
-}
-
-Pairs pairs_of(std::vector<uint64_t> ends, std::function<void(uint64_t first, std::span<int32_t> out)> read,
-               int32_t source_end, int32_t target_end) {
+Pairs pairs_of(Runs runs, int32_t source_end, int32_t target_end) {
   Pairs p;
-  p.ends = std::move(ends);
+  static_cast<Runs&>(p) = std::move(runs);
   p.source_end = source_end, p.target_end = target_end;
-  p.read = std::move(read);
   const size_t count = p.ends.size() / 2;
   p.targets_before.reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -42,27 +35,19 @@ Pairs pairs_of(std::vector<uint64_t> ends, std::function<void(uint64_t first, st
 }
 
 Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end) {
-  std::vector<uint64_t> ends;
-  ends.reserve(shard.run_lengths().size());
-  uint64_t end = 0;
-  for (uint32_t length : shard.run_lengths()) ends.push_back(end += length);
-  return pairs_of(
-      std::move(ends), [&shard](uint64_t first, std::span<int32_t> out) { shard.read(first, out); }, source_end,
-      target_end);
+  return pairs_of(runs_of(shard), source_end, target_end);
 }
 
 Pairs pairs_of(const io::PairText& text, int32_t source_end, int32_t target_end) {
-  return pairs_of(
-      text.ends,
-      [&text](uint64_t first, std::span<int32_t> out) {
-        std::copy_n(text.tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
-      },
-      source_end, target_end);
+  return pairs_of(runs_of(text), source_end, target_end);
 }
 
-Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers) {
+Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& how) {
+  const std::string& kind = shard.header().kind;
+  if (kind == io::kDocumentsKind || kind == io::kExamplesKind || kind == io::kQuestionsKind)
+    return examples_of(shard, tokenizers, how);
   const int32_t end = tokenizers.target->end_of_line();
-  if (shard.header().kind == io::kPairsKind) {
+  if (kind == io::kPairsKind) {
     shard.verify();  // a token beyond the vocabulary of its side would be an index into nothing
     return pairs_of(shard, tokenizers.of_source().end_of_line(), end);
   }
@@ -71,6 +56,7 @@ Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers) {
 
 int64_t targets_in(const Corpus& corpus) {
   if (const auto* text = std::get_if<Text>(&corpus)) return text->tokens;
+  if (const auto* examples = std::get_if<Examples>(&corpus)) return examples->size();
   return std::get<Pairs>(corpus).targets;
 }
 

@@ -8,13 +8,17 @@
 #include <variant>
 #include <vector>
 
+#include "task/examples.h"
+#include "task/runs.h"
+
 namespace mh::io {
-class ShardFile;
 struct PairText;
 struct Tokenizers;
 }  // namespace mh::io
 
 namespace mh::task {
+
+struct ExampleOptions;  // example_options.h
 
 // A text to read from; what it was made of must outlive it.
 struct Text {
@@ -25,37 +29,29 @@ struct Text {
 Text text_of(const io::ShardFile& shard, int32_t end_of_line);
 Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line);
 
-// Sentences and what they are in other words, to read from; what they were made of must outlive them. Each side ends
-// with its vocabulary's end-of-line token.
-struct Pairs {
-  // Where each run ends among all tokens: the first source, its target, the second source, … ; of a sentence alone,
-  // which is to be translated, the target is empty.
-  std::vector<uint64_t> ends;
+// Sentences and what they are in other words. Each side ends with its vocabulary's end-of-line token. The runs: the
+// first source, its target, the second source, … ; of a sentence alone, which is to be translated, the target is empty.
+struct Pairs : Runs {
   std::vector<int64_t> targets_before;  // of each pair: tokens of the targets in front of it
   int64_t targets = 0;                  // of all pairs
   int64_t longest = 0;                  // tokens of the longest side
   int32_t source_end = 0, target_end = 0;
-  std::function<void(uint64_t first, std::span<int32_t> out)> read;
 
   int64_t size() const { return static_cast<int64_t>(targets_before.size()); }
   int64_t source_length(int64_t pair) const { return length(2 * static_cast<size_t>(pair)); }
   int64_t target_length(int64_t pair) const { return length(2 * static_cast<size_t>(pair) + 1); }
   std::vector<int32_t> source(int64_t pair) const { return run(2 * static_cast<size_t>(pair)); }
   std::vector<int32_t> target(int64_t pair) const { return run(2 * static_cast<size_t>(pair) + 1); }
-
- private:
-  uint64_t begin(size_t run) const { return run == 0 ? 0 : ends[run - 1]; }
-  int64_t length(size_t run) const { return static_cast<int64_t>(ends[run] - begin(run)); }
-  std::vector<int32_t> run(size_t run) const;
 };
 Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end);
 Pairs pairs_of(const io::PairText& text, int32_t source_end, int32_t target_end);
-Pairs pairs_of(std::vector<uint64_t> ends, std::function<void(uint64_t first, std::span<int32_t> out)> read,
-               int32_t source_end, int32_t target_end);
+Pairs pairs_of(Runs runs, int32_t source_end, int32_t target_end);
 
-using Corpus = std::variant<Text, Pairs>;
-// As the shard's kind says. Error(input) for a shard of pairs that is damaged anywhere.
-Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers);
+using Corpus = std::variant<Text, Pairs, Examples>;
+// As the shard's kind says; `how` is for rows of examples. Error(input) for a shard that is damaged anywhere, but for
+// one of a text, which is checked where it is read.
+Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& how);
+// Tokens, or rows of examples.
 int64_t targets_in(const Corpus& corpus);
 
 }  // namespace mh::task

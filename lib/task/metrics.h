@@ -4,9 +4,8 @@
 // not. What a score does not exist for is nan, where those packages refuse it too.
 //
 //   accuracy   rows whose classes are the same, of all (nan of none)
-//   F1         2 t / (n + m): t rows are 1 on both sides, n and m on each; any other class is not 1. 0 where no row is
-//   1
-//              (nan of none)
+//   F1         2 t / (n + m): t rows are 1 on both sides, n and m on each; any other class is not 1. 0 where no row
+//              is 1 (nan of none)
 //   Matthews   with N rows, c of them right, and t_k and p_k of class k on either side, of any number of classes
 //              (Gorodkin 2004; of two the phi coefficient):
 //              (c N - Σ t_k p_k) / √((N² - Σ p_k²) (N² - Σ t_k²)); 0 where a side is of one class (nan of no rows)

@@ -66,6 +66,35 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
   return batch;
 }
 
+Batch load_examples(const Examples& corpus, std::span<const Example> examples) {
+  const auto count = static_cast<int64_t>(examples.size());
+  const bool spans = corpus.head == model::HeadTask::span;  // whose targets the length of their row follows
+  size_t width = 0, targets = 0;
+  for (const Example& e : examples) {
+    width = std::max(width, e.tokens.size());
+    targets = std::max(targets, e.targets.size() + (spans ? 1 : 0));
+  }
+  const auto wide = static_cast<int64_t>(width), n = static_cast<int64_t>(targets);
+  Batch batch{at::full({count, wide}, static_cast<int64_t>(corpus.padding), at::kLong),
+              at::full({count, n}, -1, at::kLong)};
+  batch.input.segments = at::zeros({count, wide}, at::kLong);
+  batch.input.lengths.encoder = empty_lengths(count);
+  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* segment = batch.input.segments.mutable_data_ptr<int64_t>();
+  auto* out = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
+  for (const Example& e : examples) {
+    const auto tokens = static_cast<int64_t>(e.tokens.size());
+    std::copy(e.tokens.begin(), e.tokens.end(), in);
+    std::fill(segment + e.first, segment + tokens, 1);
+    std::copy(e.targets.begin(), e.targets.end(), out);
+    if (spans) out[e.targets.size()] = -tokens;
+    *length++ = tokens;
+    in += wide, segment += wide, out += n;
+  }
+  return batch;
+}
+
 Row Streams::row(int64_t stream, int64_t segment) const {
   const int64_t each = tokens_ / count_, longer = tokens_ % count_;
   const int64_t first = stream * each + std::min(stream, longer), length = each + (stream < longer ? 1 : 0);

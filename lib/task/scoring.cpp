@@ -87,32 +87,42 @@ std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
 
 namespace {
 
-ScoringOptions resolve_pairs(const ScoringOptions& given, model::LanguageModel& model, const Pairs& pairs) {
+// Of rows that stand alone: `count` of them, the longest of `longest` tokens.
+ScoringOptions resolve_alone(const ScoringOptions& given, model::LanguageModel& model, int64_t count, int64_t longest) {
   if (given.sentences) return given;  // resolved already
   auto refuse = [](const char* option, int64_t found) {
-    throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences stand alone", str(found),
-                                     "leave it out for a translation shard"});
+    throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences and examples stand alone", str(found),
+                                     "leave it out"});
   };
   ScoringOptions o = given;
-  if (o.block > 0 && !o.sentences) refuse("--block", o.block);  // unless it is from here
+  if (o.block > 0) refuse("--block", o.block);
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);
-  if (o.sample.blocks > pairs.size())
-    throw Error(Exit::usage, Problem{"--blocks", str("at most ", pairs.size(), ", the pairs there are"),
-                                     str(o.sample.blocks), "lower it"});
+  if (o.sample.blocks > count)
+    throw Error(Exit::usage,
+                Problem{"--blocks", str("at most ", count, ", the pairs there are"), str(o.sample.blocks), "lower it"});
   o.memory = 0;
   o.sentences = true;
-  o.block = std::max<int64_t>(1, pairs.longest);
+  o.block = std::max<int64_t>(1, longest);
   model.require_length("the longest sentence", o.block);
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }
 
+int64_t longest_of(const Examples& examples) {
+  int64_t longest = 0;
+  for (int64_t row = 0; row < examples.size(); ++row) longest = std::max(longest, examples.source->length(0, row));
+  return longest;
+}
+
 }  // namespace
 
 ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model, const Corpus& corpus) {
-  if (const auto* pairs = std::get_if<Pairs>(&corpus)) return resolve_pairs(given, model, *pairs);
+  if (const auto* pairs = std::get_if<Pairs>(&corpus))
+    return resolve_alone(given, model, pairs->size(), pairs->longest);
+  if (const auto* examples = std::get_if<Examples>(&corpus))
+    return resolve_alone(given, model, examples->size(), longest_of(*examples));
   const int64_t tokens = targets_in(corpus);
   auto refuse = [](const char* option, const char* expected, int64_t found, const char* next) {
     throw Error(Exit::usage, Problem{option, expected, str(found), next});
@@ -171,27 +181,54 @@ void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptio
 // all.
 constexpr int64_t kWindow = 4096;
 
-void walk_pairs(model::LanguageModel& model, const Pairs& pairs, const ScoringOptions& o, const Walk& walk) {
-  std::vector<int64_t> chosen(static_cast<size_t>(pairs.size()));
-  if (o.sample.blocks > 0) chosen = drawn(o.sample.blocks, pairs.size(), o.sample.seed);
+// Rows that stand alone, by number.
+struct Alone {
+  int64_t count;
+  std::function<std::pair<int64_t, int64_t>(int64_t)> sizes;  // what rows of like length are sorted by
+  std::function<Batch(const std::vector<int64_t>& chosen, std::vector<Row>& rows)> load;
+};
+
+Alone alone(const Pairs& pairs) {
+  return {pairs.size(), [&](int64_t pair) { return std::pair(pairs.target_length(pair), pairs.source_length(pair)); },
+          [&](const std::vector<int64_t>& chosen, std::vector<Row>& rows) {
+            for (int64_t pair : chosen) rows.push_back(row_of(pairs, pair));
+            return load_pairs(pairs, rows);
+          }};
+}
+
+Alone alone(const Examples& examples) {
+  return {examples.size(), [&](int64_t row) { return std::pair(examples.source->length(0, row), int64_t{0}); },
+          [&](const std::vector<int64_t>& chosen, std::vector<Row>& rows) {
+            std::vector<Example> made;
+            for (int64_t row : chosen) {
+              made.push_back(examples.source->make(0, row));
+              rows.push_back({0, static_cast<int64_t>(made.back().targets.size()), 0, row});
+            }
+            return load_examples(examples, made);
+          }};
+}
+
+void walk_alone(model::LanguageModel& model, const Alone& all, const ScoringOptions& o, const Walk& walk) {
+  std::vector<int64_t> chosen(static_cast<size_t>(all.count));
+  if (o.sample.blocks > 0) chosen = drawn(o.sample.blocks, all.count, o.sample.seed);
   else std::iota(chosen.begin(), chosen.end(), 0);
   const auto count = static_cast<int64_t>(chosen.size());
-  const auto sizes = [&](int64_t pair) { return std::pair(pairs.target_length(pair), pairs.source_length(pair)); };
   const at::Device device = model.parameters().device();
   int64_t done = 0;
   for (int64_t begin = 0; begin < count; begin += kWindow) {
     std::vector<int64_t> window(chosen.begin() + begin, chosen.begin() + std::min(count, begin + kWindow));
-    std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return sizes(a) < sizes(b); });
+    std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return all.sizes(a) < all.sizes(b); });
     for (size_t at = 0; at < window.size() && stop_signal() == 0;) {
-      std::vector<Row> rows;
+      std::vector<int64_t> together;
       int64_t widest = 0;
       for (; at < window.size(); ++at) {
-        const auto [target, source] = sizes(window[at]);
+        const auto [target, source] = all.sizes(window[at]);
         widest = std::max({widest, target, source});
-        if (!rows.empty() && widest * (static_cast<int64_t>(rows.size()) + 1) > o.batch * o.block) break;
-        rows.push_back(row_of(pairs, window[at]));
+        if (!together.empty() && widest * (static_cast<int64_t>(together.size()) + 1) > o.batch * o.block) break;
+        together.push_back(window[at]);
       }
-      const Batch batch = load_pairs(pairs, rows);
+      std::vector<Row> rows;
+      const Batch batch = all.load(together, rows);
       if (walk.observer != nullptr) walk.observer->begin(batch.input.lengths);
       const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, walk.observer);
       walk.visit({rows, batch, hidden, 0, at == window.size()});
@@ -204,7 +241,8 @@ void walk_pairs(model::LanguageModel& model, const Pairs& pairs, const ScoringOp
 
 void walk(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options, const Walk& how) {
   const ScoringOptions o = resolve(options, model, corpus);
-  if (const auto* pairs = std::get_if<Pairs>(&corpus)) walk_pairs(model, *pairs, o, how);
+  if (const auto* pairs = std::get_if<Pairs>(&corpus)) walk_alone(model, alone(*pairs), o, how);
+  else if (const auto* examples = std::get_if<Examples>(&corpus)) walk_alone(model, alone(*examples), o, how);
   else walk_text(model, std::get<Text>(corpus), o, how);
 }
 
@@ -235,6 +273,7 @@ Score score(model::LanguageModel& model, const Corpus& corpus, const ScoringOpti
     for (size_t r = 0; r < pass.rows.size(); ++r, p += width, target += width) {
       const Row& row = pass.rows[r];
       for (int64_t t = row.scored; t < row.length; ++t) {
+        if (target[t] < 0) continue;
         score.nll -= static_cast<double>(p[t]);
         ++score.tokens;
         if (listener.each)

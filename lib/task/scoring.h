@@ -4,9 +4,9 @@
 //   context-window      chunks of n - c tokens, each behind the c tokens before it (fairseq)
 //   streams             contiguous streams side by side, block after block, each behind a memory of those before it
 //                       (Transformer-XL)
-//   sentences           of pairs: each target behind its source, alone
+//   sentences           of pairs: each target behind its source, alone; of examples: each row
 //
-// Every token is scored exactly once.
+// Every token, or what is known of each row, is scored exactly once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

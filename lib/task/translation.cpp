@@ -1,11 +1,14 @@
 #include "task/translation.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "model/product.h"
 
 namespace mh::task {
 
@@ -110,6 +113,8 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
   const auto size = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
   auto count = static_cast<int64_t>(sentences.size() - order.size());
+  const c10::NoGradGuard no_gradient;
+  const model::DecodingProducts products;  // so that weights are laid out once for all batches
   for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
     const size_t longest = std::max<size_t>(1, size(order[at]));
     const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);

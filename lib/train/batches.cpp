@@ -128,6 +128,7 @@ std::unique_ptr<TextBatches> make_batches(task::Text text, const TrainOptions& o
 
 std::unique_ptr<Batches> make_batches(task::Corpus corpus, const TrainOptions& options) {
   if (auto* pairs = std::get_if<task::Pairs>(&corpus)) return make_batches(std::move(*pairs), options);
+  if (auto* examples = std::get_if<task::Examples>(&corpus)) return make_batches(std::move(*examples), options);
   return make_batches(std::move(std::get<task::Text>(corpus)), options);
 }
 

@@ -7,6 +7,7 @@
 //            which each update takes the next n tokens, so that a memory of the earlier ones is true. The last update
 //            of an epoch takes what is left. Each epoch begins at the start of every stream, with an empty memory, as
 //            the published code does.
+//   examples rows for an encoder with a head, in an order drawn anew each epoch by (seed, epoch)
 //   pairs    pairs of like length together, as many as the longest side of any, filled up to it, leaves room for;
 //            which pairs of one length meet, and the order of the batches, are drawn anew each epoch by (seed, epoch)
 #pragma once
@@ -77,6 +78,12 @@ std::unique_ptr<TextBatches> make_batches(task::Text text, const TrainOptions& o
 
 // Of pairs. Error(usage) for a pair with a side longer than options.block.
 std::unique_ptr<Batches> make_batches(task::Pairs pairs, const TrainOptions& options);
+
+// What a part of an update of examples costs beside its tokens, in tokens: gradients of all weights once more.
+constexpr int64_t kPartTokens = 64;
+// Of examples: train.batch_rows of them, the longest first, in the parts that cost least. Error(input) where there is
+// none, Error(usage) for lengths in tokens.
+std::unique_ptr<Batches> make_batches(task::Examples examples, const TrainOptions& options);
 
 std::unique_ptr<Batches> make_batches(task::Corpus corpus, const TrainOptions& options);
 

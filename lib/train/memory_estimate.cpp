@@ -16,9 +16,9 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const TrainOptions& t = run.train;
   const model::ModelOptions& m = run.model.model;
   const bool bf16 = t.precision == "bf16", adam = t.optimizer == "adam" || t.optimizer == "adamw";
-  const int64_t all = t.batch_tokens / t.block,
-                rows = t.micro_tokens > 0 ? std::min(all, t.micro_tokens / t.block) : all;
-  const int64_t tokens = rows * t.block, product = bf16 ? 2 : 4;
+  const int64_t block = std::max(t.block, t.long_block), all = t.batch_rows > 0 ? t.batch_rows : t.batch_tokens / block,
+                rows = t.micro_tokens > 0 ? std::min(all, t.micro_tokens / block) : all;
+  const int64_t tokens = rows * block, product = bf16 ? 2 : 4;
   int64_t bytes = kProgram + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::Shape& s = layer->shape();
@@ -30,7 +30,7 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
     if (layer->unfused_reasons(true).empty()) continue;
     // Probabilities, and once more what dropout makes of them.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
-    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (t.block + m.memory);
+    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + m.memory);
   }
   return bytes;
 }

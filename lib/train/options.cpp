@@ -25,6 +25,8 @@ void TrainOptions::check() const {
     refuse("train.batch_tokens", least, std::to_string(batch_tokens), "raise it, or lower train.block");
   if (micro_tokens > 0 && micro_tokens < block)
     refuse("train.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
+  if (micro_tokens > 0 && micro_tokens < long_block)
+    refuse("train.micro_tokens", str("0, or a row of train.long_block, ", long_block), str(micro_tokens), "");
   if (betas.size() != 2) refuse("train.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");
   for (double beta : betas)
     if (beta >= 1) refuse("train.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
@@ -35,6 +37,8 @@ void TrainOptions::check() const {
   decode.bleu.check();
   if (const auto set = changes(written({}), written(decode), {"train.decode."}); !set.empty() && validate_by != "bleu")
     refuse("train.decode", "train.validate_by=bleu, which it is for", join(set, "; "), "");
+  if (warmup_share > 0 && warmup.count > 0)
+    refuse("train.warmup_share", "either this or train.warmup", str(warmup_share, " and ", to_string(warmup)), "");
   if (schedule == "cyclic-cosine" && period.count == 0)
     refuse("train.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
 }

@@ -35,6 +35,10 @@ struct TrainOptions {
   int64_t block = 512;
   int64_t batch_tokens = 4096;
   int64_t micro_tokens = 0;
+  int64_t batch_rows = 0;
+  int64_t alike = 1;
+  int64_t long_block = 0;
+  Length long_from{0, Length::Unit::updates};
   std::string optimizer = "adam";
   double lr = 5e-4;
   std::vector<double> betas{0.9, 0.98};
@@ -46,6 +50,7 @@ struct TrainOptions {
   double label_smoothing = 0;
   std::string schedule = "constant";
   Length warmup{0, Length::Unit::updates};
+  double warmup_share = 0;
   double warmup_lr = 1e-7;
   double min_lr = 0;
   Length period{0, Length::Unit::updates};
@@ -83,6 +88,13 @@ struct TrainOptions {
     f.field("block", block, "tokens in a row; pairs: of the longest side there may be", between(1, 1 << 20));
     f.field("batch_tokens", batch_tokens,
             "tokens in an update, at most; pairs: times their longest side, filled up to it", between(1, 1 << 30));
+    f.field("batch_rows", batch_rows, "examples: rows in an update; 0: batch_tokens / block", between(0, 1 << 24));
+    f.field("alike", alike,
+            "examples: rows of so many updates are dealt out by length, so that those of an update are alike; 1: at "
+            "random",
+            between(1, 1 << 16));
+    f.field("long_block", long_block, "examples: tokens in a row from long_from on; 0: as block", between(0, 1 << 20));
+    f.field("long_from", long_from, "examples: from which update on rows are of long_block tokens");
     f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", between(0, 1 << 30));
     f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms",
             {"adam", "adamw", "sgd", "nag"});
@@ -98,6 +110,7 @@ struct TrainOptions {
     f.field("schedule", schedule, "of the learning rate after the warm-up",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"});
     f.field("warmup", warmup, "linear rise from warmup_lr to lr");
+    f.field("warmup_share", warmup_share, "the same as a share of the horizon, in place of warmup", between(0, 1));
     f.field("warmup_lr", warmup_lr, "where the warm-up starts", at_least(0));
     f.field("min_lr", min_lr, "cosine: the lowest learning rate", at_least(0));
     f.field("period", period, "cosine: of the first cycle; 0u: up to the horizon. cyclic-cosine: half a cycle");
@@ -107,19 +120,23 @@ struct TrainOptions {
     f.field("valid_memory", valid_memory, "positions of memory in validation; -1: model.memory + block - valid_block",
             between(-1, 1 << 24));
     f.field("validate_every", validate_every, "0u: only at the end");
-    f.field(
-        "validate_by", validate_by,
-        "what the best model is the best by: loss, or BLEU of translations, which are then made as train.decode says",
-        {"loss", "bleu"});
+    f.field("validate_by", validate_by,
+            "what the best model is the best by: loss, BLEU of translations, which are then made as train.decode says, "
+            "or a "
+            "score of examples",
+            {"loss", "bleu", "word_accuracy", "next_accuracy", "accuracy", "f1", "matthews", "pearson", "spearman",
+             "exact"});
     f.field("save_every", save_every, "0u: only at the end");
     f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end");
     f.field("keep", keep, "saved models kept in checkpoints/, for averaging", at_least(0));
     f.field("keep_by", keep_by, "which of them: the newest that save_every gives, or those of the best validations",
             {"newest", "best"});
     f.field("patience", patience, "stop after so many validations without a better one; 0: never", at_least(0));
-    f.field("min_improvement", min_improvement,
-            "patience: perplexity that a better one is below the last that counted, or BLEU above it; 0: any",
-            at_least(0));
+    f.field(
+        "min_improvement", min_improvement,
+        "patience: perplexity (of examples: loss) that a better one is below the last that counted, or BLEU or score "
+        "above it; 0: any",
+        at_least(0));
     f.section("decode", decode);
   }
 };

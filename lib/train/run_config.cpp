@@ -10,6 +10,14 @@ RunConfig RunConfig::read(Config& config) {
   RunConfig run;
   run.model = model::ModelConfig::read(config);
   config.read("train", run.train);
+  config.read("mlm", run.mlm);
+  config.read("squad", run.squad);
+  for (const auto& [section, head] : {std::pair("mlm", model::HeadTask::words), {"squad", model::HeadTask::span}})
+    if (const auto keys = config.keys_below(section);
+        !keys.empty() && (model::reads_of(run.model.model) != model::Reads::examples || run.model.model.head != head))
+      throw Error(Exit::usage,
+                  Problem{str(section, ".", keys[0]), str("a model.head that it is for, of model.backbone='bert'"),
+                          "another model", "leave the key out"});
   run.groups.read(config);
   run.regularisers.read(config, "train.regularisers", mh::train::regularisers());
   run.procedures.read(config, "train.procedures", mh::train::procedures());
@@ -23,9 +31,8 @@ void RunConfig::check() const {
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
   if (train.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
-  if (train.validate_by == "bleu" && data.valid.empty())
-    throw Error(Exit::usage,
-                Problem{"train.validate_by", "--valid, whose sources are translated, or loss", "no --valid", ""});
+  if (train.validate_by != "loss" && data.valid.empty())
+    throw Error(Exit::usage, Problem{"train.validate_by", "--valid, of which it is, or loss", "no --valid", ""});
   if (train.keep_by == "best" && data.valid.empty())
     throw Error(Exit::usage,
                 Problem{"train.keep_by", "--valid, by which models are the best, or newest", "no --valid", ""});
@@ -40,9 +47,25 @@ void RunConfig::check_together() const {
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
            "an adaptive softmax never scores the other entries that it would spread over");
-  if (train.validate_by == "bleu" && !model::has_encoder(model.model))
-    refuse("train.validate_by", "loss, for a language model", "bleu, which is of translations", "");
-  if (model::has_encoder(model.model)) {
+  const model::Reads reads = model::reads_of(model.model);
+  if (train.validate_by == "bleu" && reads != model::Reads::pairs)
+    refuse("train.validate_by", "loss, or a score of the model's task", "bleu, which is of translations", "");
+  if (train.validate_by != "bleu" && train.validate_by != "loss" && reads != model::Reads::examples)
+    refuse("train.validate_by", reads == model::Reads::pairs ? "loss or bleu" : "loss, for a language model",
+           train.validate_by + ", which is of examples", "");
+  if (train.batch_rows > 0 && reads != model::Reads::examples)
+    refuse("train.batch_rows", "0, for a model that does not read examples", str(train.batch_rows),
+           "set train.batch_tokens");
+  if (train.alike > 1 && reads != model::Reads::examples)
+    refuse("train.alike", "1, for a model that does not read examples", str(train.alike), "");
+  if (train.long_block > 0 && reads != model::Reads::examples)
+    refuse("train.long_block", "0, for a model that does not read examples", str(train.long_block), "");
+  if ((train.long_block > 0) != (train.long_from.count > 0))
+    refuse("train.long_from", "where rows of train.long_block tokens begin, with that key alone",
+           train.long_block > 0 ? "nothing" : "no train.long_block", "such as train.long_from=900u");
+  if (reads == model::Reads::examples && train.batching == Batching::streams)
+    refuse("train.batching", "blocks: rows stand alone", "streams, which are of a text", "leave the key out");
+  if (reads == model::Reads::pairs) {
     const char* next = "leave the key out";
     if (train.batching == Batching::streams)
       refuse("train.batching", "blocks: pairs stand alone", "streams, which are of a text", next);
@@ -61,7 +84,9 @@ void RunConfig::check_together() const {
 }
 
 void RunConfig::check_model(model::LanguageModel& built) const {
-  for (auto [key, block] : {std::pair{"train.block", train.block}, {"train.valid_block", validation_block()}})
+  for (auto [key, block] : {std::pair{"train.block", train.block},
+                            {"train.long_block", train.long_block},
+                            {"train.valid_block", validation_block()}})
     built.require_length(key, block);
   if (train.validate_by == "bleu") {
     train.decode.search.check(built);
@@ -72,6 +97,13 @@ void RunConfig::check_model(model::LanguageModel& built) const {
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage, Problem{"train.attention_path", "auto or composed, as a regulariser looks at attention",
                                      "fused", "leave the regulariser out, or change this"});
+}
+
+task::ExampleOptions RunConfig::example_options(bool learn) const {
+  task::ExampleOptions o{model.model.head, model.model.classes, train.block, static_cast<uint64_t>(train.seed), mlm,
+                         squad.windows,    squad.answers,       learn};
+  o.mlm.next_sentence = model.model.next_sentence;
+  return o;
 }
 
 int64_t RunConfig::validation_block() const { return train.valid_block > 0 ? train.valid_block : train.block; }
@@ -85,6 +117,10 @@ std::string RunConfig::toml() const {
   TomlWriter writer;
   RunConfig copy = *this;
   writer.section("train", copy.train);
+  if (model::reads_of(model.model) == model::Reads::examples) {
+    if (model.model.head == model::HeadTask::words) writer.section("mlm", copy.mlm);
+    if (model.model.head == model::HeadTask::span) writer.section("squad", copy.squad);
+  }
   writer.section("data", copy.data);
   std::string text = model.toml() + "\n" + writer.text();
   for (const std::string& part : {groups.toml(), regularisers.toml(), procedures.toml()})
@@ -122,6 +158,10 @@ std::vector<FieldLister::Row> all_keys() {
   list_options(lister, attention::mixers());
   list_options(lister, attention::combiners());
   lister.section("train", train_options);
+  task::PretrainingOptions mlm_options;
+  SquadOptions squad_options;
+  lister.section("mlm", mlm_options);
+  lister.section("squad", squad_options);
   GroupOptions group_options;
   lister.section("train.groups.NAME", group_options);
   list_plugins(lister, "train.regularisers", regularisers());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/model_config.h"
+#include "task/example_options.h"
 #include "train/groups.h"
 #include "train/options.h"
 #include "train/procedure.h"
@@ -35,9 +36,21 @@ struct DataOptions {
   }
 };
 
+// Of questions: how their paragraphs are cut, and what is taken for an answer.
+struct SquadOptions {
+  task::WindowOptions windows;
+  task::AnswerOptions answers;
+  void describe(Fields& f) {
+    f.section("", windows);
+    f.section("", answers);
+  }
+};
+
 struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;
+  task::PretrainingOptions mlm;
+  SquadOptions squad;
   Groups groups;
   Regularisers regularisers;
   Procedures procedures;
@@ -51,6 +64,8 @@ struct RunConfig {
   void check_together() const;
   // The same of what the model, for which the regularisers have been started, cannot do.
   void check_model(model::LanguageModel& built) const;
+  // How rows of examples are made, to train on or else to look at.
+  task::ExampleOptions example_options(bool learn) const;
   // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
   // length sees as far back.
   int64_t validation_block() const;

@@ -12,9 +12,8 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/tool.h"
+#include "model/adopt.h"
 #include "model/load.h"
-#include "task/scoring.h"
-#include "task/translation.h"
 
 namespace mh::train {
 
@@ -59,30 +58,32 @@ std::string checksum_of(const io::ShardFile& shard) {
 
 }  // namespace
 
-Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device,
-                 const io::Checkpoint* from)
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device, Start start)
     : config_(std::move(config)), device_(device) {
+  const io::Checkpoint* from = start.checkpoint;
   config_.check();
   open_data();
   if (from != nullptr)
     io::require_vocabularies(train_->header(), config_.data.train, io::tokenizers_of(*from), from->name());
-  batches_ = make_batches(task::corpus_of(*train_, tokenizers_), config_.train);
+  batches_ = batches_of(config_, *train_, tokenizers_);
   model_ = model::build_language_model(config_.model, model::sizes_of(tokenizers_), device_);
-  model_->set_path(attention::path_named(config_.train.attention_path));
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
-  lengths_ = {batches_->updates(config_.train.warmup),
-              config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_,
-              batches_->updates(config_.train.period)};
+  lengths_.horizon = config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_;
+  lengths_.warmup = config_.train.warmup_share > 0
+                        ? std::llround(config_.train.warmup_share * static_cast<double>(lengths_.horizon))
+                        : batches_->updates(config_.train.warmup);
+  lengths_.period = batches_->updates(config_.train.period);
+  if (lengths_.warmup >= end_ && end_ > 0)
+    log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
+                    with_commas(lengths_.warmup), ": the learning rate does not reach train.lr"));
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters(), config_.train.optimizer);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
-  if (valid_ != nullptr)  // damaged, or too long for the model, it is found now and not after an epoch
-    if (const auto corpus = task::corpus_of(*valid_, tokenizers_);
-        const auto* pairs = std::get_if<task::Pairs>(&corpus))
-      model_->require_length("the longest sentence of " + config_.data.valid, pairs->longest);
+  validator_ = std::make_unique<Validator>(config_, valid_.get(), tokenizers_);
+  if (valid_ != nullptr) validator_->check(*model_);  // damaged, or too long for the model: now, not after an epoch
   const std::string last = folder + "/last.safetensors";
   Position at;
   if (resume && MappedFile::possible(last)) at = parse_position(io::Checkpoint(last).entry(io::kTrainingKey), last);
@@ -93,7 +94,9 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   turns_ = std::make_unique<Turns>(config_, model_->parameters(), batches_.get());
   turns_->check();
 
-  if (from != nullptr) model::load_parameters(*from, model_->parameters());  // damaged, it leaves no folder
+  if (from == nullptr || start.adopts) model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
+  if (from != nullptr) start.adopts ? adopt(*from) : model::load_parameters(*from, model_->parameters());
+  model_->set_path(attention::path_named(config_.train.attention_path));
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume && folder_->has("last.safetensors")) {
     load_state(io::Checkpoint(last));
@@ -102,7 +105,6 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
       throw Error(Exit::input, Problem{last, "the state that the log says was reached", "no such file",
                                        "bring it back, or start a new run"});
     if (resume) compare(read_text_file(folder_->file("config.toml")), "config.toml");
-    if (from == nullptr) model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
   }
   if (from != nullptr) {
     from_ = from->name();
@@ -135,6 +137,12 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
                                  "train.optimizer",
                                  "train.batching",
                                  "train.block",
+                                 "train.batch_rows",
+                                 "train.alike",
+                                 "train.long_block",
+                                 "train.long_from",
+                                 "mlm.",
+                                 "squad.",
                                  "train.only"};
   // A validation set may be added later; the best of one is not the best of another.
   if (!old_run.data.valid_checksum.empty())
@@ -159,6 +167,21 @@ void Trainer::compare(const std::string& before, const std::string& name) const 
 
 Trainer::~Trainer() = default;
 
+void Trainer::adopt(const io::Checkpoint& from) {
+  const model::Adoption adoption = model::adoption_of(from, model_->parameters(), from.name());
+  model::adopt_parameters(from, model_->parameters());
+  for (const auto& [names, what] :
+       {std::pair(&adoption.added, " are new, drawn from the seed: "), {&adoption.left_out, " are left out: "}})
+    if (!names->empty())
+      log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
+  if (adoption.added.empty()) return;
+  const double change = model::change_by_adoption(from, *model_);
+  if (change == 0) log_info("what is new changes no hidden state yet");
+  else
+    log_warning(str("what is new changes hidden states from the start, on a few random tokens by up to ", change,
+                    ": the run does not begin where ", from.name(), " ended"));
+}
+
 void require_tokens(int64_t tokens, const std::string& shard) {
   if (tokens == 0)
     throw Error(Exit::input, Problem{shard, "a token to train on, or more", "0 tokens",
@@ -170,7 +193,7 @@ void Trainer::open_data() {
   if (d.train.empty())
     throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
   train_ = std::make_unique<io::ShardFile>(d.train);
-  const char* kind = model::has_encoder(config_.model.model) ? io::kPairsKind : io::kTextKind;
+  const char* kind = task::kind_for(config_.model.model);
   io::require_kind(train_->header(), d.train, kind);
   tokenizers_ = io::tokenizers_of(train_->header(), d.train);
   require_tokens(static_cast<int64_t>(train_->counts().tokens), d.train);
@@ -244,7 +267,7 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
     if (observer != nullptr) observer->begin(batch.input.lengths);
     at::Tensor hidden =
         model_->hidden(batch.input.to(device_), step, memories.empty() ? nullptr : &memories[part], observer);
-    model::SlicedLoss loss = model_->loss(hidden, batch.targets, config_.train.label_smoothing, step);
+    model::SlicedLoss loss = model_->loss(hidden, batch.wanted(), config_.train.label_smoothing, step);
     // Terms are per token, as the loss will be once it is divided by the tokens of the update.
     at::Tensor term = config_.regularisers.loss(standing());
     const at::Tensor total = term.defined()
@@ -260,29 +283,17 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
   return sums;
 }
 
-Trainer::Validation Trainer::validate(attention::Observer* observer) {
+Validation Trainer::validate(attention::Observer* observer) {
   const double began = now();
-  task::ScoringOptions options;
-  const task::Corpus corpus = task::corpus_of(*valid_, tokenizers_);
-  if (std::holds_alternative<task::Text>(corpus)) {
-    options.block = config_.validation_block();
-    options.memory = config_.validation_memory();
-  }
-  task::Listener listener;
-  listener.observer = observer;
-  const task::Score score = task::score(*model_, corpus, options, listener);
-  Validation result{score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens))};
-  if (config_.train.validate_by == "bleu" && stop_signal() == 0) result.bleu = translate(std::get<task::Pairs>(corpus));
+  const Validation result = validator_->run(*model_, observer);
   validation_seconds_ += now() - began;
   return result;
 }
 
-double Trainer::translate(const task::Pairs& pairs) {
-  const DecodeOptions& o = config_.train.decode;
-  // What the model trains on it can read.
-  task::Translator translator(*model_, tokenizers_,
-                              {o.search, std::max<int64_t>(1, pairs.longest), false, o.batch_tokens});
-  return bleu_of(translator, pairs, config_.data.valid, o.bleu).score;
+Validation Trainer::validate_best() {
+  const std::string best = folder_->file(folder_->has("best.safetensors") ? "best.safetensors" : "last.safetensors");
+  model::load_parameters(io::Checkpoint(best), model_->parameters());
+  return validate(nullptr);
 }
 
 // Speed over wall time, saving and logging included, validation apart.
@@ -360,12 +371,8 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
                     ": sums are rounded in another order, so that the weights differ in their last digits"));
 }
 
-double Trainer::judged(const Validation& result) const {
-  return config_.train.validate_by == "bleu" ? -result.bleu : result.nll;
-}
-
 bool Trainer::keep_best(const Validation& result) {
-  at_.kept[at_.update] = judged(result);
+  at_.kept[at_.update] = validator_->judged(result);
   while (static_cast<int64_t>(at_.kept.size()) > config_.train.keep) {
     auto worst = at_.kept.begin();  // of equal ones the newest, as the best is the oldest of those
     for (auto it = at_.kept.begin(); it != at_.kept.end(); ++it)
@@ -378,28 +385,24 @@ bool Trainer::keep_best(const Validation& result) {
 }
 
 bool Trainer::judge(const Validation& result) {
-  const bool by_bleu = config_.train.validate_by == "bleu";
-  const double value = judged(result);
+  const double value = validator_->judged(result);
   const bool better = value < at_.best;
   if (better) at_.best = value, at_.best_update = at_.update;
   // Small steps add up: each is measured from the last that counted.
   const double least = config_.train.min_improvement;
-  const double improved = by_bleu ? at_.counted_best - value : std::exp(at_.counted_best) - std::exp(value);
+  const double improved = validator_->improvement(at_.counted_best, value);
   if (better && (least == 0 || !(improved < least))) {
     at_.counted_best = value;
     at_.worse = 0;
   } else {
     ++at_.worse;
   }
-  ordered_json line{
-      {"update", at_.update}, {"valid_nll", result.nll}, {"valid_perplexity", std::exp(result.nll)}, {"best", better}};
-  if (by_bleu) line["valid_bleu"] = result.bleu;
+  ordered_json line{{"update", at_.update}};
+  line.update(validator_->line(result));
+  line["best"] = better;
   folder_->log(line);
-  const std::string bleu = by_bleu ? "BLEU " + rounded(result.bleu, 2) : "";
-  last_validation_ = "valid " + (by_bleu ? bleu : rounded(std::exp(result.nll), 2));
-  log_info(str("update ", with_commas(at_.update), ": validation loss ", rounded(result.nll, 4),
-               " nats per token, perplexity ", rounded(std::exp(result.nll), 2), by_bleu ? ", " + bleu : "",
-               better ? ", the best so far" : ""));
+  last_validation_ = validator_->brief(result);
+  log_info(str("update ", with_commas(at_.update), ": ", validator_->text(result), better ? ", the best so far" : ""));
   if (better) save_weights(folder_->file("best.safetensors"));
   return better;
 }

@@ -13,10 +13,12 @@
 #include "model/memories.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
+#include "train/run_batches.h"
 #include "train/run_config.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
 #include "train/turns.h"
+#include "train/validation.h"
 
 namespace mh::train {
 
@@ -52,18 +54,29 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
 // Error(input) where a shard has nothing to train on.
 void require_tokens(int64_t tokens, const std::string& shard);
 
+// What a new run begins with: a checkpoint's weights, of the same vocabulary, and nothing else of it. Parameters are
+// the same, unless it `adopts` them (model/adopt.h).
+struct Start {
+  const io::Checkpoint* checkpoint = nullptr;  // null: first values from the seed
+  bool adopts = false;
+};
+
 class Trainer {
  public:
   // The data, the tokenizer in them and the folder are checked before anything is built. `resume`: continue from
-  // last.safetensors, or from the start where there is none yet. `from`: a new run begins with this checkpoint's
-  // weights, of the same parameters and vocabulary, and with nothing else of it.
-  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU,
-          const io::Checkpoint* from = nullptr);
+  // last.safetensors, or from the start where there is none yet.
+  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU, Start start = {});
   ~Trainer();
 
   // Trains to the end, or until a signal asks to stop (after saving). Returns the exit status: 0, or 128 + the signal.
   // Throws Error(failed), after saving, where a loss or gradient is not finite.
   int run();
+
+  // Of the best model of the run so far, or of the last one where nothing was validated; its weights stay in place.
+  // Only with a validation set.
+  bool validates() const { return validator_->exists(); }
+  Validation validate_best();
+  int64_t best_update() const { return at_.best_update; }
 
  private:
   struct Sums {
@@ -73,22 +86,18 @@ class Trainer {
   // `memories`: of each micro-batch; brought up to date.
   Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
   Standing standing() const;
-  struct Validation {
-    double nll = 0;    // nats per token
-    double bleu = -1;  // where train.validate_by asks for it
-  };
   Validation validate(attention::Observer* observer);
-  double translate(const task::Pairs& pairs);  // BLEU
-  void begin_epoch();                          // what procedures do before it
+  // Takes over a checkpoint's parameters; says what is new, what is left out, and whether anything changes by it.
+  void adopt(const io::Checkpoint& checkpoint);
+  void begin_epoch();  // what procedures do before it
   // The passes of one update, a step of the optimiser each. Throws where loss or gradient are not finite.
   void update();
   // `state`: what it starts from, in words.
   Sums step(const Pass& pass, double lr, std::vector<model::Memories>& memories, const std::string& state);
   // What follows an update. False where a signal asks for a stop; the state is saved then.
   bool settle();
-  double judged(const Validation& result) const;  // the lower the better
-  bool judge(const Validation& result);           // whether it is the best
-  bool keep_best(const Validation& result);       // saves the model among those kept, if it is one of them
+  bool judge(const Validation& result);      // whether it is the best
+  bool keep_best(const Validation& result);  // saves the model among those kept, if it is one of them
   // Whether a procedure goes on from the best weights now; done then.
   bool begin_phase();
   void return_to_best();  // weights of best.safetensors, a fresh optimiser, an empty memory
@@ -110,6 +119,7 @@ class Trainer {
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<io::ShardFile> train_, valid_;
   io::Tokenizers tokenizers_;
+  std::unique_ptr<Validator> validator_;
   std::unique_ptr<model::LanguageModel> model_;
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -1,12 +1,15 @@
 // Tokens a second of beam search with a model of random weights, all of whose hypotheses have one length, so that the
 // work is known: beam_bench [ROUNDS [THREADS [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]
-// A line a round.
+// A line a round. Weights are laid out for products once, as for all batches of a text.
+#include <c10/core/GradMode.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "model/model_config.h"
 #include "model/ops.h"
+#include "model/product.h"
 #include "task/beam_search.h"
 
 using namespace mh;
@@ -34,6 +37,8 @@ int main(int argc, char** argv) {
     }
     s.source.push_back(0);
   }
+  const c10::NoGradGuard no_gradient;
+  const model::DecodingProducts products;
   task::search(*model, batch, {0, 1}, o);  // warm
   for (int64_t round = 0; round < rounds; ++round) {
     const auto began = std::chrono::steady_clock::now();

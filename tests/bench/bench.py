@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,translation,stages,start,prep,reading,metrics,analysis,beam,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,translation,stages,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -413,12 +413,12 @@ class Bench:
         self.talk((done.stdout + done.stderr).strip())
         self.row("log-probabilities of every stage within 1e-4 nats of PyTorch's", "all or none", [float(done.returncode == 0)], 1.0, 1)
 
-    def model(self, name, entries, toml):
+    def model(self, name, shard, toml):
         """A checkpoint of a model that has hardly been trained; `toml` ends in [train]."""
         out = self.folder / name
         config = self.folder / f"{name}.toml"
         config.write_text(f"{toml}length = '1u'\nvalidate_every = '0u'\n")
-        run([self.tools / "mh-train", "-q", "--config", config, "--train", self.shard(entries), "--out", out, "--threads", self.a.threads])
+        run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out, "--threads", self.a.threads])
         return out / "last.safetensors"
 
     def cut(self):
@@ -442,7 +442,7 @@ class Bench:
                  "score = 'relative'\n", "batching = 'streams'\nblock = 128\n")):
             toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
             block, blocks = (128, 2) if model else (256, 8)
-            checkpoint = self.model(what.replace(" ", "-").replace(",", ""), entries, toml)
+            checkpoint = self.model(what.replace(" ", "-").replace(",", ""), self.shard(entries), toml)
             self.talk(f"scan, {what}")
             done = subprocess.run([self.tools.parent / "tests/scan-bench", checkpoint, self.shard(entries), str(blocks), str(self.a.rounds),
                                    str(self.a.threads), str(block)], check=True, capture_output=True, text=True)
@@ -465,6 +465,80 @@ class Bench:
         for name, bar in (("transformers", 3), ("ctranslate2", 0.5)):
             self.row(f"beam search, 3 + 3 layers, d 256, beam 5, batch 32, {name}", "tokens/s", speeds["project"], speeds[name], bar)
 
+    def encoder(self):
+        """BERT of the shape of the small published one, weights at random: fine-tuning, and SQuAD's dev set."""
+        pieces = self.folder / "bert.txt"
+        pieces.write_text("".join(f"{word}\n" for word in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{i}" for i in range(30517)]))
+        self.fine_tuning(pieces, "128 tokens each", lambda draw: 70, {"at random": ("", 1.2)}, [("sdpa", 128), ("eager", 128)])
+        # What the peer's rows are filled up to is 128, as its example has it, or the longest of their batch.
+        self.fine_tuning(pieces, "as long as MRPC's", lambda draw: min(60, max(5, round(draw.gauss(25, 6.4)))),
+                         {"at random": ("", 1.2), "alike": ("alike = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
+        self.answering()
+
+    # transformers' BERT behind [model] and [attention], without a head; ends in [train].
+    BERT = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\nactivation = 'gelu'\npositions = 'learned'\n"
+            "max_positions = 512\nscale_embedding = false\nsegments = 2\nembedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n"
+            "dropout_embedding = 0.1\ndropout_attention = 0.1\ndropout_ffn = 0.1\ndropout_output = 0.1\n"
+            "[attention]\nheads = 12\ndropout = 0.1\n[train]\nclip = 1.0\n")
+
+    def fine_tuning(self, pieces, lengths, length_of, updates_of, peers, warm=3, updates=10, batch=32):
+        """Classes of pairs of sentences, so many words each. updates_of: which rows are in an update -> (keys of [train], bar);
+        peers: (attention, what rows are filled up to)."""
+        draw, name = random.Random(2), lengths.replace(" ", "-")
+        text, shard, printed = (self.folder / f"{name}.{end}" for end in ("tsv", "mhs", "rows"))
+        with open(text, "w", encoding="ascii") as out:
+            for _ in range(3000):
+                sides = [" ".join(f"w{draw.randrange(30517)}" for _ in range(length_of(draw))) for _ in range(2)]
+                out.write("\t".join([*sides, str(draw.randrange(2))]) + "\n")
+        run([self.tools / "mh-prep", "-q", "examples", "--wordpiece", pieces, "--no-header", "--text", "1", "--text-b", "2", "--label", "3",
+             "--labels", "0,1", "-o", shard, text])
+        printed.write_bytes(subprocess.run([self.tools.parent / "tests/example-rows", shard, "128"], check=True, capture_output=True).stdout)
+        toml = f"[model]\nhead = 'classes'\nclasses = 2\n{self.BERT}block = 128\nbatch_rows = {batch}\n"
+        mine, theirs = {rows: [] for rows in updates_of}, [[] for _ in peers]
+        for i in range(self.a.rounds):
+            self.talk(f"fine-tuning, rows {lengths}, round {i + 1} of {self.a.rounds}")
+            for rows, (keys, _) in updates_of.items():
+                mine[rows].append(updates * batch / self.seconds(shard, toml + keys, warm, updates)[0])
+            for speeds, (attention, pad) in zip(theirs, peers):
+                speeds.append(self.of_bert("train", printed, attention=attention, pad=pad, batch=batch, warm=warm, updates=updates)
+                              ["rows_per_second"])
+        for rows, (_, bar) in updates_of.items():
+            for speeds, (attention, pad) in zip(theirs, peers):
+                self.row(f"fine-tuning, rows {lengths}, updates {rows}, against {attention}, filled up to {pad or 'the longest of a batch'}",
+                         "rows/s", mine[rows], speeds, bar)
+
+    def of_bert(self, what, rows, **options):
+        words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
+        done = subprocess.run([sys.executable, "-B", here / "peer_bert.py", what, rows, "--threads", str(self.a.threads), *words], check=True,
+                              capture_output=True, text=True, env=dict(os.environ, **allocator))
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def answering(self):
+        """Questions of SQuAD's dev set, a part of them or all: forward passes, the search for answers and their score."""
+        mirror = pathlib.Path(os.environ.get("MH_DATA", ""))
+        if not os.environ.get("MH_DATA") or not (mirror / "squad-1.1/dev.json.zst").exists():
+            self.talk("SQuAD is not there (MH_DATA): not measured")
+            return
+        text, pieces, shard, printed = (self.folder / f"squad.{end}" for end in ("json", "txt", "mhs", "rows"))
+        whole = json.loads(subprocess.run(["zstd", "-dcq", mirror / "squad-1.1/dev.json.zst"], check=True, capture_output=True).stdout)
+        text.write_text(json.dumps({"version": whole["version"], "data": whole["data"][:None if self.a.full else 5]}))
+        run(["zstd", "-qd", mirror / "bert-base-uncased/vocab.txt.zst", "-o", pieces])
+        run([self.tools / "mh-prep", "-q", "squad", "--wordpiece", pieces, "-o", shard, text])
+        printed.write_bytes(subprocess.run([self.tools.parent / "tests/squad-print", "windows", shard, "384", "128", "64"], check=True,
+                                           capture_output=True).stdout)
+        checkpoint = self.model("spans", shard, f"[model]\nhead = 'span'\n{self.BERT}block = 384\nbatch_rows = 2\n")
+        mine, theirs, questions = [], {"sdpa": [], "eager": []}, 0
+        for i in range(self.a.rounds):
+            self.talk(f"SQuAD, round {i + 1} of {self.a.rounds}")
+            mine.append(run([self.tools / "mh-eval", "-q", checkpoint, shard, "--threads", self.a.threads,
+                             "--device", self.a.device], stdout=subprocess.DEVNULL)[0])
+            for attention, seconds in theirs.items():
+                found = self.of_bert("answer", printed, attention=attention)
+                seconds.append(found["seconds"])
+                questions = found["questions"]
+        for attention, seconds in theirs.items():
+            self.row(f"answering {questions} questions of SQuAD's dev set, against {attention}", "s", mine, seconds, 1.5, less=True)
+
     def analysis(self):
         self.scan()
         self.spectra()
@@ -477,7 +551,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,translation,stages,start,prep,reading,metrics,analysis,beam,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,translation,stages,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

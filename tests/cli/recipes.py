@@ -30,6 +30,12 @@ def dry_run(tools, recipe, *options):
     return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr.strip())
 
 
+def of_small(recipe):
+    """What a recipe of no paper leaves to its data, and to the checkpoint where it is one of fine-tuning."""
+    model = ["--set", "model.backbone=bert"] if "mh-finetune" in recipe.read_text() else []
+    return ["--set", "model.vocabulary_rows=8000", *model]
+
+
 def agrees(counted, paper):
     """Whether a count is the paper's: to the last digit, or its millions, rounded or cut, with what a method adds. It need not be
     where the comment says why."""
@@ -60,7 +66,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         built = list(pool.map(lambda recipe: dry_run(tools, recipe), recipes))
         small = sorted(folder.glob("*.toml"))
-        for recipe, (_, error) in zip(small, pool.map(lambda r: dry_run(tools, r, "--set", "model.vocabulary_rows=8000"), small)):
+        for recipe, (_, error) in zip(small, pool.map(lambda r: dry_run(tools, r, *of_small(r)), small)):
             wrong += [f"{recipe.name}: {error}"] if error else []
     for recipe, (found, error) in zip(recipes, built):
         name, text = recipe.relative_to(folder), recipe.read_text()

@@ -112,22 +112,22 @@ bytes_ = bytearray(few[:size[0]] + all_[size[1]:])
 struct.pack_into("<I", bytes_, len(bytes_) - 8 * frames - 9, size[0])
 open("evil.mhs", "wb").write(bytes_)
 P
-refused 3 "evil.mhs: byte 0: expected tokens below 9 on the target side" fewrun/last.safetensors evil.mhs
-expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected tokens below 9 on the target side"
-expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected tokens below 9 on the target side"
+refused 3 "evil.mhs: byte 0: expected numbers below 9 in the field target" fewrun/last.safetensors evil.mhs
+expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected numbers below 9 in the field target"
+expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected numbers below 9 in the field target"
 # A sentence of the validation that is longer than the model's positions is found before the run begins.
 { printf 'w1 %.0s' $(seq 30); echo; } > longer
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
 expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20
 said "the longest sentence of"; said "at most model.max_positions, 20 tokens"
-expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validate_by=bleu; said "--valid, whose sources"
+expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validate_by=bleu; said "--valid, of which it is"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=bleu --set train.decode.beam=9999
 said "the vocabulary's entries"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=blue; said "bleu"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.decode.beam=2; said "train.decode.beam: 5 -> 2"
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
   --set train.batch_tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validate_by=bleu
-said "loss, for a language model"
+said "bleu, which is of translations"
 expect 2 mh-train --resume --out mt --set train.validate_by=loss; said "train.validate_by"
 [ ! -e no ] || fail "a folder is left"
 

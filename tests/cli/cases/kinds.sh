@@ -168,7 +168,7 @@ for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap rep
   said "the vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
     no 2 $tool $option $m p.mhs
-    said "sentences stand alone"
+    said "sentences and examples stand alone"
   done
 done
 no 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x

@@ -99,6 +99,8 @@ refuse 3 "nowhere" $model nowhere.mhs --curves no/c
 refuse 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
 refuse 2 "a mixture of experts" experts $model t.mhs
 refuse 2 "excludes" experts $mixed t.mhs --summary
+refuse 2 "--show tokens, which it is for" experts $mixed t.mhs --least 3
+refuse 2 "--show scores, which it is for" experts $mixed t.mhs --show tokens --random 3
 sed 's/w/x/g' text > other
 mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null

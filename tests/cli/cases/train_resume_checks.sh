@@ -30,7 +30,8 @@ mkdir elsewhere
 ( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as asked" )
 # What cannot start leaves nothing behind.
 expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8; said "train.block"
-expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1; said "dropout of the probabilities"
+expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; said "dropout of the probabilities, with head_size 8"
+expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.warmup=5u; said "within its warm-up of 5"; rm -r brief
 expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; said "63 bits"
 expect 2 mh-train --resume --dry-run; said "--out"
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new; said "a regular file"

@@ -1,0 +1,93 @@
+// What attention does with one row of logits, and with one query whose keys are read where they are.
+#pragma once
+
+#include <cmath>
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
+
+// Lanes from the `count`th on become `other`.
+MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
+  if (count >= lanes) return;
+  constexpr Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Floats others;
+  fill(others, other);
+  v = lane < static_cast<int32_t>(count) ? v : others;
+}
+
+// s[0 … width) becomes exp(s - maximum) of its first `seen` numbers, and 0. Returns the sum.
+MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximum) {
+  Floats sum{};
+  int64_t i = 0;
+  for (; i < padded(seen); i += lanes) {
+    Floats v;
+    load(s + i, v);
+    v = v - maximum;
+    exp_negative(v);
+    replace_from(seen - i, 0, v);
+    sum += v;
+    store(v, s + i);
+  }
+  for (; i < width; i += lanes) store(Floats{}, s + i);
+  return sum_of(sum);
+}
+
+MH_INLINE float maximum_of(const float* s, int64_t seen) {
+  Floats top;
+  fill(top, -INFINITY);
+  for (int64_t i = 0; i < seen; i += lanes) {
+    Floats v;
+    load(s + i, v);
+    replace_from(seen - i, -INFINITY, v);
+    top = v > top ? v : top;
+  }
+  return max_of(top);
+}
+
+// out (16 * vectors) = factor * Σ_j s[j] value(j), columns from `first` on.
+template <int vectors, class Value, class T>
+MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
+  Floats sum[vectors];
+  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  for (int64_t j = 0; j < keys; ++j) {
+    const T* from = value(j) + first;
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      load(from + i * lanes, b);
+      sum[i] += s[j] * b;
+    }
+  }
+  for (int i = 0; i < vectors; ++i) {
+    sum[i] = sum[i] * factor;
+    store(sum[i], out + first + i * lanes);
+  }
+}
+
+// out (d) = softmax(q kᵀ) v of one query (d), scaled, with the keys and values that key(j) and value(j) point at, (d)
+// each, d a multiple of 16. s: scratch, padded(keys). Returns the logarithm of the sum of exponentials.
+template <class Key, class Value, class T>
+MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& key, const Value& value, float* s,
+                           T* out) {
+  for (int64_t j = 0; j < keys; ++j) {
+    const T* k = key(j);
+    Floats sum{};
+    for (int64_t c = 0; c < d; c += lanes) {
+      Floats a, b;
+      load(q + c, a);
+      load(k + c, b);
+      sum += a * b;
+    }
+    s[j] = sum_of(sum);
+  }
+  const float top = maximum_of(s, keys);
+  const float total = exponentials(s, keys, padded(keys), top), inverse = total == 0 ? 0 : 1 / total;
+  int64_t c = 0;
+  for (; c + 4 * lanes <= d; c += 4 * lanes) weighed_sum<4>(s, keys, value, c, inverse, out);
+  for (; c < d; c += lanes) weighed_sum<1>(s, keys, value, c, inverse, out);
+  return top + std::log(total);
+}
+
+}  // namespace mh::kernels

@@ -1,0 +1,62 @@
+#include "attention/cached_attention.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cpu/cached_attention.h"
+
+namespace mh::attention {
+
+namespace {
+
+// A tensor (B, h, T, d): of one head of one row the position t.
+template <class T>
+struct Heads {
+  T* data;
+  int64_t row, head, position;
+  explicit Heads(const at::Tensor& x)
+      : data(static_cast<T*>(const_cast<void*>(x.const_data_ptr()))),
+        row(x.stride(0)),
+        head(x.stride(1)),
+        position(x.stride(2)) {}
+  T* at(int64_t b, int64_t h, int64_t t) const { return data + b * row + h * head + t * position; }
+  kernels::CachedRows<T> rows(int64_t h) const { return {at(0, h, 0), row, position}; }
+};
+
+template <class T>
+void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlace& cache,
+            const at::Tensor& out) {
+  const int64_t heads = q.size(1), d = q.size(3), last = cache.rows.size(1) - 1;
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
+  const auto bytes = static_cast<size_t>(d) * sizeof(T);
+  const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
+  const auto* table = cache.rows.const_data_ptr<int32_t>();
+  const int64_t of_row = cache.rows.stride(0);
+  // Row after row: those of a search's sentence, which share most of what they read, follow each other.
+  at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last + 1, d)));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / heads, h = i % heads;
+      std::memcpy(keys.at(b, h, last), new_keys.at(b, h, 0), bytes);
+      std::memcpy(values.at(b, h, last), new_values.at(b, h, 0), bytes);
+      kernels::cached_attention<T>(queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * of_row,
+                                   last + 1, results.at(b, h, 0), scratch.data());
+    }
+  });
+}
+
+}  // namespace
+
+at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache) {
+  const Cache::InPlace extended = cache.extend(k, v);
+  const at::Tensor out = at::empty({q.size(0), 1, q.size(1), q.size(3)}, q.options()).transpose(1, 2);
+  if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, extended, out);
+  else attend<uint16_t>(q, k, v, extended, out);
+  return out;
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,82 @@
+#include "huggingface/architecture.h"
+
+#include <toml++/toml.h>
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+void flatten(const toml::table& table, const std::string& prefix, Settings& settings) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) flatten(*inner, name + ".", settings);
+    else if (const auto flag = node.value_exact<bool>()) settings[name] = *flag;
+    else if (const auto whole = node.value_exact<int64_t>()) settings[name] = *whole;
+    else if (const auto number = node.value_exact<double>()) settings[name] = *number;
+    else if (const auto text = node.value_exact<std::string>()) settings[name] = *text;
+  }
+}
+
+// Theirs and ours. The first of several is what is written.
+constexpr std::pair<const char*, const char*> kActivations[] = {
+    {"gelu", "gelu"}, {"gelu_new", "gelu-tanh"}, {"gelu_pytorch_tanh", "gelu-tanh"}, {"relu", "relu"}};
+
+}  // namespace
+
+Registry<Architecture>& architectures() {
+  static Registry<Architecture> registry("architecture");
+  return registry;
+}
+
+Settings settings_of(const std::string& toml) {
+  Settings settings;
+  flatten(toml::parse(toml), "", settings);
+  return settings;
+}
+
+std::string toml_of(const Settings& settings) {
+  std::string text;
+  for (const auto& [key, value] : settings) text += key + " = " + value.dump() + "\n";
+  return text;
+}
+
+Json activation_of(const ConfigFile& config, const char* key, const char* otherwise) {
+  std::vector<Json> known;
+  for (const auto& [theirs, ours] : kActivations) known.emplace_back(theirs);
+  config.require(key, otherwise, known, "no other activation is known here");
+  const Json found = config.value(key, otherwise);
+  for (const auto& [theirs, ours] : kActivations)
+    if (found == theirs) return ours;
+  return nullptr;
+}
+
+std::string their_activation(const Json& ours) {
+  for (const auto& [theirs, name] : kActivations)
+    if (ours == name) return theirs;
+  return "";
+}
+
+void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings) {
+  for (const Key& key : keys) {
+    Json value = config.value(key.theirs, key.otherwise);
+    if (key.otherwise.is_number_float()) value = value.get<double>();
+    for (const char* ours : key.ours) settings[ours] = value;
+  }
+}
+
+void give_keys(const std::vector<Key>& keys, const Settings& settings, Json& config) {
+  for (const Key& key : keys) config[key.theirs] = settings.at(key.ours.front());
+}
+
+std::string plain_name(const std::string& tensor, const std::string& prefix) {
+  std::string name = tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor;
+  for (const auto& [old, now] : {std::pair<std::string, std::string>{".gamma", ".weight"}, {".beta", ".bias"}})
+    if (name.ends_with(old)) name = name.substr(0, name.size() - old.size()) + now;
+  return name;
+}
+
+}  // namespace mh::huggingface

@@ -1,0 +1,195 @@
+// BERT (Devlin et al. 2019) with the heads that it is pre-trained and fine-tuned with.
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "huggingface/architecture.h"
+#include "huggingface/vocabulary_files.h"
+#include "io/wordpiece.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all{
+      {"hidden_size", 768, {"model.width"}},
+      {"num_hidden_layers", 12, {"model.layers"}},
+      {"num_attention_heads", 12, {"attention.heads"}},
+      {"intermediate_size", 3072, {"model.ffn"}},
+      {"max_position_embeddings", 512, {"model.max_positions"}},
+      {"type_vocab_size", 2, {"model.segments"}},
+      {"layer_norm_eps", 1e-12, {"model.norm_epsilon"}},
+      {"hidden_dropout_prob", 0.1, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},
+      {"attention_probs_dropout_prob", 0.1, {"attention.dropout"}},
+      {"tie_word_embeddings", true, {"model.tied"}},
+  };
+  return all;
+}
+
+constexpr const char* kWithoutEffect[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
+                                          "pad_token_id"};
+
+// By what they are in transformers, which head of ours a model has.
+struct Kind {
+  const char* architecture;
+  const char* head;
+};
+constexpr Kind kKinds[] = {{"BertForPreTraining", "words"},
+                           {"BertForMaskedLM", "words"},
+                           {"BertModel", "words"},
+                           {"BertForNextSentencePrediction", "words"},
+                           {"BertForSequenceClassification", "classes"},
+                           {"BertForQuestionAnswering", "span"}};
+
+std::string head_of(const ConfigFile& config, const std::set<std::string>& tensors) {
+  const Json named = config.value("architectures", Json::array());
+  if (!named.empty()) {
+    std::vector<std::string> known;
+    for (const Kind& kind : kKinds) {
+      if (named[0] == kind.architecture) return kind.head;
+      known.emplace_back(kind.architecture);
+    }
+    throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known, ", "), named[0].dump(),
+                                     "its head is not known here"});
+  }
+  if (tensors.count("classifier.weight") > 0) return "classes";
+  return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
+}
+
+constexpr const char* kPooler = "pooler.dense.weight";
+
+class Bert : public Architecture {
+ public:
+  Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const override {
+    Settings s{{"model.backbone", backbone()}, {"model.norm", "post"},           {"model.positions", "learned"},
+               {"model.embedding_norm", true}, {"model.scale_embedding", false}, {"model.init", "bert"},
+               {"attention.bias", true}};
+    take_keys(keys(), config, s);
+    s["model.activation"] = activation_of(config, "hidden_act", "gelu");
+    config.require("position_embedding_type", "absolute", {"absolute"}, "our positions are those of the text's begin");
+    config.require("is_decoder", false, {false}, "ours reads whole texts");
+    config.require("add_cross_attention", false, {false}, "ours attends to itself alone");
+    for (const char* key : kWithoutEffect) config.value(key, nullptr);
+    s["model.head"] = head_of(config, tensors);
+    if (s["model.head"] == "words") {
+      s["model.next_sentence"] = tensors.count(kPooler) > 0;
+    } else if (s["model.head"] == "classes") {
+      const size_t classes = config.value("id2label", Json{{"0", ""}, {"1", ""}}).size();
+      if (classes == 1) s["model.head"] = "number";
+      else s["model.classes"] = classes;
+      const Json dropout = config.value("classifier_dropout", nullptr);
+      s["model.dropout_output"] = dropout.is_null() ? s["model.dropout_embedding"] : dropout;
+    }
+    return s;
+  }
+
+  io::Tokenizers tokenizers(const std::string& folder) const override {
+    require_files(folder, {"vocab.txt"});
+    const ConfigFile config = ConfigFile::optional(folder + "/tokenizer_config.json");
+    if (config.empty())
+      log_info(folder + " has no tokenizer_config.json: text is put into lower case, as transformers does");
+    config.require("tokenize_chinese_chars", true, {true}, "ideographs are words of their own here");
+    config.require("do_basic_tokenize", true, {true}, "text is parted into words here");
+    io::BertText text;
+    text.lowercase = config.value("do_lower_case", true);
+    text.strip_accents = config.value("strip_accents", text.lowercase);
+    const std::string path = folder + "/vocab.txt";
+    auto pieces = io::read_wordpieces(read_text_file(path), path);
+    for (const auto& [number, token] : added_tokens(folder, config))
+      if (number >= pieces.size() || pieces[number].text != token)
+        throw Error(Exit::input, Problem{folder + ": added tokens", "those of vocab.txt",
+                                         str("'", token, "' as number ", number), ""});
+    return {io::make_wordpiece_tokenizer(std::move(pieces), text, path), nullptr};
+  }
+
+  TensorNames names(const Settings& settings) const override {
+    TensorNames n{{{"embeddings.word_embeddings.weight", {"encoder.embedding.weight"}},
+                   {"embeddings.position_embeddings.weight", {"encoder.positions.weight"}},
+                   {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
+                  {}};
+    const auto add = [&](const std::string& theirs, const std::string& ours, const std::string& part = "") {
+      for (const char* end : {".weight", ".bias"}) n.pairs.push_back({theirs + end, {ours + end}, false, part});
+    };
+    add("embeddings.LayerNorm", "encoder.embedding_norm");
+    for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
+      const std::string theirs = str("encoder.layer.", i, "."), ours = str("encoder.layers.", i, ".");
+      for (const char* one : {"query", "key", "value"}) add(theirs + "attention.self." + one, ours + "self." + one);
+      add(theirs + "attention.output.dense", ours + "self.output");
+      add(theirs + "attention.output.LayerNorm", ours + "self.norm");
+      add(theirs + "intermediate.dense", ours + "ffn.up");
+      add(theirs + "output.dense", ours + "ffn.down");
+      add(theirs + "output.LayerNorm", ours + "ffn.norm");
+    }
+    const Json& head = settings.at("model.head");
+    const bool next = head == "words" && settings.at("model.next_sentence") == true;
+    if (head == "classes" || head == "number" || next) add("pooler.dense", "pooler", "the pooler (pooler.dense)");
+    if (head == "classes") add("classifier", "head.classes", "the head of classes (classifier)");
+    if (head == "number") add("classifier", "head.number", "the head of numbers (classifier)");
+    if (head == "span") add("qa_outputs", "head.span", "the head of spans (qa_outputs)");
+    if (next) add("cls.seq_relationship", "head.next", "the head of next sentences (cls.seq_relationship)");
+    if (head != "words") return n;
+    const std::string part = "the head of masked words (cls.predictions)", theirs = "cls.predictions.";
+    add(theirs + "transform.dense", "head.words.transform", part);
+    add(theirs + "transform.LayerNorm", "head.words.norm", part);
+    n.pairs.push_back({theirs + "bias", {"head.words.bias"}, false, part});
+    n.copies[theirs + "decoder.bias"] = theirs + "bias";
+    if (settings.at("model.tied") == true) n.copies[theirs + "decoder.weight"] = "embeddings.word_embeddings.weight";
+    else n.pairs.push_back({theirs + "decoder.weight", {"head.words.weight"}, false, part});
+    return n;
+  }
+
+  std::string prefix() const override { return "bert."; }
+  bool is_of_head(const std::string& tensor) const override {
+    return tensor.starts_with("cls.") || tensor.starts_with("classifier.") || tensor.starts_with("qa_outputs.");
+  }
+  std::string backbone() const override { return "bert"; }
+  bool is_buffer(const std::string& tensor) const override {
+    return tensor == "embeddings.position_ids" || tensor == "embeddings.token_type_ids";
+  }
+  bool is_left_out(const std::string& tensor, const Settings& settings) const override {
+    return tensor.starts_with("pooler.") && settings.at("model.head") == "span";
+  }
+
+  Json config(const Settings& settings) const override {
+    const Json& head = settings.at("model.head");
+    const bool next = settings.at("model.next_sentence") == true;
+    const char* kind = head == "words"  ? (next ? "BertForPreTraining" : "BertForMaskedLM")
+                       : head == "span" ? "BertForQuestionAnswering"
+                                        : "BertForSequenceClassification";
+    Json config{{"architectures", {kind}}, {"model_type", "bert"}};
+    give_keys(keys(), settings, config);
+    config["hidden_act"] = their_activation(settings.at("model.activation"));
+    if (head != "classes" && head != "number") return config;
+    config["classifier_dropout"] = settings.at("model.dropout_output");
+    const int64_t classes = head == "number" ? 1 : settings.at("model.classes").get<int64_t>();
+    for (int64_t i = 0; i < classes; ++i) {
+      config["id2label"][std::to_string(i)] = str("LABEL_", i);
+      config["label2id"][str("LABEL_", i)] = i;
+    }
+    config["problem_type"] = head == "number" ? "regression" : "single_label_classification";
+    return config;
+  }
+
+  std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
+                                              const std::string& name) const override {
+    const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::WordPieceTokenizer::kType);
+    const io::BertText& text = tokenizer->text();
+    Json config{{"tokenizer_class", "BertTokenizer"},
+                {"do_lower_case", text.lowercase},
+                {"strip_accents", text.strip_accents},
+                {"tokenize_chinese_chars", true},
+                {"model_max_length", settings.at("model.max_positions")}};
+    return {{"vocab.txt", io::write_wordpieces(tokenizer->pieces())}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+  }
+};
+
+const Registered<Architecture, Bert> entry(architectures(), "bert", "encoder with BERT's heads");
+
+}  // namespace
+
+}  // namespace mh::huggingface

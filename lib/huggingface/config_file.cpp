@@ -1,0 +1,65 @@
+#include "huggingface/config_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+const char* kind_of(const Json& value) {
+  if (value.is_boolean()) return "true or false";
+  if (value.is_number_integer()) return "a whole number";
+  if (value.is_number()) return "a number";
+  if (value.is_string()) return "text";
+  return value.is_array() ? "a list" : "an object";
+}
+
+bool fits(const Json& value, const Json& otherwise) {
+  if (otherwise.is_null()) return true;
+  if (otherwise.is_number_float()) return value.is_number();
+  return std::string_view(kind_of(value)) == kind_of(otherwise);
+}
+
+}  // namespace
+
+ConfigFile::ConfigFile(const std::string& text, const std::string& path)
+    : path_(path), values_(Json::parse(text, nullptr, false)) {
+  if (!values_.is_object())
+    throw Error(Exit::input, Problem{path, "a JSON object", "something else", "copy the folder again"});
+}
+
+ConfigFile ConfigFile::optional(const std::string& path) {
+  return {std::filesystem::exists(path) ? read_text_file(path) : "{}", path};
+}
+
+Json ConfigFile::value(const std::string& key, const Json& otherwise) const {
+  seen_.insert(key);
+  const auto found = values_.find(key);
+  if (found == values_.end() || found->is_null()) return otherwise;
+  if (!fits(*found, otherwise))
+    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(otherwise), found->dump(), ""});
+  return *found;
+}
+
+void ConfigFile::require(const std::string& key, const Json& otherwise, const std::vector<Json>& allowed,
+                         const std::string& why) const {
+  const Json found = value(key, otherwise);
+  if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return;
+  std::vector<std::string> texts;
+  for (const Json& one : allowed) texts.push_back(one.dump());
+  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), found.dump(), why});
+}
+
+std::vector<std::string> ConfigFile::others() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values_.items())
+    if (seen_.count(key) == 0) keys.push_back(key);
+  return keys;
+}
+
+}  // namespace mh::huggingface

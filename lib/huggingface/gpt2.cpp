@@ -1,0 +1,125 @@
+// GPT-2 (Radford et al. 2019): a decoder with pre-norm, learned positions and tied embeddings.
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "huggingface/architecture.h"
+#include "huggingface/vocabulary_files.h"
+#include "io/byte_bpe.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all{
+      {"n_embd", 768, {"model.width"}},
+      {"n_layer", 12, {"model.layers"}},
+      {"n_head", 12, {"attention.heads"}},
+      {"n_positions", 1024, {"model.max_positions"}},
+      {"layer_norm_epsilon", 1e-5, {"model.norm_epsilon"}},
+      {"embd_pdrop", 0.1, {"model.dropout_embedding"}},
+      {"resid_pdrop", 0.1, {"model.dropout_attention", "model.dropout_ffn"}},
+      {"attn_pdrop", 0.1, {"attention.dropout"}},
+      {"tie_word_embeddings", true, {"model.tied"}},
+  };
+  return all;
+}
+
+// As long as model.ffn is left out, and what has no effect on what the model computes.
+constexpr const char* kWithoutEffect[] = {"n_ctx", "reorder_and_upcast_attn", "use_cache", "vocab_size"};
+
+class Gpt2 : public Architecture {
+ public:
+  Settings settings(const ConfigFile& config, const std::set<std::string>&) const override {
+    Settings s{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
+               {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},
+               {"model.scale_embedding", false}};
+    take_keys(keys(), config, s);
+    const Json inner = config.value("n_inner", nullptr);
+    s["model.ffn"] = inner.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
+    s["model.activation"] = activation_of(config, "activation_function", "gelu_new");
+    const std::string why = "its layers attend in another way than ours";
+    config.require("scale_attn_weights", true, {true}, why);
+    config.require("scale_attn_by_inverse_layer_idx", false, {false}, why);
+    config.require("add_cross_attention", false, {false}, "a decoder of its own attends to no encoder");
+    for (const char* key : kWithoutEffect) config.value(key, nullptr);
+    return s;
+  }
+
+  io::Tokenizers tokenizers(const std::string& folder) const override {
+    const std::string pieces = folder + "/vocab.json", merges = folder + "/merges.txt";
+    require_files(folder, {"vocab.json", "merges.txt"});
+    const ConfigFile config = ConfigFile::optional(folder + "/tokenizer_config.json");
+    config.require("add_prefix_space", false, {false}, "text is encoded as it stands here");
+    auto all = io::read_byte_bpe_pieces(read_text_file(pieces), pieces);
+    for (const auto& [number, text] : added_tokens(folder, config)) {
+      if (number < all.size() && all[number].text == text) continue;
+      if (number != all.size())
+        throw Error(Exit::input, Problem{folder + ": added tokens", str("number ", all.size(), " next"),
+                                         str("'", text, "' as number ", number), ""});
+      all.push_back({text, 0});
+    }
+    auto list = io::read_byte_bpe_merges(read_text_file(merges), merges);
+    return {io::make_byte_bpe_tokenizer(std::move(all), std::move(list), folder), nullptr};
+  }
+
+  TensorNames names(const Settings& settings) const override {
+    TensorNames n{{{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
+    const auto add = [&](const std::string& theirs, const std::vector<std::string>& ours, bool dense) {
+      for (const char* end : {".weight", ".bias"}) {
+        TensorPair pair{theirs + end, {}, dense && std::string(end) == ".weight", ""};
+        for (const std::string& one : ours) pair.ours.push_back(one + end);
+        n.pairs.push_back(std::move(pair));
+      }
+    };
+    for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
+      const std::string theirs = str("h.", i, "."), ours = str("decoder.layers.", i, ".");
+      add(theirs + "ln_1", {ours + "self.norm"}, false);
+      add(theirs + "attn.c_attn", {ours + "self.query", ours + "self.key", ours + "self.value"}, true);
+      add(theirs + "attn.c_proj", {ours + "self.output"}, true);
+      add(theirs + "ln_2", {ours + "ffn.norm"}, false);
+      add(theirs + "mlp.c_fc", {ours + "ffn.up"}, true);
+      add(theirs + "mlp.c_proj", {ours + "ffn.down"}, true);
+    }
+    add("ln_f", {"decoder.norm"}, false);
+    if (settings.at("model.tied") == true) n.copies["lm_head.weight"] = "wte.weight";
+    else n.pairs.push_back({"lm_head.weight", {"decoder.output.weight"}, false, "the output layer (lm_head)"});
+    return n;
+  }
+
+  std::string prefix() const override { return "transformer."; }
+  bool is_of_head(const std::string& tensor) const override { return tensor.starts_with("lm_head."); }
+  std::string backbone() const override { return "decoder"; }
+  bool is_buffer(const std::string& tensor) const override {
+    return tensor.starts_with("h.") && (tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias"));
+  }
+  bool is_left_out(const std::string&, const Settings&) const override { return false; }
+
+  Json config(const Settings& settings) const override {
+    Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
+    give_keys(keys(), settings, config);
+    config["n_inner"] = settings.at("model.ffn");
+    config["activation_function"] = their_activation(settings.at("model.activation"));
+    return config;
+  }
+
+  std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
+                                              const std::string& name) const override {
+    const auto* tokenizer = dynamic_cast<const io::ByteBpeTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::ByteBpeTokenizer::kType);
+    const Json config{{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", false},
+                      {"bos_token", io::kEndOfText},        {"eos_token", io::kEndOfText},
+                      {"unk_token", io::kEndOfText},        {"model_max_length", settings.at("model.max_positions")}};
+    return {{"vocab.json", io::write_byte_bpe_pieces(tokenizer->pieces())},
+            {"merges.txt", io::write_byte_bpe_merges(tokenizer->merges())},
+            {"tokenizer_config.json", config.dump(2) + "\n"}};
+  }
+};
+
+const Registered<Architecture, Gpt2> entry(architectures(), "gpt2", "decoder language model");
+
+}  // namespace
+
+}  // namespace mh::huggingface

@@ -1,0 +1,243 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "huggingface/model.h"
+#include "io/tensor_files.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+// What transformers itself keeps in config.json, or what concerns text that is generated with a model.
+constexpr const char* kHousekeeping[] = {"_name_or_path",
+                                         "architectures",
+                                         "bos_token_id",
+                                         "dtype",
+                                         "eos_token_id",
+                                         "finetuning_task",
+                                         "gradient_checkpointing",
+                                         "id2label",
+                                         "initializer_range",
+                                         "label2id",
+                                         "model_type",
+                                         "problem_type",
+                                         "output_attentions",
+                                         "output_hidden_states",
+                                         "output_past",
+                                         "return_dict",
+                                         "sep_token_id",
+                                         "summary_activation",
+                                         "summary_first_dropout",
+                                         "summary_proj_to_labels",
+                                         "summary_type",
+                                         "summary_use_proj",
+                                         "task_specific_params",
+                                         "torch_dtype",
+                                         "transformers_version",
+                                         "directionality",
+                                         "pooler_fc_size",
+                                         "pooler_num_attention_heads",
+                                         "pooler_num_fc_layers",
+                                         "pooler_size_per_head",
+                                         "pooler_type",
+                                         "pad_token_id",
+                                         "classifier_dropout",
+                                         "use_cache"};
+
+class Reader {
+ public:
+  Reader(const std::string& folder, const ReadOptions& options)
+      : folder_(folder),
+        options_(options),
+        config_(read_config(folder)),
+        architecture_(find_architecture()),
+        files_(io::open_model_files(folder)) {
+    for (const auto& [name, entry] : files_.all()) {
+      const std::string plain = plain_name(name, architecture_->prefix());
+      if (const auto [it, fresh] = theirs_.emplace(plain, name); !fresh)
+        throw Error(Exit::input, Problem{entry.path, "each tensor once", it->second + " and " + name, ""});
+      plain_.insert(plain);
+    }
+  }
+
+  model::LoadedModel read() {
+    const Settings settings = with_rows(architecture_->settings(config_, plain_));
+    tell_of_other_keys();
+    names_ = architecture_->names(settings);
+    check_unknown(settings);
+    model::LoadedModel loaded;
+    loaded.name = folder_;
+    loaded.toml = toml_of(settings);
+    loaded.tokenizers = std::move(tokenizers_);
+    build(loaded);
+    fill(loaded.model->parameters());
+    check_copies();
+    return loaded;
+  }
+
+ private:
+  static ConfigFile read_config(const std::string& folder) {
+    const std::string path = folder + "/config.json";
+    if (!std::filesystem::exists(path))
+      throw Error(Exit::input, Problem{folder, "a folder of Hugging Face, with config.json", "none in it",
+                                       "give the folder that save_pretrained wrote"});
+    return {read_text_file(path), path};
+  }
+  std::unique_ptr<Architecture> find_architecture() const {
+    std::vector<Json> known;
+    for (const std::string& name : architectures().names()) known.emplace_back(name);
+    config_.require("model_type", "", known, "other architectures are not known here");
+    return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
+  }
+
+  // What makes no sense in config.json makes none in ours, and is an error of the file.
+  void build(model::LoadedModel& loaded) const {
+    try {
+      Config config;
+      config.load_text(loaded.toml, config_.path());
+      loaded.config = model::ModelConfig::read(config);
+      loaded.model = model::build_language_model(loaded.config, model::sizes_of(loaded.tokenizers), at::kCPU);
+    } catch (const Error& error) {
+      throw Error(Exit::input, config_.path() + ", as " + error.what());
+    }
+  }
+
+  // With as many rows of the embedding as there are.
+  Settings with_rows(Settings settings) {
+    tokenizers_ = architecture_->tokenizers(folder_);
+    const std::string table = architecture_->names(settings).pairs.front().theirs;
+    const io::TensorFiles::Entry& found = entry_of(table);
+    const int64_t rows = found.info.shape.empty() ? 0 : found.info.shape[0], entries = tokenizers_.target->size();
+    if (rows < entries || (rows > entries && !options_.padded))
+      throw Error(
+          Exit::input,
+          Problem{found.path + ": " + found.info.name,
+                  str("a row for each of the ", entries, " entries of the vocabulary"), str(rows, " rows"),
+                  rows < entries ? "the vocabulary is that of another model"
+                                 : "where rows were added for speed, keep them by --padded-vocabulary; else the "
+                                   "vocabulary is that of another model"});
+    if (rows == entries) return settings;
+    settings["model.vocabulary_rows"] = rows;
+    settings["model.score_padded_rows"] = true;
+    log_info(str(rows - entries, " rows behind the vocabulary are kept, and scored as transformers does"));
+    return settings;
+  }
+
+  const io::TensorFiles::Entry& entry_of(const std::string& plain) const {
+    const auto found = theirs_.find(plain);
+    if (found != theirs_.end()) return *files_.find(found->second);
+    throw Error(Exit::input,
+                Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, "the tensor " + plain,
+                        "none of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
+  }
+
+  void tell_of_other_keys() const {
+    std::vector<std::string> others;
+    for (const std::string& key : config_.others())
+      if (std::find(std::begin(kHousekeeping), std::end(kHousekeeping), key) == std::end(kHousekeeping))
+        others.push_back(key);
+    if (!others.empty()) log_warning(config_.path() + ": not known here, and left out: " + join(others, ", "));
+  }
+
+  void check_unknown(const Settings& settings) const {
+    std::vector<std::string> known;
+    for (const TensorPair& pair : names_.pairs) known.push_back(pair.theirs);
+    for (const auto& [copy, of] : names_.copies) known.push_back(copy);
+    std::vector<std::string> left_out;
+    for (const auto& [plain, name] : theirs_) {
+      if (std::find(known.begin(), known.end(), plain) != known.end() || architecture_->is_buffer(plain)) continue;
+      if (!architecture_->is_left_out(plain, settings))
+        throw Error(Exit::input, Problem{files_.find(name)->path, "tensors of this model only",
+                                         "the unknown tensor " + name, did_you_mean(plain, known)});
+      left_out.push_back(name);
+    }
+    if (!left_out.empty()) log_info("left out, as this model has no use for it: " + join(left_out, ", "));
+  }
+
+  // Parts of which no tensor is there.
+  std::set<std::string> lacking() const {
+    std::set<std::string> parts;
+    for (const TensorPair& pair : names_.pairs)
+      if (!pair.part.empty()) parts.insert(pair.part);
+    for (const TensorPair& pair : names_.pairs)
+      if (plain_.count(pair.theirs) > 0) parts.erase(pair.part);
+    return parts;
+  }
+
+  void fill(model::ParameterList& parameters) const {
+    const std::set<std::string> from_seed = lacking();
+    if (!from_seed.empty()) parameters.initialise(options_.seed);
+    for (const std::string& part : from_seed) log_info(part + " is not there: it is filled from the seed");
+    std::set<std::string> named;
+    for (const TensorPair& pair : names_.pairs) {
+      named.insert(pair.ours.begin(), pair.ours.end());
+      if (from_seed.count(pair.part) == 0) fill_from(pair, parameters);
+    }
+    for (const model::Parameter& parameter : parameters.all())
+      if (named.count(parameter.name()) == 0) throw Error(Exit::failed, parameter.name() + " has no name of theirs");
+    parameters.refresh_copies();
+  }
+
+  void fill_from(const TensorPair& pair, model::ParameterList& parameters) const {
+    std::vector<model::Parameter*> ours;
+    for (const std::string& name : pair.ours) ours.push_back(parameters.find(name));
+    const io::TensorFiles::Entry& entry = entry_of(pair.theirs);
+    std::vector<int64_t> shape = their_shape(pair, ours);
+    if (entry.info.shape != shape)
+      throw Error(Exit::input, Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as config.json says",
+                                       shape_text(entry.info.shape), "the files of two models are mixed"});
+    std::vector<float> numbers = files_.floats(entry.info.name);
+    c10::NoGradGuard no_gradient;
+    at::Tensor all = at::from_blob(numbers.data(), shape, at::kFloat);
+    if (pair.transposed) all = all.t();
+    int64_t row = 0;
+    for (model::Parameter* parameter : ours) {
+      const int64_t rows = parameter->master().size(0);
+      parameter->master().copy_(all.narrow(0, row, rows));
+      row += rows;
+    }
+  }
+
+  static std::vector<int64_t> their_shape(const TensorPair& pair, const std::vector<model::Parameter*>& ours) {
+    std::vector<int64_t> shape = ours.front()->master().sizes().vec();
+    shape[0] = 0;
+    for (const model::Parameter* parameter : ours) shape[0] += parameter->master().size(0);
+    if (pair.transposed) std::swap(shape[0], shape[1]);
+    return shape;
+  }
+
+  void check_copies() const {
+    for (const auto& [copy, of] : names_.copies) {
+      if (plain_.count(copy) == 0) continue;
+      const io::TensorFiles::Entry &a = entry_of(copy), &b = entry_of(of);
+      if (a.info.shape != b.info.shape || files_.floats(a.info.name) != files_.floats(b.info.name))
+        throw Error(Exit::input,
+                    Problem{a.path + ": " + a.info.name, "the same numbers as " + b.info.name, "others",
+                            "where the model's output layer is its own, config.json says tie_word_embeddings = false"});
+    }
+  }
+
+  std::string folder_;
+  ReadOptions options_;
+  ConfigFile config_;
+  std::unique_ptr<Architecture> architecture_;
+  io::TensorFiles files_;
+  std::map<std::string, std::string> theirs_;  // by plain names
+  std::set<std::string> plain_;
+  io::Tokenizers tokenizers_;
+  TensorNames names_;
+};
+
+}  // namespace
+
+model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options) {
+  return Reader(folder, options).read();
+}
+
+}  // namespace mh::huggingface

@@ -1,0 +1,335 @@
+#include "io/pickle.h"
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "base/text.h"
+#include "io/pickle_values.h"
+
+namespace mh::io {
+
+namespace {
+
+using namespace pickle;
+
+// Instructions of protocol 2, by the names that Python's pickletools has.
+enum Opcode : uint8_t {
+  kMark = '(',
+  kStop = '.',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kBinPersId = 'Q',
+  kReduce = 'R',
+  kBinUnicode = 'X',
+  kEmptyTuple = ')',
+  kBuild = 'b',
+  kGlobal = 'c',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kSetItem = 's',
+  kTuple = 't',
+  kSetItems = 'u',
+  kEmptyDict = '}',
+  kProto = 0x80,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8A
+};
+
+constexpr size_t kMostSides = 64;  // as torch
+
+class Machine {
+ public:
+  Machine(std::span<const uint8_t> pickle, const std::string& name) : pickle_(pickle), name_(name) {}
+
+  std::vector<StoredTensor> run() {
+    for (;;) {
+      begin_ = at_;
+      const auto opcode = static_cast<Opcode>(number(1));
+      if (opcode == kStop) break;
+      step(opcode);
+    }
+    const Value all = pop();
+    const auto* dict = std::get_if<Dict>(&all);
+    if (dict == nullptr) refuse("a dict from names to tensors", all.kind(), kSaveAsSafetensors);
+    std::vector<StoredTensor> tensors;
+    std::set<std::string> seen;
+    for (const auto& [key, value] : *dict->items) {
+      const auto* name = std::get_if<std::string>(&key);
+      if (name == nullptr) refuse("names of tensors", key.kind(), kSaveAsSafetensors);
+      const auto* tensor = std::get_if<StoredTensor>(&value);
+      if (tensor == nullptr) refuse("a tensor as " + *name, value.kind(), kSaveAsSafetensors);
+      if (!seen.insert(*name).second) refuse("each tensor once", *name + " twice");
+      tensors.push_back(*tensor);
+      tensors.back().info.name = *name;
+    }
+    return tensors;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& expected, const std::string& found,
+                           const std::string& next = "the file is damaged; copy it again") const {
+    throw Error(Exit::input, Problem{str(name_, ": byte ", begin_), expected, found, next});
+  }
+
+  void step(Opcode opcode) {
+    switch (opcode) {
+      case kProto:
+        if (const uint64_t version = number(1); version != 2)
+          refuse("pickle's protocol 2, torch.save's own", str(version), kSaveAsSafetensors);
+        return;
+      case kMark:
+        return push(MarkOnStack{});
+      case kNone:
+        return push(Nothing{});
+      case kNewTrue:
+        return push(true);
+      case kNewFalse:
+        return push(false);
+      case kBinInt:
+        return push(static_cast<int64_t>(static_cast<int32_t>(number(4))));
+      case kBinInt1:
+        return push(static_cast<int64_t>(number(1)));
+      case kBinInt2:
+        return push(static_cast<int64_t>(number(2)));
+      case kLong1:
+        return push(long_number());
+      case kBinUnicode:
+        return push(utf8(number(4)));
+      case kGlobal:
+        return push(global());
+      case kEmptyDict:
+        return push(new_dict());
+      case kEmptyTuple:
+        return push(tuple_of({}));
+      case kTuple:
+        return push(tuple_of(pop_to_mark()));
+      case kTuple1:
+        return push(tuple_of(pop_last(1)));
+      case kTuple2:
+        return push(tuple_of(pop_last(2)));
+      case kTuple3:
+        return push(tuple_of(pop_last(3)));
+      case kSetItem:
+        return set_items(pop_last(2));
+      case kSetItems:
+        return set_items(pop_to_mark());
+      case kBinPut:
+        memo_[number(1)] = top();
+        return;
+      case kLongBinPut:
+        memo_[number(4)] = top();
+        return;
+      case kBinGet:
+        return push(remembered(number(1)));
+      case kLongBinGet:
+        return push(remembered(number(4)));
+      case kBinPersId:
+        return push(storage(take<Tuple>("a tuple that says which storage")));
+      case kReduce: {
+        const auto arguments = take<Tuple>("a tuple of arguments");
+        return push(call(take<Global>("a name of Python's").name, *arguments.items));
+      }
+      case kBuild: {  // of the dict itself: what torch knows of the modules, of which no tensor depends
+        take<Dict>("attributes of a dict");
+        if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSaveAsSafetensors);
+        return;
+      }
+      default: {
+        constexpr const char* digits = "0123456789abcdef";
+        refuse("the pickle of a state dict", str("the opcode 0x", digits[opcode >> 4], digits[opcode & 15]),
+               kSaveAsSafetensors);
+      }
+    }
+  }
+
+  // What is read.
+  uint64_t number(int bytes) {
+    uint64_t n = 0;
+    const auto part = take_bytes(static_cast<uint64_t>(bytes));
+    for (size_t i = 0; i < part.size(); ++i) n |= uint64_t{part[i]} << (8 * i);
+    return n;
+  }
+  std::span<const uint8_t> take_bytes(uint64_t count) {
+    if (count > pickle_.size() - at_) refuse(str(count, " bytes more"), str(pickle_.size() - at_, ": it is cut off"));
+    const auto part = pickle_.subspan(at_, count);
+    at_ += count;
+    return part;
+  }
+  std::string utf8(uint64_t size) {
+    const auto part = take_bytes(size);
+    std::string text(part.begin(), part.end());
+    if (find_invalid_utf8(text) != text.npos) refuse("UTF-8", "other bytes");
+    return text;
+  }
+  int64_t long_number() {
+    const uint64_t size = number(1);
+    if (size > 8) refuse("a number of at most 8 bytes", str(size));
+    if (size == 0) return 0;
+    const uint64_t n = number(static_cast<int>(size));
+    const auto unused = static_cast<int>(64 - 8 * size);
+    return static_cast<int64_t>(n << unused) >> unused;  // the sign
+  }
+  Global global() {
+    auto line = [&] {
+      std::string text;
+      for (char c = 0; (c = static_cast<char>(number(1))) != '\n';) text += c;
+      return text;
+    };
+    const std::string module = line(), name = module + "." + line();
+    if (!is_known(name))
+      refuse("a name that a state dict needs", "the global '" + escaped(name) + "', which is not called",
+             std::string("a pickle may run any program: where you trust the file, ") + kSaveAsSafetensors);
+    return {name};
+  }
+  static std::string escaped(const std::string& text) {
+    std::string plain;
+    for (char c : text) plain += c >= 0x20 && c < 0x7F ? c : '?';
+    return plain;
+  }
+
+  // The stack.
+  void push(Value value) { stack_.push_back(std::move(value)); }
+  const Value& top() {
+    if (stack_.empty()) refuse("something on the stack", "nothing");
+    return stack_.back();
+  }
+  Value pop() {
+    Value value = top();
+    stack_.pop_back();
+    return value;
+  }
+  template <class T>
+  T take(const char* expected) {
+    Value value = pop();
+    auto* wanted = std::get_if<T>(&value);
+    if (wanted == nullptr) refuse(expected, value.kind(), kSaveAsSafetensors);
+    return std::move(*wanted);
+  }
+  Values pop_last(size_t count) {
+    if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size()));
+    const auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
+    Values last(std::make_move_iterator(begin), std::make_move_iterator(stack_.end()));
+    stack_.erase(begin, stack_.end());
+    return last;
+  }
+  Values pop_to_mark() {
+    const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
+                                   [](const Value& v) { return std::holds_alternative<MarkOnStack>(v); });
+    if (mark == stack_.rend()) refuse("a mark on the stack", "none");
+    Values values = pop_last(static_cast<size_t>(mark - stack_.rbegin()));
+    stack_.pop_back();
+    return values;
+  }
+  const Value& remembered(uint64_t place) const {
+    const auto found = memo_.find(place);
+    if (found == memo_.end()) refuse(str("value ", place, " of the memory"), "none");
+    return found->second;
+  }
+
+  // What is made. Tuples and dicts live as long as the machine: dicts may hold one another.
+  Tuple tuple_of(Values values) { return {&tuples_.emplace_back(std::move(values))}; }
+  Dict new_dict() { return {&dicts_.emplace_back()}; }
+  void set_items(Values values) {
+    if (values.size() % 2 != 0) refuse("keys with values", "a key without");
+    const auto* dict = std::get_if<Dict>(&top());
+    if (dict == nullptr) refuse("a dict", top().kind(), kSaveAsSafetensors);
+    for (size_t i = 0; i < values.size(); i += 2)
+      dict->items->emplace_back(std::move(values[i]), std::move(values[i + 1]));
+  }
+
+  template <class T>
+  const T& argument(const Values& values, size_t at, const char* expected) const {
+    if (at >= values.size()) refuse(expected, "nothing");
+    const auto* wanted = std::get_if<T>(&values[at]);
+    if (wanted == nullptr) refuse(expected, values[at].kind(), kSaveAsSafetensors);
+    return *wanted;
+  }
+
+  Storage storage(const Tuple& id) const {
+    const Values& parts = *id.items;
+    if (argument<std::string>(parts, 0, "'storage'") != "storage") refuse("'storage'", "something else");
+    const std::string& type = argument<Global>(parts, 1, "a type of storage").name;
+    const auto known = storage_type(type);
+    if (!known) refuse("a type of storage", type);
+    const auto size = argument<int64_t>(parts, 4, "the size of a storage");
+    if (size < 0) refuse("the size of a storage", str(size));
+    return {*known, argument<std::string>(parts, 2, "the key of a storage"), size};
+  }
+
+  Value call(const std::string& function, const Values& arguments) {
+    if (function == kDict) {
+      if (!arguments.empty()) refuse("an empty dict", "one with arguments", kSaveAsSafetensors);
+      return new_dict();
+    }
+    if (function == kTensor) return tensor(arguments);
+    if (function == kParameter) return argument<StoredTensor>(arguments, 0, "a tensor");
+    refuse("a call of what a state dict calls", function, kSaveAsSafetensors);
+  }
+
+  std::vector<int64_t> numbers(const Tuple& tuple, const char* expected) const {
+    std::vector<int64_t> all;
+    for (size_t i = 0; i < tuple.items->size(); ++i) {
+      all.push_back(argument<int64_t>(*tuple.items, i, expected));
+      if (all.back() < 0) refuse(expected, str(all.back()));
+    }
+    return all;
+  }
+
+  StoredTensor tensor(const Values& arguments) const {
+    const auto& storage = argument<Storage>(arguments, 0, "a storage");
+    StoredTensor made{{"", storage.type, numbers(argument<Tuple>(arguments, 2, "a shape"), "sides of a tensor")},
+                      storage.key,
+                      storage.size,
+                      argument<int64_t>(arguments, 1, "an offset"),
+                      numbers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
+    if (made.strides.size() != made.info.shape.size()) refuse("a stride for each side", "another number of them");
+    if (made.strides.size() > kMostSides) refuse(str("at most ", kMostSides, " sides"), str(made.strides.size()));
+    if (!fits(made)) refuse(str("a tensor within a storage of ", storage.size, " numbers"), "one that reaches beyond");
+    return made;
+  }
+  static bool fits(const StoredTensor& t) {
+    try {
+      t.info.bytes();
+    } catch (const std::overflow_error&) {
+      return false;
+    }
+    if (std::count(t.info.shape.begin(), t.info.shape.end(), 0) > 0) return true;
+    int64_t last = t.offset;
+    bool overflow = t.offset < 0;
+    for (size_t i = 0; i < t.strides.size(); ++i) {
+      int64_t step = 0;
+      overflow |= __builtin_mul_overflow(t.info.shape[i] - 1, t.strides[i], &step);
+      overflow |= __builtin_add_overflow(last, step, &last);
+    }
+    return !overflow && last < t.storage_size;
+  }
+
+  std::span<const uint8_t> pickle_;
+  const std::string& name_;
+  size_t at_ = 0, begin_ = 0;  // the next byte; the instruction's first
+  Values stack_;
+  std::map<uint64_t, Value> memo_;
+  std::deque<Values> tuples_;
+  std::deque<std::vector<std::pair<Value, Value>>> dicts_;
+};
+
+}  // namespace
+
+std::vector<StoredTensor> read_state_dict(std::span<const uint8_t> pickle, const std::string& name) {
+  return Machine(pickle, name).run();
+}
+
+}  // namespace mh::io

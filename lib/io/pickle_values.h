@@ -1,0 +1,64 @@
+// What stands on the stack while a pickled state dict is read (pickle.cpp), and the names of Python's that it may hold.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "io/pickle.h"
+
+namespace mh::io::pickle {
+
+constexpr const char* kDict = "collections.OrderedDict";
+constexpr const char* kTensor = "torch._utils._rebuild_tensor_v2";
+constexpr const char* kParameter = "torch._utils._rebuild_parameter";
+
+constexpr std::pair<const char*, DType> kStorages[] = {
+    {"torch.FloatStorage", DType::f32},   {"torch.HalfStorage", DType::f16}, {"torch.BFloat16Storage", DType::bf16},
+    {"torch.DoubleStorage", DType::f64},  {"torch.LongStorage", DType::i64}, {"torch.IntStorage", DType::i32},
+    {"torch.ShortStorage", DType::i16},   {"torch.CharStorage", DType::i8},  {"torch.ByteStorage", DType::u8},
+    {"torch.BoolStorage", DType::boolean}};
+
+inline std::optional<DType> storage_type(const std::string& global) {
+  for (const auto& [name, type] : kStorages)
+    if (global == name) return type;
+  return std::nullopt;
+}
+
+inline bool is_known(const std::string& global) {
+  return global == kDict || global == kTensor || global == kParameter || storage_type(global);
+}
+
+struct Value;
+using Values = std::vector<Value>;
+
+struct Nothing {};
+struct MarkOnStack {};
+struct Global {
+  std::string name;
+};
+struct Storage {
+  DType type;
+  std::string key;
+  int64_t size;
+};
+struct Tuple {
+  const Values* items;
+};
+struct Dict {
+  std::vector<std::pair<Value, Value>>* items;
+};
+struct Value
+    : std::variant<Nothing, MarkOnStack, bool, int64_t, std::string, Global, Storage, Tuple, Dict, StoredTensor> {
+  using variant::variant;
+  const char* kind() const {
+    constexpr const char* names[] = {"None",      "a mark",  "a truth value", "a number", "text", "a name of Python's",
+                                     "a storage", "a tuple", "a dict",        "a tensor"};
+    return names[index()];
+  }
+};
+
+}  // namespace mh::io::pickle

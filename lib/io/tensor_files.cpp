@@ -1,0 +1,131 @@
+#include "io/tensor_files.h"
+
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/text.h"
+#include "io/pickle.h"
+
+namespace mh::io {
+
+namespace {
+
+class Safetensors : public TensorFile {
+ public:
+  explicit Safetensors(const std::string& path) : file_(path) {}
+  const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
+  std::vector<uint8_t> bytes(const std::string& name) const override {
+    const auto* data = static_cast<const uint8_t*>(file_.data(name));
+    return {data, data + file_.find(name)->bytes()};
+  }
+
+ private:
+  Checkpoint file_;
+};
+
+float from_half(uint16_t half) {
+  const uint32_t sign = (half & 0x8000U) << 16, exponent = half >> 10 & 31U, fraction = half & 0x3FFU;
+  if (exponent == 0) {  // zero, and what lies below 2^-14
+    const float value = static_cast<float>(fraction) * 0x1p-24F;
+    return sign != 0 ? -value : value;
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+template <class Number, class Convert>
+std::vector<float> converted(const std::vector<uint8_t>& bytes, const Convert& convert) {
+  std::vector<float> out(bytes.size() / sizeof(Number));
+  for (size_t i = 0; i < out.size(); ++i) {
+    Number number;
+    std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
+    out[i] = convert(number);
+  }
+  return out;
+}
+
+// The names of the files that an index says tensors are in.
+std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensors) {
+  auto refuse = [&](const std::string& expected, const std::string& found) {
+    throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});
+  };
+  const nlohmann::json index = nlohmann::json::parse(read_text_file(path), nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    refuse("JSON with a weight_map from tensors to files", "something else");
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
+      refuse("the name of a file in the folder for " + tensor, file.dump());
+    tensors.insert(tensor);
+    files.insert(file.get<std::string>());
+  }
+  if (files.empty()) refuse("a weight_map with tensors", "an empty one");
+  return files;
+}
+
+}  // namespace
+
+std::unique_ptr<TensorFile> open_safetensors(const std::string& path) { return std::make_unique<Safetensors>(path); }
+
+void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file) {
+  for (const TensorInfo& info : file->tensors()) {
+    const auto [it, fresh] = entries_.emplace(info.name, Entry{info, file.get(), path});
+    if (!fresh) throw Error(Exit::input, Problem{path, "each tensor once", info.name + ", as " + it->second.path, ""});
+  }
+  files_.push_back(std::move(file));
+}
+
+const TensorFiles::Entry* TensorFiles::find(const std::string& name) const {
+  const auto it = entries_.find(name);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+std::vector<float> TensorFiles::floats(const std::string& name) const {
+  const Entry& entry = entries_.at(name);
+  const std::vector<uint8_t> bytes = entry.file->bytes(name);
+  switch (entry.info.type) {
+    case DType::f64:
+      return converted<double>(bytes, [](double x) { return static_cast<float>(x); });
+    case DType::f32:
+      return converted<float>(bytes, [](float x) { return x; });
+    case DType::f16:
+      return converted<uint16_t>(bytes, from_half);
+    case DType::bf16:
+      return converted<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
+    default:
+      throw Error(Exit::input, Problem{entry.path + ": " + name, "numbers with a fraction (F32, F16, BF16 or F64)",
+                                       name_of(entry.info.type), "the file holds another model"});
+  }
+}
+
+TensorFiles open_model_files(const std::string& folder) {
+  struct Form {
+    const char* name;
+    std::unique_ptr<TensorFile> (*open)(const std::string&);
+  };
+  constexpr Form kForms[] = {{"model.safetensors", open_safetensors}, {"pytorch_model.bin", open_torch_file}};
+  TensorFiles files;
+  for (const Form& form : kForms) {
+    const std::string path = folder + "/" + form.name, index = path + ".index.json";
+    if (std::filesystem::exists(path)) {
+      files.add(path, form.open(path));
+      return files;
+    }
+    if (!std::filesystem::exists(index)) continue;
+    std::set<std::string> tensors;
+    for (const std::string& file : files_of_index(index, tensors))
+      files.add(folder + "/" + file, form.open(folder + "/" + file));
+    for (const std::string& name : tensors)
+      if (files.find(name) == nullptr)
+        throw Error(Exit::input, Problem{index, "a file with " + name, "none", "copy the folder again"});
+    return files;
+  }
+  throw Error(Exit::input, Problem{folder, "model.safetensors or pytorch_model.bin", "neither",
+                                   "for weights of TensorFlow or Flax: load them with transformers in Python, and "
+                                   "save_pretrained"});
+}
+
+}  // namespace mh::io

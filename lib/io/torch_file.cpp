@@ -1,0 +1,82 @@
+#include <cstring>
+
+#include "io/pickle.h"
+#include "io/tensor_files.h"
+#include "io/zip.h"
+
+namespace mh::io {
+
+namespace {
+
+class TorchFile : public TensorFile {
+ public:
+  explicit TorchFile(const std::string& path) : archive_(path) {
+    const std::string pickle = archive_.ending_with("/data.pkl");
+    if (pickle.empty())
+      throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl", "another archive", ""});
+    const std::string folder = pickle.substr(0, pickle.rfind('/') + 1);
+    if (const std::string order = folder + "byteorder"; archive_.has(order)) {
+      const auto bytes = archive_.data(order);
+      if (const std::string text(bytes.begin(), bytes.end()); text != "little")
+        throw Error(Exit::input, Problem{path, "numbers of the byte order little", text, kSaveAsSafetensors});
+    }
+    for (StoredTensor& tensor : read_state_dict(archive_.data(pickle), path + ": " + pickle)) {
+      infos_.push_back(tensor.info);
+      tensor.storage = folder + "data/" + tensor.storage;
+      tensors_.emplace(tensor.info.name, std::move(tensor));
+    }
+  }
+  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+
+  std::vector<uint8_t> bytes(const std::string& name) const override {
+    const StoredTensor& t = tensors_.at(name);
+    const size_t size = bytes_of(t.info.type);
+    const auto storage = archive_.data(t.storage);
+    if (storage.size() / size != static_cast<uint64_t>(t.storage_size) || storage.size() % size != 0)
+      throw Error(Exit::input, Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " numbers of ", name),
+                                       str(storage.size(), " bytes"), "the file is damaged; copy it again"});
+    std::vector<uint8_t> out(t.info.bytes());
+    uint8_t* to = out.data();
+    if (!out.empty()) copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * size, size, to);
+    return out;
+  }
+
+ private:
+  // The numbers of the axes from `axis` on, of which the first is at `from`.
+  static void copy(const StoredTensor& t, size_t axis, const uint8_t* from, size_t size, uint8_t*& to) {
+    if (axis == t.strides.size()) {
+      std::memcpy(to, from, size);
+      to += size;
+      return;
+    }
+    const int64_t side = t.info.shape[axis], step = t.strides[axis];
+    if (axis + 1 == t.strides.size() && step == 1) {
+      std::memcpy(to, from, static_cast<size_t>(side) * size);
+      to += static_cast<size_t>(side) * size;
+      return;
+    }
+    for (int64_t i = 0; i < side; ++i) copy(t, axis + 1, from + static_cast<uint64_t>(i * step) * size, size, to);
+  }
+
+  ZipArchive archive_;
+  std::vector<TensorInfo> infos_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+// Before version 1.6 torch.save wrote several pickles, one behind another.
+void refuse_old_form(const std::string& path) {
+  constexpr uint8_t kMagic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
+  uint8_t first[sizeof kMagic];
+  if (!open_source(path)->read_exactly(first, sizeof first) || std::memcmp(first, kMagic, sizeof first) != 0) return;
+  throw Error(Exit::input,
+              Problem{path, "the form that torch.save writes since PyTorch 1.6", "the one before", kSaveAsSafetensors});
+}
+
+}  // namespace
+
+std::unique_ptr<TensorFile> open_torch_file(const std::string& path) {
+  refuse_old_form(path);
+  return std::make_unique<TorchFile>(path);
+}
+
+}  // namespace mh::io

@@ -1,0 +1,86 @@
+#include "model/adopt.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "attention/layer.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace mh::model {
+
+namespace {
+
+bool of_head(const std::string& name) { return name.rfind("head.", 0) == 0 || name.rfind("pooler.", 0) == 0; }
+
+bool may_be_added(const Parameter& p) {
+  const HeadRole role = p.traits().role;
+  return of_head(p.name()) || role == HeadRole::gate || role == HeadRole::mixing || role == HeadRole::stage;
+}
+
+bool is_added(const io::Checkpoint& checkpoint, const Parameter& p) {
+  const io::TensorInfo* info = checkpoint.find(p.name());
+  return info == nullptr || (of_head(p.name()) && info->shape != p.master().sizes().vec());
+}
+
+}  // namespace
+
+Adoption adoption_of(const io::Checkpoint& checkpoint, const ParameterList& parameters, const std::string& where) {
+  const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
+  };
+  const char* next = "only stages and heads may be added";
+  Adoption adoption;
+  std::vector<std::string> known;
+  for (const Parameter& p : parameters.all()) {
+    known.push_back(p.name());
+    if (is_added(checkpoint, p)) {
+      if (!may_be_added(p)) refuse("none named " + p.name(), shape_text(p.master().sizes()), next);
+      adoption.added.push_back(p.name());
+    } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
+      refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()), "set only what changes none of them");
+    }
+  }
+  for (const io::TensorInfo& info : checkpoint.tensors()) {
+    if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
+    if (!of_head(info.name))
+      refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
+    adoption.left_out.push_back(info.name);
+  }
+  return adoption;
+}
+
+void adopt_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters) {
+  for (Parameter& p : parameters.all())
+    if (!is_added(checkpoint, p)) load_tensor(checkpoint, p.name(), p.master());
+  parameters.refresh_copies();
+}
+
+double change_by_adoption(const io::Checkpoint& checkpoint, LanguageModel& model) {
+  c10::NoGradGuard no_gradient;
+  constexpr int64_t kRows = 2, kLength = 12;
+  const at::Device device = model.parameters().device();
+  const LoadedModel before = load_model(checkpoint, device);
+  const int64_t bound = model.max_length(), length = bound > 0 ? std::min(bound, kLength) : kLength;
+  const auto tokens = [&](int64_t entries, uint32_t site) {
+    RandomSequence random(RandomStream(1, "adoption"), site);
+    at::Tensor all = at::empty({kRows, length}, at::kLong);
+    auto* values = all.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < all.numel(); ++i)
+      values[i] = static_cast<int64_t>(random.below(static_cast<uint64_t>(entries)));
+    return all;
+  };
+  const Vocabularies sizes = model.vocabularies();
+  Input input(tokens(sizes.target, 0));
+  if (model.has_encoder()) input.source = tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
+  const auto states = [&](LanguageModel& m) {
+    m.set_path(attention::Path::composed);
+    return m.hidden(input.to(device), {});
+  };
+  return (states(model) - states(*before.model)).abs().max().item<double>();
+}
+
+}  // namespace mh::model

@@ -1,0 +1,114 @@
+// The encoder of Devlin et al. 2019: embeddings of entries, positions and segments, a stack of blocks that see all of
+// the text, and a head (encoder_output.h). With post-norm, a norm of the embeddings, GELU and learned positions it is
+// BERT; the size of its heads need not be their share of the width (Bhojanapalli et al. 2020).
+#include <deque>
+
+#include "base/error.h"
+#include "model/block.h"
+#include "model/encoder_output.h"
+#include "model/inits.h"
+#include "model/positions.h"
+
+namespace mh::model {
+
+namespace {
+
+using attention::Kind;
+
+void refuse_keys(const ModelOptions& o) {
+  const auto refuse = [](const char* key, const char* backbones) {
+    throw Error(Exit::usage, Problem{key, str("a backbone that takes it: ", backbones), "model.backbone='bert'",
+                                     "leave the key out"});
+  };
+  if (o.memory > 0) refuse("model.memory", "transformer-xl");
+  if (o.same_length) refuse("model.same_length", "transformer-xl");
+  if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
+  if (!o.output_cutoffs.empty()) refuse("model.output_cutoffs", "decoder or transformer-xl");
+  if (o.output_bias) refuse("model.output_bias", "any but bert, whose scores of entries always have one");
+}
+
+class Bert : public LanguageModel {
+ public:
+  Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
+      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
+    refuse_keys(options_);
+    const bool scores_entries = options_.head == HeadTask::words && options_.tied;
+    embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary), scores_entries);
+    positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
+    if (options_.segments > 0)
+      segments_ = &parameters_.add("encoder.segments.weight", {options_.segments, options_.width},
+                                   {embedding_init(options_, options_.width), true, false});
+    if (options_.embedding_norm)
+      embedding_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.embedding_norm", options_);
+    for (int64_t i = 0; i < options_.layers; ++i)
+      blocks_.emplace_back(parameters_, config, Kind::encoder_self, i, str("encoder.layers.", i));
+    if (options_.final_norm && options_.norm == Norm::pre)
+      norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+    output_ = encoder_output(parameters_, options_, *embedding_, vocabulary);
+  }
+
+  ParameterList& parameters() override { return parameters_; }
+  Vocabularies vocabularies() const override { return vocabulary_; }
+  int64_t max_positions() const override { return positions_->longest(); }
+
+  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState*,
+                    attention::Observer* observer) override {
+    at::Tensor x = positions_->add((*embedding_)(input.tokens), 0);
+    if (segments_ != nullptr) x = x + segment_vectors(input);
+    if (embedding_norm_ != nullptr) x = (*embedding_norm_)(x);
+    x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    attention::Mask mask;
+    mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.tokens.size(1), x.device());
+    for (Block& block : blocks_) {
+      x = block.forward(x, mask, step, {}, observer);
+      for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.copied(*t);
+    }
+    return norm_ != nullptr ? (*norm_)(x) : x;
+  }
+
+  std::unique_ptr<DecodingState> new_state() override {
+    throw Error(Exit::usage, Problem{"decoding", "a model that writes from left to right",
+                                     "model.backbone='bert', which reads whole texts", "score texts with it instead"});
+  }
+
+  std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
+
+ protected:
+  const OutputLayer& output() const override { return *output_; }
+
+ private:
+  // (B, T, d), or of the first segment, (d).
+  at::Tensor segment_vectors(const Input& input) const {
+    const at::Tensor& table = segments_->value();
+    return input.segments.defined() ? embedding(input.segments, table, 1.0) : table.select(0, 0);
+  }
+
+  ModelOptions options_;
+  int64_t vocabulary_;
+  ParameterList parameters_;
+  std::unique_ptr<TokenEmbedding> embedding_;
+  std::unique_ptr<PositionEncoding> positions_;
+  Parameter* segments_ = nullptr;
+  std::unique_ptr<LayerNorm> embedding_norm_, norm_;
+  std::deque<Block> blocks_;
+  std::unique_ptr<OutputLayer> output_;
+};
+
+class BertBackbone : public Backbone {
+ public:
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+                                      at::Device device) const override {
+    return std::make_unique<Bert>(config, vocabularies.target, device);
+  }
+  std::vector<std::pair<Kind, int64_t>> layers(const ModelOptions& options) const override {
+    return {{Kind::encoder_self, options.layers}};
+  }
+  Reads reads() const override { return Reads::examples; }
+};
+
+const Registered<Backbone, BertBackbone> entry(backbones(), "bert",
+                                               "encoder that is pre-trained on masked words and fine-tuned to a task");
+
+}  // namespace
+
+}  // namespace mh::model

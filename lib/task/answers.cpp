@@ -1,0 +1,118 @@
+#include "task/answers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+
+namespace mh::task {
+
+AnswerSearch::AnswerSearch(const Questions& questions, const AnswerOptions& options)
+    : questions_(questions), options_(options), rows_(static_cast<size_t>(questions.size())) {}
+
+bool AnswerSearch::before(const Candidate& a, const Candidate& b) {
+  if (a.score() != b.score()) return a.score() > b.score();
+  return a.span.first != b.span.first ? a.span.first < b.span.first : a.span.last < b.span.last;
+}
+
+// A heap of `count` whose front is the last of them. Candidates come by start and end, so one that scores no more than
+// the front stands behind it.
+std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::span<const float> start,
+                                                           std::span<const float> end, size_t count) const {
+  const Window& w = questions_.window(row);
+  const std::vector<bool> counts = questions_.counts_here(row);
+  const auto shift = static_cast<size_t>(questions_.paragraph_begins(row));
+  const std::span<const float> starts = start.subspan(shift, counts.size()), ends = end.subspan(shift, counts.size());
+  std::vector<Candidate> best;
+  for (size_t s = 0; s < counts.size(); ++s) {
+    if (!counts[s]) continue;
+    const size_t behind = std::min(counts.size(), s + static_cast<size_t>(options_.longest));
+    for (size_t e = s; e < behind; ++e) {
+      const double begins = starts[s], stops = ends[e];
+      if (best.size() == count) {
+        if (begins + stops <= best.front().score()) continue;
+        std::pop_heap(best.begin(), best.end(), before);
+        best.pop_back();
+      }
+      best.push_back({begins, stops, {w.first + static_cast<int32_t>(s), w.first + static_cast<int32_t>(e)}});
+      std::push_heap(best.begin(), best.end(), before);
+    }
+  }
+  std::sort_heap(best.begin(), best.end(), before);
+  return best;
+}
+
+std::vector<AnswerSearch::Candidate> AnswerSearch::distinct(const Paragraph& paragraph,
+                                                            const std::vector<Candidate>& ordered) const {
+  std::vector<Candidate> kept;
+  std::set<std::string> seen;
+  for (const Candidate& c : ordered)
+    if (kept.size() < static_cast<size_t>(options_.best) && seen.insert(paragraph.text_of(c.span)).second)
+      kept.push_back(c);
+  return kept;
+}
+
+void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<const float> end) {
+  const auto length = static_cast<size_t>(questions_.length(row));
+  if (start.size() != length || end.size() != length)
+    throw Error(Exit::failed, Problem{str("row ", row), str(length, " scores of starts and of ends"),
+                                      str(start.size(), " and ", end.size()), ""});
+  auto finite = [](float v) { return std::isfinite(v); };
+  if (!std::all_of(start.begin(), start.end(), finite) || !std::all_of(end.begin(), end.end(), finite))
+    throw Error(Exit::failed, Problem{str("row ", row), "finite scores of starts and ends", "others", ""});
+  Row& r = rows_[static_cast<size_t>(row)];
+  r = {true, start[0], end[0], {}};
+  const Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
+  const auto wanted = static_cast<size_t>(options_.best);
+  // As many candidates again where some of them read the same.
+  for (size_t count = wanted;; count *= 2) {
+    const std::vector<Candidate> ordered = best_of(row, start, end, count);
+    r.best = distinct(paragraph, ordered);
+    if (r.best.size() == wanted || ordered.size() < count) return;
+  }
+}
+
+namespace {
+
+void add_probabilities(std::vector<Answer>& answers) {
+  double largest = answers.front().score(), sum = 0;
+  for (Answer& a : answers) sum += a.probability = std::exp(a.score() - largest);
+  for (Answer& a : answers) a.probability /= sum;
+}
+
+}  // namespace
+
+Answers AnswerSearch::answers(int64_t question) const {
+  const auto [first, behind] = questions_.rows_of(question);
+  const Question& q = questions_.questions()[static_cast<size_t>(question)];
+  const Paragraph& paragraph = questions_.paragraph_of(question);
+  std::vector<Candidate> all;
+  const Row* least = nullptr;
+  for (int64_t i = first; i < behind; ++i) {
+    const Row& row = rows_[static_cast<size_t>(i)];
+    if (!row.added) throw Error(Exit::failed, Problem{"question " + q.id, "the scores of all its rows", "not all", ""});
+    all.insert(all.end(), row.best.begin(), row.best.end());
+    if (least == nullptr || row.null_start + row.null_end < least->null_start + least->null_end) least = &row;
+  }
+  if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "a row at least", "none", ""});
+  // A later window's starts that count are later ones.
+  std::sort(all.begin(), all.end(), before);
+  Answers out;
+  for (const Candidate& c : distinct(paragraph, all)) out.best.push_back({paragraph.text_of(c.span), c.start, c.end});
+  out.text = out.best.front().text;
+  if (questions_.unanswerable()) {
+    const Answer none{"", least->null_start, least->null_end};
+    out.null_difference = none.score() - out.best.front().score();
+    if (out.null_difference > options_.null_threshold) out.text.clear();
+    const auto behind_it = [&](const Answer& a) { return a.score() < none.score(); };
+    const auto at = std::find_if(out.best.begin(), out.best.end(), behind_it);
+    const bool among = at - out.best.begin() < options_.best;
+    out.best.insert(at, none);
+    if (among && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
+  }
+  add_probabilities(out.best);
+  return out;
+}
+
+}  // namespace mh::task

@@ -1,0 +1,51 @@
+// How rows of examples are made of the records of a shard.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "task/answers.h"
+#include "task/classification.h"
+#include "task/examples.h"
+#include "task/pretraining.h"
+#include "task/questions.h"
+
+namespace mh::io {
+class ShardFile;
+struct ShardHeader;
+struct Tokenizers;
+}  // namespace mh::io
+
+namespace mh::task {
+
+// Rows have `block` tokens at most, whatever the options of a kind say of it.
+struct ExampleOptions {
+  model::HeadTask head = model::HeadTask::words;
+  int64_t classes = 0;
+  int64_t block = 512;
+  uint64_t seed = 1;
+  PretrainingOptions mlm;
+  WindowOptions squad;
+  AnswerOptions answers;
+  // To train on: examples without a label are refused, questions whose answer does not stand in the paragraph have no
+  // rows.
+  bool learn = false;
+};
+
+struct QuestionTask {
+  Questions questions;
+  AnswerOptions answers;
+};
+
+// Of a shard of the kind that the head reads; it must outlive them. Says in the log what was cut or left out.
+// Error(input) for a damaged shard, one of another kind, one of another number of classes, and one without labels to
+// learn from; Error(usage) for options that leave no room for rows.
+Examples examples_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& options);
+
+// The kind of shards that a model learns from, and what mh-prep calls their making: "lm".
+const char* kind_for(const model::ModelOptions& options);
+const char* preparation_of(const std::string& kind);
+// Assignments of keys that make a model's head one for this shard: "model.head='classes'".
+std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name);
+
+}  // namespace mh::task

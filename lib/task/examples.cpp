@@ -1,0 +1,149 @@
+#include <mutex>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/shard.h"
+#include "io/tokenizers.h"
+#include "io/wordpiece.h"
+#include "task/example_options.h"
+
+namespace mh::task {
+
+namespace {
+
+using model::HeadTask;
+
+// The plan of an epoch is kept until another one is asked for.
+class Documents : public ExampleSource {
+ public:
+  Documents(const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+            uint64_t seed)
+      : pretraining_(runs_of(shard), tokenizer, options, seed) {}
+  int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
+  int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
+  Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
+
+ private:
+  std::shared_ptr<const Pretraining::Epoch> plan(int64_t epoch) const {
+    const std::lock_guard lock(mutex_);
+    if (plan_ == nullptr || epoch != epoch_) {
+      plan_ = std::make_shared<const Pretraining::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
+      epoch_ = epoch;
+    }
+    return plan_;
+  }
+  Pretraining pretraining_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const Pretraining::Epoch> plan_;
+  mutable int64_t epoch_ = 0;
+};
+
+// Of what always gives the same rows.
+template <class Rows>
+class Fixed : public ExampleSource {
+ public:
+  // What it is part of lives as long as it.
+  explicit Fixed(std::shared_ptr<const Rows> rows) : rows_(std::move(rows)) {}
+  int64_t rows(int64_t) const override { return rows_->size(); }
+  int64_t length(int64_t, int64_t row) const override { return rows_->length(row); }
+  Example make(int64_t, int64_t row) const override { return rows_->make(row); }
+
+ private:
+  std::shared_ptr<const Rows> rows_;
+};
+
+void say(int64_t count, const std::string& what) {
+  if (count > 0) log_info(with_commas(count) + what);
+}
+
+void add_classified(Examples& all, const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer,
+                    const ExampleOptions& o) {
+  const io::ExampleTask task = io::task_of(shard.header(), shard.name());
+  const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::input, Problem{shard.name(), expected, found, next});
+  };
+  if (task.is_number() != (o.head == HeadTask::number))
+    refuse(task.is_number() ? "classes, for model.head='classes'" : "numbers, for model.head='number'",
+           task.is_number() ? "numbers" : "classes", "take a model of the other head");
+  if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != o.classes)
+    refuse(str(o.classes, " classes, as the model has"), str(task.labels.size()), "");
+  all.classified = std::make_shared<const Classification>(runs_of(shard), task, tokenizer, o.block);
+  if (const int64_t without = all.classified->unlabelled(); o.learn && without > 0)
+    refuse("labels to learn from", str(without, " of ", all.classified->size(), " examples without one"), "");
+  say(all.classified->truncated(),
+      str(" of ", all.classified->size(), " rows of ", shard.name(), " are cut to ", o.block, " tokens"));
+  all.source = std::make_shared<Fixed<Classification>>(all.classified);
+}
+
+void add_questions(Examples& all, const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer,
+                   const ExampleOptions& o) {
+  WindowOptions options = o.squad;
+  options.length = o.block;
+  options.check();
+  const auto task = std::make_shared<const QuestionTask>(
+      QuestionTask{Questions(runs_of(shard), shard.header(), tokenizer, options,
+                             o.learn ? QuestionUse::learn : QuestionUse::answer, shard.name()),
+                   o.answers});
+  const Questions& questions = task->questions;
+  say(questions.cut(), str(" questions of ", shard.name(), " are cut to ", options.question, " tokens"));
+  say(questions.left_out(),
+      str(" questions of ", shard.name(), " are left out, as their answer is not in the paragraph"));
+  all.asked = task;
+  all.source = std::make_shared<Fixed<Questions>>(std::shared_ptr<const Questions>(task, &questions));
+}
+
+}  // namespace
+
+const char* kind_for(const model::ModelOptions& o) {
+  switch (model::reads_of(o)) {
+    case model::Reads::text:
+      return io::kTextKind;
+    case model::Reads::pairs:
+      return io::kPairsKind;
+    case model::Reads::examples:
+      break;
+  }
+  return o.head == HeadTask::words  ? io::kDocumentsKind
+         : o.head == HeadTask::span ? io::kQuestionsKind
+                                    : io::kExamplesKind;
+}
+
+const char* preparation_of(const std::string& kind) {
+  return kind == io::kTextKind        ? "lm"
+         : kind == io::kPairsKind     ? "translation"
+         : kind == io::kDocumentsKind ? "mlm"
+         : kind == io::kQuestionsKind ? "squad"
+                                      : "glue or mh-prep examples";
+}
+
+std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) {
+  if (header.kind == io::kDocumentsKind) return {"model.head='words'", "model.classes=0"};
+  const auto keys = [](const std::string& head, size_t classes) -> std::vector<std::string> {
+    return {str("model.head='", head, "'"), str("model.classes=", classes), "model.next_sentence=false"};
+  };
+  if (header.kind == io::kQuestionsKind) return keys("span", 0);
+  io::require_kind(header, name, io::kExamplesKind);
+  const io::ExampleTask task = io::task_of(header, name);
+  return task.is_number() ? keys("number", 0) : keys("classes", task.labels.size());
+}
+
+Examples examples_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& o) {
+  shard.verify();  // a number beyond its field's limit would be an index into nothing
+  const io::WordPieceTokenizer& tokenizer = io::require_wordpiece(*tokenizers.target, shard.name());
+  Examples all;
+  all.head = o.head;
+  all.padding = tokenizer.special().padding;
+  if (o.head == HeadTask::words) {
+    PretrainingOptions options = o.mlm;
+    options.length = o.block;
+    all.source = std::make_shared<Documents>(shard, tokenizer, options, o.seed);
+  } else if (o.head == HeadTask::span) {
+    add_questions(all, shard, tokenizer, o);
+  } else {
+    add_classified(all, shard, tokenizer, o);
+  }
+  return all;
+}
+
+}  // namespace mh::task

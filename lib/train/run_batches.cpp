@@ -1,0 +1,56 @@
+#include "train/run_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace mh::train {
+
+namespace {
+
+class Phases : public Batches {
+ public:
+  Phases(std::unique_ptr<Batches> first, std::unique_ptr<Batches> second, const Length& turn)
+      : first_(std::move(first)), second_(std::move(second)), turn_(first_->updates(turn)) {
+    updates_per_epoch_ = first_->updates_per_epoch();
+    tokens_ = std::max(first_->tokens_per_update(), second_->tokens_per_update());
+  }
+  std::vector<Part> parts(int64_t update) override {
+    const auto [batches, at] = of(update);
+    return batches->parts(at);
+  }
+  task::Batch load(int64_t update, const Part& part) override {
+    const auto [batches, at] = of(update);
+    return batches->load(at, part);
+  }
+  std::string place(int64_t update) override {
+    const auto [batches, at] = of(update);
+    return batches->place(at);
+  }
+  int64_t updates(const Length& length) const override { return first_->updates(length); }
+
+ private:
+  std::pair<Batches*, int64_t> of(int64_t update) const {
+    return update < turn_ ? std::pair(first_.get(), update) : std::pair(second_.get(), update - turn_);
+  }
+
+  std::unique_ptr<Batches> first_, second_;
+  int64_t turn_;  // the first update of the second phase
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
+                                    const io::Tokenizers& tokenizers) {
+  const auto make = [&](const RunConfig& r) {
+    return make_batches(task::corpus_of(shard, tokenizers, r.example_options(true)), r.train);
+  };
+  if (run.train.long_block == 0) return make(run);
+  RunConfig longer = run;
+  longer.train.block = run.train.long_block;
+  longer.train.batch_tokens = std::max(longer.train.batch_tokens, longer.train.block);
+  return std::make_unique<Phases>(make(run), make(longer), run.train.long_from);
+}
+
+}  // namespace mh::train

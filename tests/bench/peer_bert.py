@@ -1,0 +1,109 @@
+"""The peer of the benchmarks of encoders: transformers' BERT with random weights, of the shape of the small published one.
+
+    peer_bert.py train ROWS --attention sdpa --pad 128      ROWS: what example-rows prints; one line of JSON
+    peer_bert.py answer WINDOWS --attention sdpa            WINDOWS: what squad-print windows prints
+
+Training: classes of rows in batches at random, filled up to --pad tokens or, with 0, to the longest row of each; AdamW of
+PyTorch in one kernel, gradients clipped. Answering: windows in the order of their questions, so that those of a paragraph stand
+together, each batch filled up to its longest; then the best spans of each window, and of each question the best of its windows.
+"""
+import argparse
+import json
+import os
+import random
+import time
+
+os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
+import numpy
+import torch
+import transformers
+
+SHAPE = dict(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+
+
+def padded(rows, width, fill):
+    return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+
+
+def inputs_of(rows, pad=0):
+    """rows: (tokens, how many are of the first segment)"""
+    width = pad or max(len(tokens) for tokens, _ in rows)
+    return {"input_ids": padded([tokens for tokens, _ in rows], width, 0),
+            "token_type_ids": padded([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),
+            "attention_mask": padded([[1] * len(tokens) for tokens, _ in rows], width, 0)}
+
+
+def train(a):
+    with open(a.rows, encoding="ascii") as lines:
+        rows = [[int(word) for word in line.split()] for line in lines]
+    rows = [(max(0, label), (tokens, first)) for label, first, *tokens in rows]
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, eps=1e-6, weight_decay=0.0, fused=True)
+    draw, order, done, began = random.Random(1), [], 0, 0
+    for update in range(a.warm + a.updates):
+        if update == a.warm:
+            began = time.perf_counter()
+        if len(order) < a.batch:
+            order = draw.sample(rows, len(rows))
+        batch, order = order[:a.batch], order[a.batch:]
+        loss = model(**inputs_of([row for _, row in batch], a.pad), labels=torch.tensor([label for label, _ in batch])).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        done += len(batch) if update >= a.warm else 0
+    print(json.dumps({"rows_per_second": done / (time.perf_counter() - began)}))
+
+
+def best_spans(start, end, first, count=20, longest=30):
+    """[(score, start, end)] of a window's paragraph, which begins at `first` and ends before the last token."""
+    start, end = start[first:-1], end[first:-1]
+    starts = numpy.argsort(-start)[:count]
+    ends = numpy.argsort(-end)[:count]
+    lengths = ends[None, :] - starts[:, None]
+    scores = numpy.where((lengths >= 0) & (lengths < longest), start[starts][:, None] + end[ends][None, :], -numpy.inf).ravel()
+    return [(scores[i], starts[i // len(ends)], ends[i % len(ends)]) for i in numpy.argsort(-scores)[:count]]
+
+
+def answer(a):
+    names, rows = [], []
+    with open(a.rows, encoding="ascii") as lines:
+        for line in lines:
+            name, tokens, first, *_ = line.split("\t")
+            names.append(name)
+            rows.append(([int(t) for t in tokens.split()], int(first)))
+    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).eval()
+    answers = {}
+    with torch.inference_mode():
+        model(**inputs_of(rows[:a.batch]))  # warm
+        began = time.perf_counter()
+        for at in range(0, len(rows), a.batch):
+            batch = rows[at:at + a.batch]
+            found = model(**inputs_of(batch))
+            starts, ends = found.start_logits.numpy(), found.end_logits.numpy()
+            for i, (tokens, first) in enumerate(batch):
+                n = len(tokens)
+                answers.setdefault(names[at + i], []).extend(best_spans(starts[i, :n], ends[i, :n], first))
+        best = {name: max(spans) for name, spans in answers.items()}
+    print(json.dumps({"seconds": time.perf_counter() - began, "questions": len(best)}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("what", choices=["train", "answer"])
+    parser.add_argument("rows")
+    parser.add_argument("--attention", default="sdpa", choices=["sdpa", "eager"])
+    parser.add_argument("--pad", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--warm", type=int, default=3, help="updates before the clock starts")
+    parser.add_argument("--updates", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    a = parser.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1)
+    {"train": train, "answer": answer}[a.what](a)
+
+
+if __name__ == "__main__":
+    main()

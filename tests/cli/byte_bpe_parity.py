@@ -1,0 +1,70 @@
+"""Byte-level pair encoding against the package tokenizers: byte_bpe_parity.py PROGRAMS [TEXT…]
+
+A vocabulary is learnt by that package from the texts (or from made ones), and tokens of all of them, of every character
+of Unicode and of made text must be the same.
+"""
+import pathlib
+import random
+import subprocess
+import sys
+
+import tokenizers
+from tokenizers import ByteLevelBPETokenizer
+
+programs = pathlib.Path(sys.argv[1])
+texts = sys.argv[2:]
+compared = 0
+
+
+def learn(size):
+    tokenizer = ByteLevelBPETokenizer(add_prefix_space=False)
+    if texts:
+        tokenizer.train(texts, vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"], show_progress=False)
+    else:
+        tokenizer.train_from_iterator(made(4000), vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"],
+                                      show_progress=False)
+    folder = pathlib.Path(f"gpt2-{size}")
+    folder.mkdir()
+    tokenizer.save_model(str(folder))
+    subprocess.run(["mh-prep", "-q", "vocab", "--type", "byte-bpe", "--from", str(folder), "-o", f"v{size}"], check=True)
+    # As GPT2TokenizerFast: without the special token, which text never gives here.
+    return ByteLevelBPETokenizer.from_file(f"{folder}/vocab.json", f"{folder}/merges.txt", add_prefix_space=False)
+
+
+def made(count):
+    random.seed(7)
+    parts = ["a", "b", "ab", "the", "'s", "'ll", "'S", "'", "!", "-", "12", "7", " ", " ", " ", "  ", "\t", "\r", "\u00a0", "\u3000", "\u2028",
+             "\u0085", "\x1c", "\u00e9", "e\u0301", "\u4e2d\u6587", "\u0663", "\u00bd", "\U0001F600", "\u200b", "\ufeff", "<|endoftext|>"]
+    lines = []
+    for _ in range(count):
+        line = "".join(random.choice(parts) if random.random() < 0.9 else chr(random.choice(range(1, 0xD800)))
+                       for _ in range(random.randrange(30)))
+        lines.append(line.replace("\n", ""))
+    return lines
+
+
+def characters():
+    every = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000 and c != 10]
+    return [f"a{c}a 1{c}1 !{c}! {c} {c}" for c in every]
+
+
+def compare(tokenizer, vocabulary, lines):
+    global compared
+    found = subprocess.run([programs / "token-ids", vocabulary], input="\n".join(lines) + "\n", capture_output=True, text=True,
+                           check=True, encoding="utf-8").stdout.split("\n")[:-1]
+    assert len(found) == len(lines), (len(found), len(lines))
+    for start in range(0, len(lines), 20000):
+        for line, ours, theirs in zip(lines[start:], found[start:], tokenizer.encode_batch(lines[start:start + 20000])):
+            assert [int(i) for i in ours.split()] == theirs.ids, (line, ours, theirs.ids)
+    compared += len(lines)
+
+
+for size in (300, 3000, 20000):
+    tokenizer = learn(size)
+    compare(tokenizer, f"v{size}", made(4000))
+    if size == 3000:
+        compare(tokenizer, f"v{size}", characters())
+    for text in texts:
+        with open(text, encoding="utf-8", newline="\n") as file:
+            compare(tokenizer, f"v{size}", [line.rstrip("\n") for line in file])
+print(f"{compared} lines have the tokens of tokenizers {tokenizers.__version__}")

@@ -1,0 +1,161 @@
+# From text to a pre-trained encoder, and from that to a task: classes, numbers, answers; what is refused.
+[ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
+# Documents of sentences: each has a topic, whose words come in order, so that a hidden word follows from the others.
+awk 'BEGIN { srand(3); for (d = 0; d < 60; d++) { t = int(rand() * 4); for (i = 0; i < 6; i++) { s = ""; n = 4 + int(rand() * 6);
+  for (k = 0; k < n; k++) s = s " t" t "w" (i + k) % 9; print s } print "" } }' > corpus
+mh-prep vocab -q --type wordpiece --size 120 corpus > v
+mh-prep mlm -q --vocab v corpus > t.mhs
+head -n 100 corpus | mh-prep mlm -q --vocab v - > v.mhs
+cat > c.toml <<'T'
+[model]
+backbone = "bert"
+norm = "post"
+activation = "gelu"
+positions = "learned"
+max_positions = 64
+scale_embedding = false
+segments = 2
+embedding_norm = true
+init = "bert"
+layers = 2
+width = 32
+ffn = 64
+next_sentence = true
+[attention]
+heads = 4
+[train]
+length = "400u"
+block = 32
+batch_rows = 16
+optimizer = "adamw"
+lr = 5e-3
+schedule = "linear"
+warmup = "40u"
+validate_every = "100u"
+log_every = "10u"
+T
+expect 0 mh-train --config c.toml --train t.mhs --valid v.mhs --out bert --threads 1
+said "word_accuracy"; said "next_accuracy"
+# It learns: more of the words are right than at first. The same run in two halves has the same weights.
+python3 - <<'P'
+import json
+lines = [json.loads(line) for line in open("bert/log.jsonl")]
+words = [line["valid_word_accuracy"] for line in lines if "valid_word_accuracy" in line]
+assert len(words) == 4 and words[-1] > max(0.1, words[0]), words
+assert [line["valid_next_accuracy"] for line in lines if "valid_next_accuracy" in line][-1] > 0.75
+P
+mh-train -q --config c.toml --train t.mhs --valid v.mhs --out halves --threads 1 --set train.length=213u --set train.horizon=400u
+expect 0 mh-train -q --resume --out halves --threads 1 --set train.length=400u
+mh-eval -q --format json bert/last.safetensors v.mhs | sed 's/bert//' > a
+mh-eval -q --format json halves/last.safetensors v.mhs | sed 's/halves//' > b
+cmp a b || fail "a resumed run differs"
+grep -q '"word_accuracy":' a || fail "$(cat a)"
+m=bert/best.safetensors
+
+# Rows become longer on the way, and a run that is resumed behind that is the same.
+go="--config c.toml --train t.mhs --threads 1 --set train.long_block=48 --set train.long_from=7u"
+mh-train -q $go --out long --set train.length=12u
+mh-train -q $go --out parts --set train.length=9u --set train.horizon=12u
+expect 0 mh-train -q --resume --out parts --threads 1 --set train.length=12u
+mh-eval -q --format json long/last.safetensors v.mhs | sed 's/long//' > a
+mh-eval -q --format json parts/last.safetensors v.mhs | sed 's/parts//' > b
+cmp a b || fail "a resumed run differs"
+mh-train -q --config c.toml --train t.mhs --threads 1 --out short --set train.length=12u
+mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
+! cmp -s a b || fail "rows did not become longer"
+expect 2 mh-train $go --out no --set train.long_block=65; said "train.long_block"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set train.long_block=48; said "train.long_from"
+
+# Classes: what the label says is in the words. Three seeds, with mean and sample deviation.
+awk 'BEGIN { srand(5); print "label\ttext"; for (i = 0; i < 120; i++) { t = int(rand() * 3); print "c" t "\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > train.tsv
+mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > classes.mhs
+go="--init $m --set train.block=32 --set train.batch_rows=16 --set train.lr=1e-3 --threads 1"
+expect 0 mh-finetune --train classes.mhs --valid classes.mhs $go --out ft --seeds 3 --set train.length=6e --set train.validate_by=accuracy
+said "head.classes.weight"; said "left out"; said "head.words.transform.weight"
+[ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
+python3 - <<'P'
+import csv, statistics
+rows = list(csv.DictReader(open("out"), delimiter="\t"))
+assert [row["seed"] for row in rows] == ["1", "2", "3", "mean", "deviation"], rows
+scores = [float(row["accuracy"]) for row in rows[:3]]
+assert min(scores) > 0.9, scores
+assert abs(float(rows[3]["accuracy"]) - statistics.mean(scores)) < 1e-9
+assert abs(float(rows[4]["accuracy"]) - statistics.stdev(scores)) < 1e-9
+losses = {row["loss"] for row in rows[:3]}
+assert len(losses) == 3, "seeds that do the same"
+P
+expect 0 mh-eval --format json ft/seed2/best.safetensors classes.mhs; printed '"accuracy":'; printed '"rows":120'
+cut -f 2 train.tsv > unlabelled.tsv
+mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > test.mhs
+expect 0 mh-eval ft/seed2/best.safetensors test.mhs --predictions -
+[ "$(head -n 1 out)" = "$(printf 'index\tprediction')" ] || fail "$(head -n 2 out)"
+tail -n +2 train.tsv | cut -f 1 > truth
+tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
+[ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
+
+# Stages that do nothing at first leave it as it was; others say that they do not.
+expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
+said "changes no hidden state yet"
+expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u --set attention.pairing=cross-head
+expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
+said "the run does not begin where"
+
+# A number.
+awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
+mh-prep examples -q --vocab $m --text text --label score --number 0,5 numbers.tsv > numbers.mhs
+expect 0 mh-finetune -q --train numbers.mhs --valid numbers.mhs $go --out n --set train.length=8e --set train.validate_by=spearman
+expect 0 mh-eval --format json n/best.safetensors numbers.mhs; printed '"pearson":'
+python3 -c 'import json; assert json.load(open("out"))["spearman"] > 0.8' || fail "$(cat out)"
+
+# Answers: the word behind the one that is asked for.
+python3 - <<'P'
+import json, random
+random.seed(2)
+paragraphs = []
+for p in range(40):
+    words = [f"t{random.randrange(4)}w{i}" for i in random.sample(range(9), 9)]
+    text = " ".join(words)
+    at = random.randrange(8)
+    paragraphs.append({"context": text, "qas": [{"id": f"q{p}", "question": words[at],
+        "answers": [{"text": words[at + 1], "answer_start": text.index(words[at + 1])}]}]})
+json.dump({"version": "1.1", "data": [{"title": "one", "paragraphs": paragraphs}]}, open("qa.json", "w"))
+P
+mh-prep squad -q --vocab $m qa.json > qa.mhs
+expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.block=64 --set squad.question=20 --set train.length=4e --set train.validate_by=f1
+expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
+printed '"exact":'; printed '"f1":'
+python3 - <<'P'
+import json
+answers, best = json.load(open("answers.json")), json.load(open("best.json"))
+assert len(answers) == 40 and all(best[q][0]["text"] == text for q, text in answers.items())
+P
+
+# The analyses take encoders of any head.
+for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safetensors qa.mhs"; do
+  expect 0 mh-prune scan --format json $model
+  [ "$(grep -c '"kind":"encoder.self"' out)" -ge 8 ] || fail "heads of $model: $(cat out)"
+  expect 0 mh-prune rank --by taylor $model
+  expect 0 mh-spectrum --blocks 4 --summary $model
+done
+expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs --fraction 30% -o cut.safetensors
+expect 0 mh-eval --format json cut.safetensors classes.mhs; printed '"accuracy":'
+expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors
+expect 0 mh-eval --format json swapped.safetensors v.mhs; printed '"word_accuracy":'
+expect 2 mh-eval generate $m --prompt t0w1 --length 3; said "from left to right"
+
+# What makes no sense together is refused, and nothing is left.
+no() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
+no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validate_by=f1
+no 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
+no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
+no 3 "documents" --train classes.mhs $go --set "model.head='words'" --set model.classes=0
+no 3 "2 classes" --train classes.mhs $go --set model.classes=2
+no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
+no 2 "train.block" --train classes.mhs $go --set train.block=65
+mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
+no 3 "mh-prep" --train lm.mhs $go
+expect 3 mh-eval ft/seed1/best.safetensors t.mhs; said "glue"
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3; said "--context"
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3; said "pairs to translate"
+expect 2 mh-eval bert/best.safetensors v.mhs --predictions -; said "masked words"
+expect 3 mh-train --config c.toml --train t.mhs --out no --set "model.head='classes'"; said "kind examples"

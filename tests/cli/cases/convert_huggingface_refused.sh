@@ -1,0 +1,125 @@
+# What of Hugging Face is refused, and what is not theirs any more; a converted model serves the tools.
+[ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
+no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
+
+# What needs no transformers.
+mkdir empty none llama
+no 3 "config.json" empty
+echo '{"model_type": "llama"}' > llama/config.json
+no 3 '"bert" or "gpt2"' llama
+echo '{"model_type": 3}' > llama/config.json
+no 3 "text" llama
+echo 'GPT' > llama/config.json
+no 3 "a JSON object" llama
+echo '{"model_type": "gpt2"}' > none/config.json
+no 3 "neither" none
+no 2 "--average" --average empty
+no 2 "one folder" empty none
+no 2 "one folder" --padded-vocabulary empty none
+expect 2 mh-convert --to onnx empty x; said "huggingface"
+expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
+make_shards
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
+  --set train.block=8 --set train.batch_tokens=32 --set train.length=1u
+expect 3 mh-convert --to huggingface run/last.safetensors x; said "model.positions"; [ ! -e x ] || fail "a folder is left"
+expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new folder"
+expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
+expect 2 mh-convert --to huggingface --fold run/last.safetensors x; said "--fold"
+
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import torch, transformers' 2>/dev/null || skip "Python lacks transformers and torch"
+peer() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface_parity.py" "$@"; }
+peer make gpt2 gpt2-bin gpt2-other gpt2-padded gpt2-shards bert
+mh-convert -q gpt2 -o gpt2.safetensors
+
+# What is converted serves every tool: scored, trained on, cut; cut it is not transformers' any more.
+mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
+python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-prep -q lm --vocab bpe.v - -o bpe.mhs
+expect 0 mh-eval gpt2.safetensors bpe.mhs
+expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.block=8 --set train.batch_tokens=32 --set train.length=2u
+mh-convert -q --to huggingface on/last.safetensors on.back
+mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
+expect 3 mh-convert --to huggingface cut x; said "attention.decoder.self.0.heads"
+mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \
+  --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 \
+  --set attention.heads=2 --set train.block=8 --set train.batch_tokens=32 --set train.length=1u
+expect 3 mh-convert --to huggingface mixed/last.safetensors x; said "attention.mixer"; said "talking-heads"
+mh-train -q --train t.mhs --out words --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false \
+  --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
+  --set train.block=8 --set train.batch_tokens=32 --set train.length=1u
+expect 3 mh-convert --to huggingface words/last.safetensors x; said "the type byte-bpe"
+
+# Folders with something wrong.
+copy() { rm -rf bad; cp -r "$1" bad; }
+setting() { copy "$1"; python3 - "$2" <<'P'
+import json, sys
+config = json.load(open("bad/config.json"))
+config.update(json.loads(sys.argv[1]))
+json.dump(config, open("bad/config.json", "w"))
+P
+}
+while IFS='|' read -r folder change words; do
+  setting "$folder" "$change"
+  no 3 "$words" bad
+done <<'T'
+gpt2|{"scale_attn_by_inverse_layer_idx": true}|scale_attn_by_inverse_layer_idx
+gpt2|{"scale_attn_weights": false}|scale_attn_weights
+gpt2|{"add_cross_attention": true}|add_cross_attention
+gpt2|{"activation_function": "silu"}|activation_function
+gpt2|{"n_embd": "32"}|a whole number
+gpt2|{"n_embd": 16}|as config.json says
+gpt2|{"n_layer": 3}|h.2.ln_1.weight
+gpt2|{"n_layer": 1}|unknown tensor transformer.h.1.
+gpt2|{"n_head": 5}|heads
+gpt2-other|{"tie_word_embeddings": true}|tie_word_embeddings
+bert|{"position_embedding_type": "relative_key"}|position_embedding_type
+bert|{"is_decoder": true}|is_decoder
+bert|{"add_cross_attention": true}|add_cross_attention
+bert|{"hidden_act": "swish"}|hidden_act
+bert|{"architectures": ["BertForTokenClassification"]}|BertForTokenClassification
+T
+setting gpt2 '{"attn_soft_cap": 30}'
+expect 0 mh-convert bad -o y; said "attn_soft_cap"
+tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
+import sys
+from safetensors.numpy import load_file, save_file
+tensors = load_file("bad/model.safetensors")
+exec(sys.argv[1])
+save_file(tensors, "bad/model.safetensors", {"format": "pt"})
+P
+}
+copy gpt2; tensors 'tensors["transformer.h.0.ln_3.weight"] = tensors["transformer.h.0.ln_1.weight"]'
+no 3 "unknown tensor transformer.h.0.ln_3.weight" bad; said "did you mean 'h.0.ln_"
+copy gpt2; tensors 'del tensors["transformer.h.1.mlp.c_fc.bias"]'
+no 3 "the tensor h.1.mlp.c_fc.bias" bad
+copy gpt2; tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
+no 3 "each tensor once" bad
+copy bert; tensors 'del tensors["cls.predictions.transform.dense.weight"]'
+no 3 "cls.predictions.transform.dense.weight" bad
+copy gpt2; rm bad/vocab.json bad/merges.txt
+no 3 "save_vocabulary" bad
+copy gpt2; rm bad/merges.txt
+no 3 "merges.txt" bad
+copy bert; echo more >> bad/vocab.txt
+no 3 "another model" bad
+no 3 "--padded-vocabulary" gpt2-padded
+copy gpt2; echo '{"<pad>": 400}' > bad/added_tokens.json
+no 3 "<pad>" bad
+copy gpt2-bin; head -c 9000 gpt2-bin/pytorch_model.bin > bad/pytorch_model.bin
+no 3 "cut off" bad
+copy gpt2-shards; rm bad/model-00002-of-00004.safetensors
+no 3 "model-00002-of-00004.safetensors" bad
+PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - <<'P'
+import os, torch
+class Evil:
+    def __reduce__(self): return os.system, ("touch evil",)
+state = torch.load("gpt2-bin/pytorch_model.bin")
+os.makedirs("evil-bin", exist_ok=True), os.makedirs("old-bin", exist_ok=True)
+torch.save(state | {"x": Evil()}, "evil-bin/pytorch_model.bin")
+torch.save(state, "old-bin/pytorch_model.bin", _use_new_zipfile_serialization=False)
+P
+for kind in evil old; do
+  copy gpt2-bin; cp $kind-bin/pytorch_model.bin bad
+  no 3 "safe_serialization=True" bad
+  if [ $kind = evil ]; then said "posix.system"; else said "1.6"; fi
+done
+[ ! -e evil ] || fail "a program ran"

@@ -1,0 +1,46 @@
+# A vocabulary of GPT-2's kind: taken from its files, used, shown, and refused where they are not whole; with Python's
+# tokenizers, the same tokens on all texts at hand.
+python3 - <<'P'
+import json, os
+# The bytes in GPT-2's letters, and two merges.
+printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+others = [b for b in range(256) if b not in printed]
+letters = {**{b: chr(b) for b in printed}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+pieces = [letters[b] for b in range(256)] + ["<|endoftext|>", "\u0120a", "\u0120ab"]
+os.mkdir("f")
+json.dump({p: i for i, p in enumerate(pieces)}, open("f/vocab.json", "w"))
+open("f/merges.txt", "w").write("#version: 0.2\n\u0120 a\n\u0120a b\n")
+P
+expect 0 mh-prep vocab --type byte-bpe --from f -o v; said "259 entries"
+head -4 v | tail -1 | grep -q "^merges 2" || fail "merges of the file"
+printf 'ab ab  ab\n\303\251 a\tb\n\n' > text
+expect 0 mh-prep lm --vocab v text -o s; said "tokens"
+"$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
+printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "tokens"
+mh-prep cat s | cmp - text
+no() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
+no 2 "--from, the folder" text
+no 2 "both" --from f text
+no 2 "--size" --from f --size 300
+no 2 "--cased" --from f --cased
+no 3 "vocab.json" --from missing
+mkdir g; cp f/vocab.json g
+no 3 "merges.txt" --from g
+printf '#version: 0.2\na b\n' > g/merges.txt
+no 3 "'ab', of merge 1" --from g
+printf 'ab\n' > g/merges.txt
+no 3 "merges.txt:1" --from g
+expect 2 mh-prep vocab --type wordpiece --from f/vocab.json --merges 3 -o x; said "--merges"
+
+PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || { echo "without Python's tokenizers"; exit 0; }
+data=${MH_DATA:-$ROOT/../shared/data}
+mkdir texts
+for file in wikitext-2/valid.txt multi30k/val.en multi30k/val.de; do
+  [ ! -f "$data/$file.zst" ] || zstd -dcq "$data/$file.zst" > "texts/$(basename "$file")"
+done
+[ ! -f "$data/squad-1.1/dev.json.zst" ] || zstd -dcq "$data/squad-1.1/dev.json.zst" | python3 -c 'import json, sys
+for article in json.load(sys.stdin)["data"]:
+    for paragraph in article["paragraphs"]:
+        print(" ".join(paragraph["context"].split("\n")))' > texts/squad-dev
+mapfile -t files < <(find texts -type f | sort)
+PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/byte_bpe_parity.py" "$(dirname "$(command -v mh-prep)")/../tests" "${files[@]}"

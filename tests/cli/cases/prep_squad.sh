@@ -1,0 +1,53 @@
+# Questions of SQuAD to a shard and back; what is refused; any number of threads gives the same.
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' who won '?' the team of cafe '##s' . > vocab.txt
+cat > a.json <<'JSON'
+{"version": "1.1", "data": [
+ {"paragraphs": [{"qas": [
+   {"id": "q1", "question": "Who won?", "answers": [{"text": "The team", "answer_start": 0}, {"text": "team of Cafés", "answer_start": 4}]},
+   {"id": "q2", "question": "who?", "answers": [{"text": "Cafés", "answer_start": 12}]}],
+  "context": "The team of Cafés won."}], "title": "T"}]}
+JSON
+expect 0 mh-prep squad --wordpiece vocab.txt a.json -o x.mhs
+said "2 questions on 1 paragraphs, 5 + 7 tokens, 0 + 0 unknown"
+mh-prep squad -q --threads 3 --wordpiece vocab.txt - < a.json > y.mhs
+[ "$(zstd -dcq x.mhs | sha256sum)" = "$(zstd -dcq y.mhs | sha256sum)" ] || fail "another shard from a pipe with 3 threads"
+expect 0 mh-prep cat x.mhs
+printf 'q1\twho won ?\tthe team of cafes won .\nq2\twho ?\tthe team of cafes won .\n' | cmp - out
+expect 0 mh-prep cat --ids x.mhs
+printed "5 6 7	8 9 10 11 12 6 13	0 4 9 12 17 19 22	3 8 11 17 18 22 23	84 104 101"
+expect 0 mh-prep info --format json x.mhs
+printed '"kind":"questions"'; printed '"paragraphs":1,"answers":3,"missing_answers":0,"impossible":0'
+printed '"unanswerable":false'; printed '"wordpiece":"vocab.txt"'
+# A model's vocabulary is a vocabulary of ours.
+mh-prep vocab -q --type wordpiece --from vocab.txt > v
+mh-prep squad -q --vocab v a.json | zstd -dcq | cmp - <(zstd -dcq x.mhs)
+# Answers elsewhere.
+sed 's/"answer_start": 12/"answer_start": 13/' a.json > moved.json
+expect 3 mh-prep squad --vocab v moved.json -o z.mhs;  said "question q2"; said "1 of 3"; said "--missing-share"
+expect 0 mh-prep squad --vocab v --missing-share 0.4 moved.json -o moved.mhs;  said "1 of 3 answers"
+mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "missing answers are not told"
+# SQuAD 2.0.
+sed 's/"answers": \[{"text": "Cafés", "answer_start": 12}\]/"answers": [], "is_impossible": true, "plausible_answers": [{"text": "x", "answer_start": 0}]/' a.json > two.json
+expect 3 mh-prep squad --vocab v two.json -o z.mhs;    said "question q2"; said "--unanswerable keep"
+expect 0 mh-prep squad --vocab v --unanswerable keep two.json -o two.mhs;  said "1 questions that their paragraph does not answer"
+mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "the shard does not say that questions may be impossible"
+# What is refused, with its place; nothing is half-written.
+expect 3 mh-prep squad --vocab v a.json a.json -o z.mhs;  said "question q1"; said "no other question"
+head -c 300 a.json > cut.json
+expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       said "cut.json: byte 300"; said "cut off"
+sed 's/"answer_start": 12/"answer_start": 99/' a.json > far.json
+expect 3 mh-prep squad --vocab v far.json -o z.mhs;       said "article 1 (T), paragraph 1, question q2"; said "22 characters"
+printf 'who won\n' > text
+expect 3 mh-prep squad --vocab v text -o z.mhs;           said "byte 0"
+expect 3 mh-prep squad --vocab v x.mhs -o z.mhs;          said "x.mhs"
+printf '{"data": []}' > none.json
+expect 3 mh-prep squad --vocab v none.json -o z.mhs;      said "none"
+expect 3 mh-prep squad --vocab v missing.json -o z.mhs;   said "missing.json"
+expect 2 mh-prep squad a.json;                            said "--wordpiece"
+expect 2 mh-prep squad --vocab v a.json -o a.json;        said "itself"
+expect 2 mh-prep squad --vocab v --unanswerable drop a.json
+expect 2 mh-prep squad --vocab v --missing-share 2 a.json
+head -c 400 x.mhs > cut.mhs
+expect 3 mh-prep info cut.mhs
+expect 3 mh-prep cat cut.mhs
+[ ! -e z.mhs ] || fail "z.mhs is there"

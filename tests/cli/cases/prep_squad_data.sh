@@ -1,0 +1,21 @@
+# SQuAD itself: how much there is of it, and what is left of the truth; windows, spans, answers and scores are transformers'.
+squad=${MH_DATA:-$ROOT/../shared/data}
+[ -f "$squad/squad-1.1/dev.json.zst" ] || skip "no SQuAD (MH_DATA)"
+programs=$(dirname "$(command -v mh-prep)")/../tests
+zstd -dcq "$squad/bert-base-uncased/vocab.txt.zst" > vocab.txt
+for part in dev train-part; do
+  zstd -dcq "$squad/squad-1.1/$part.json.zst" > "$part.json"
+  expect 0 mh-prep squad --wordpiece vocab.txt "$part.json" -o "$part.mhs"
+  case $part in
+    dev) said "10,570 questions on 2,067 paragraphs, 132,823 + 329,916 tokens" ;;
+    *) said "11,877 questions on 2,430 paragraphs, 149,009 + 324,652 tokens" ;;
+  esac
+  # A model that is always right: what is less than 100 are answers that end within a piece or have more than 30 tokens.
+  "$programs/squad-print" truth "$part.mhs" > truth.json 2>/dev/null
+  "$programs/squad-print" score "$part.mhs" truth.json | head -n 1 >> scores
+done
+printf '99.6972563860 99.7592236774 10570\n98.9475456765 99.0062714776 11877\n' | diff - scores
+export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
+python3 -c 'import numpy, transformers' 2>/dev/null || skip "the rest needs transformers for Python; counts and the truth are right"
+python3 -B "$ROOT/tests/cli/squad_parity.py" "$programs" vocab.txt dev.mhs dev.json 300
+python3 -B "$ROOT/tests/cli/squad_parity.py" "$programs" vocab.txt train-part.mhs train-part.json 100

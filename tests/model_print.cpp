@@ -1,0 +1,51 @@
+// What a model makes of tokens, for the check against the package transformers: model-print MODEL
+// Each line of standard input is a row of tokens, and behind a bar their segments. Printed are the last hidden states
+// of all places, a bar, the logits, a bar, and the logits of the next sentence where the model has them.
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "base/error.h"
+#include "model/load.h"
+
+namespace {
+
+void write(const at::Tensor& values) {
+  const at::Tensor flat = values.defined() ? values.to(at::kFloat).contiguous() : at::zeros({0});
+  for (int64_t i = 0; i < flat.numel(); ++i) std::printf("%.9g ", static_cast<double>(flat.const_data_ptr<float>()[i]));
+}
+
+at::Tensor row(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<int64_t> numbers;
+  for (int64_t number; in >> number;) numbers.push_back(number);
+  return numbers.empty() ? at::Tensor() : at::tensor(numbers, at::kLong).unsqueeze(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 2) return 2;
+  c10::InferenceMode inference;
+  const auto loaded = mh::model::load_model(argv[1], at::kCPU);
+  for (std::string line; std::getline(std::cin, line);) {
+    const size_t bar = line.find('|');
+    mh::model::Input input(row(line.substr(0, bar)));
+    if (bar != line.npos) input.segments = row(line.substr(bar + 1));
+    const at::Tensor hidden = loaded.model->hidden(input, {});
+    write(hidden);
+    std::printf("| ");
+    write(loaded.model->logits(hidden));
+    std::printf("| ");
+    write(loaded.model->sentence_logits(hidden));
+    std::printf("\n");
+  }
+  return 0;
+} catch (const mh::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return static_cast<int>(error.exit());
+}

@@ -1,0 +1,103 @@
+// Windows, answers and scores of a shard of questions, for the check against transformers:
+//
+//   squad-print windows SHARD LENGTH STRIDE QUESTION   a row each: id; tokens; where the paragraph begins; targets;
+//                                                      1 for each token of the paragraph that counts here
+//   squad-print truth SHARD        answers of a model that is always right, as predictions
+//   squad-print made SHARD         those of scores that follow from row and position; how long they took on stderr
+//   squad-print score SHARD PREDICTIONS
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "io/tokenizers.h"
+#include "task/answers.h"
+#include "task/predictions.h"
+
+using namespace mh;
+
+namespace {
+
+task::Questions questions_of(const std::string& path, const task::WindowOptions& options) {
+  const io::RunText text = io::read_runs(path, io::kQuestionsKind);
+  const io::Tokenizers tokenizers = io::tokenizers_of(text.header, path);
+  return {task::runs_of(text),       text.header, io::require_wordpiece(*tokenizers.target, path), options,
+          task::QuestionUse::answer, path};
+}
+
+void print_windows(const task::Questions& questions) {
+  for (int64_t row = 0; row < questions.size(); ++row) {
+    const task::Example example = questions.make(row);
+    std::printf("%s\t", questions.questions()[static_cast<size_t>(questions.window(row).question)].id.c_str());
+    for (int32_t token : example.tokens) std::printf("%d ", token);
+    std::printf("\t%d\t%d\t%d\t", example.first, static_cast<int>(example.targets[0]),
+                static_cast<int>(example.targets[1]));
+    for (bool counts : questions.counts_here(row)) std::putchar(counts ? '1' : '0');
+    std::putchar('\n');
+  }
+}
+
+struct Scores {
+  std::vector<float> start, end;
+};
+
+void print_answers(const task::Questions& questions, const std::function<Scores(int64_t row)>& scores_of) {
+  task::AnswerSearch search(questions, {});
+  std::clock_t spent = 0;
+  for (int64_t row = 0; row < questions.size(); ++row) {
+    const Scores s = scores_of(row);
+    spent -= std::clock();
+    search.add(row, s.start, s.end);
+    spent += std::clock();
+  }
+  std::vector<task::Answers> answers;
+  spent -= std::clock();
+  for (size_t q = 0; q < questions.questions().size(); ++q) answers.push_back(search.answers(static_cast<int64_t>(q)));
+  spent += std::clock();
+  const double seconds = static_cast<double>(spent) / CLOCKS_PER_SEC;
+  std::fprintf(stderr, "%.0f questions/s of one core\n", static_cast<double>(answers.size()) / seconds);
+  std::fputs(task::predictions_json(questions, answers).c_str(), stdout);
+}
+
+// Ten for the truth, of the first row that has it whole; of the others nothing is likely.
+Scores truth(const task::Questions& questions, int64_t row) {
+  Scores s{std::vector<float>(static_cast<size_t>(questions.length(row))), {}};
+  s.end = s.start;
+  const auto targets = questions.make(row).targets;
+  s.start[static_cast<size_t>(targets[0])] = s.end[static_cast<size_t>(targets[1])] = 10;
+  return s;
+}
+
+// Whole numbers, many of them equal.
+Scores made(const task::Questions& questions, int64_t row) {
+  Scores s;
+  for (int64_t i = 0; i < questions.length(row); ++i) {
+    s.start.push_back(static_cast<float>((row * 7919 + i * 104729) % 1009 / 8));
+    s.end.push_back(static_cast<float>((row * 6101 + i * 15485863) % 997 / 8));
+  }
+  return s;
+}
+
+void print_scores(const task::Questions& questions, const std::string& path) {
+  const auto scores = task::score_predictions(questions, task::read_predictions(path));
+  for (const task::AnswerScores* part : {&scores.all, &scores.possible, &scores.impossible})
+    std::printf("%.10f %.10f %d\n", part->percent().exact, part->percent().f1, static_cast<int>(part->questions()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string job = argc > 2 ? argv[1] : "";
+  task::WindowOptions options;
+  if (job == "windows" && argc == 6)
+    options.length = std::atol(argv[3]), options.stride = std::atol(argv[4]), options.question = std::atol(argv[5]);
+  else if (argc != (job == "score" ? 4 : 3)) return 2;
+  const task::Questions questions = questions_of(argv[2], options);
+  if (job == "windows") print_windows(questions);
+  else if (job == "truth") print_answers(questions, [&](int64_t row) { return truth(questions, row); });
+  else if (job == "made") print_answers(questions, [&](int64_t row) { return made(questions, row); });
+  else if (job == "score") print_scores(questions, argv[3]);
+  else return 2;
+}

@@ -1,0 +1,37 @@
+// The tokens of each line of standard input, for the check against the package tokenizers: token-ids VOCABULARY
+// With a number behind it each line is encoded so often, and the time of all is told on standard error.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "io/tokenizer.h"
+
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) return 2;
+  const auto tokenizer = mh::io::load_tokenizer(argv[1]);
+  const auto encoder = tokenizer->encoder();
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(std::cin, line);) lines.push_back(line);
+  std::vector<int32_t> tokens;
+  if (argc == 3) {
+    const auto start = std::chrono::steady_clock::now();
+    size_t count = 0;
+    for (int i = 0; i < std::atoi(argv[2]); ++i)
+      for (const std::string& line : lines) {
+        tokens.clear();
+        encoder->encode(line, tokens);
+        count += tokens.size();
+      }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    std::fprintf(stderr, "%zu %.6f\n", count, seconds.count());
+    return 0;
+  }
+  for (const std::string& line : lines) {
+    tokens.clear();
+    encoder->encode(line, tokens);
+    for (int32_t token : tokens) std::printf("%d ", token);
+    std::putchar('\n');
+  }
+}

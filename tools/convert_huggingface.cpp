@@ -1,0 +1,81 @@
+// mh-convert FOLDER, and mh-convert --to huggingface MODEL FOLDER.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "convert.h"
+#include "huggingface/model.h"
+#include "model/device.h"
+#include "train/run_config.h"
+
+namespace mh::convert {
+
+namespace {
+
+[[noreturn]] void refuse(const char* where, const std::string& expected, const std::string& found,
+                         const char* next = "") {
+  throw Error(Exit::usage, Problem{where, expected, found, next});
+}
+
+// What is done to checkpoints of ours alone.
+void refuse_steps(const Arguments& a, const char* what) {
+  const char* next = "make the checkpoint first, then do the other by itself";
+  if (a.average) refuse("--average", std::string("it without ") + what, "both", next);
+  if (a.fold) refuse("--fold", std::string("it without ") + what, "both", next);
+}
+
+void tell(const model::LoadedModel& model) {
+  log_info(str(with_commas(model.model->parameters().count()), " parameters, ",
+               with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
+}
+
+}  // namespace
+
+bool is_from_huggingface(const Arguments& a) {
+  return std::any_of(a.files.begin(), a.files.end(),
+                     [](const std::string& file) { return std::filesystem::is_directory(file); }) ||
+         a.padded || a.seed != Arguments{}.seed;
+}
+
+void from_huggingface(const Arguments& a) {
+  refuse_steps(a, "a folder of Hugging Face");
+  if (a.files.size() != 1) refuse("mh-convert", "one folder of Hugging Face", str(a.files.size(), " names"));
+  check_output(a);
+  model::prepare_cpu(a.threads);
+  std::string folder = a.files.front();
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
+  Config config;
+  config.load_text(model.toml, folder);
+  train::RunConfig run = train::RunConfig::read(config);
+  // What tools take where no other length is asked for.
+  run.train.block = std::min(run.train.block, run.model.model.max_positions);
+  io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
+  metadata.merge(io::entries_of(model.tokenizers));
+  add_origin(metadata, folder, {{"huggingface", folder}});
+  model::Views views;
+  views.add(model.model->parameters());
+  auto sink = open_sink(a.output);
+  io::write_checkpoint(*sink, views.all(), std::move(metadata));
+  sink->close();
+  tell(model);
+}
+
+void to_huggingface(const Arguments& a) {
+  refuse_steps(a, "--to huggingface");
+  if (a.files.size() != 2) refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " names"));
+  if (a.output != Arguments{}.output) refuse("--output", "the new folder as the second name", a.output);
+  if (a.padded) refuse("--padded-vocabulary", "it where a folder is read", "--to huggingface");
+  if (a.seed != Arguments{}.seed) refuse("--seed", "it where a folder is read", "--to huggingface");
+  model::prepare_cpu(a.threads);
+  std::string folder = a.files.back();
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);
+  huggingface::write_folder(model, folder);
+  tell(model);
+}
+
+}  // namespace mh::convert

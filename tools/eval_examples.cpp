@@ -1,0 +1,87 @@
+// mh-eval MODEL… DATA of examples: the scores of their task, and predictions.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "eval.h"
+#include "subject.h"
+#include "task/example_options.h"
+#include "task/example_scores.h"
+#include "task/predictions.h"
+
+namespace mh::eval {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+void write_to(const std::string& path, const std::string& text) {
+  auto sink = open_sink(path);
+  sink->write(text);
+  sink->close();
+}
+
+// As a server or an official script takes them.
+void write_predictions(const std::string& path, const task::Examples& examples, const task::ExampleScores& found) {
+  if (examples.asked != nullptr)
+    return write_to(path, task::predictions_json(examples.asked->questions, found.answers));
+  auto sink = open_sink(path);
+  task::write_predictions(*sink, examples.classified->task(), found.predicted);
+  sink->close();
+}
+
+void check(const Arguments& a, const ExamplesJob& job, const task::Examples& examples, const std::string& name) {
+  const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
+    throw Error(Exit::usage, Problem{option, expected, found, "leave it out"});
+  };
+  if (!a.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", name);
+  const bool words = examples.head == model::HeadTask::words;
+  if (!job.predictions.empty() && words) refuse("--predictions", "classes, numbers or answers", "masked words");
+  if (!job.best.empty() && examples.asked == nullptr) refuse("--best-answers", "a shard of questions", name);
+}
+
+}  // namespace
+
+void ExamplesJob::check(const std::vector<std::string>& files) const {
+  for (const auto& [option, path] : {std::pair("--predictions", predictions), {"--best-answers", best}}) {
+    if (path.empty()) continue;
+    if (files.size() > 2)
+      throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "ask one after the other"});
+    refuse_output_onto_input(path, files);
+  }
+  if (predictions == "-" && best == "-")
+    throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", "-", ""});
+}
+
+void score_examples(const Arguments& a, const task::ScoringOptions& given, const ExamplesJob& job,
+                    const DecodeJob& decoding, const TextSource& source) {
+  const bool shows = job.predictions != "-" && job.best != "-";
+  Table table(Table::format_named(a.format));
+  for (size_t i = 0; i + 1 < a.files.size(); ++i) {
+    model::LoadedModel m = load(a, a.files[i]);
+    const task::Corpus corpus = source.text_for(m);
+    decoding.check(corpus, source.name());  // refuses what is of pairs
+    const auto& examples = std::get<task::Examples>(corpus);
+    check(a, job, examples, source.name());
+    const task::ScoringOptions options = scoring_for(m, given, corpus);  // refuses what is of texts
+    for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
+    task::ExampleScores found = task::score_examples(*m.model, examples, {nullptr, progress_bar("score", "rows")});
+    if (!job.predictions.empty()) write_predictions(job.predictions, examples, found);
+    if (!job.best.empty()) write_to(job.best, task::best_json(examples.asked->questions, found.answers));
+    ordered_json j{{"model", m.name},
+                   {"task", examples.classified != nullptr ? examples.classified->task().name : source.header().kind},
+                   {"rows", found.rows},
+                   {"scored", found.scored},
+                   {"loss", found.scored > 0 ? found.loss : NAN}};
+    for (const auto& [name, value] : found.scores) j[name] = value;
+    j.update({{"longest", options.block}, {"precision", a.precision}, {"set", join(a.sets, " ")}});
+    if (shows) table.row(j);
+    else
+      for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest(value)));
+  }
+}
+
+}  // namespace mh::eval

@@ -1,0 +1,114 @@
+// mh-prep glue and mh-prep examples: tab-separated files to shards of examples.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "prep.h"
+#include "task/glue.h"
+
+namespace mh::prep {
+
+using namespace mh::io;
+using nlohmann::ordered_json;
+
+namespace {
+
+task::GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
+
+void make(const Arguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int64_t threads,
+          const ExampleTask& task, const FindColumns& find) {
+  vocabulary.check();
+  std::vector<std::string> read = a.inputs;
+  read.push_back(vocabulary.file());
+  refuse_output_onto_input(a.output, read);
+  const auto tokenizer = vocabulary.load();
+  TextBatches text(a.inputs, line_ends(a, false), nullptr);
+  ShardHeader header = header_of(*tokenizer);
+  hold_examples(header, task);
+  header.provenance = provenance_of(a, vocabulary,
+                                    {{"text", columns.text},
+                                     {"text_b", columns.text_b},
+                                     {"label", columns.label},
+                                     {"no_header", columns.no_header},
+                                     {"malformed", columns.malformed}});
+  auto sink = open_sink(a.output);
+  ShardWriter writer(*sink, header);
+  const ExampleSummary sum =
+      encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads_of(threads), writer);
+  if (sum.examples == 0)
+    throw Error(Exit::input, Problem{join(a.inputs, " "), "examples, one a line", "none", "check what makes it"});
+  writer.finish();
+  sink->close();
+  report_crlf(text.normalised());
+  if (sum.malformed > 0) log_info(counted(sum.malformed, "lines of another number of columns are left out"));
+  log_info(str(counted(sum.examples, "examples of " + task.name + ", "), counted(sum.labelled, "labelled, "),
+               counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
+}
+
+void refuse(const std::string& option, const std::string& expected, const std::string& found) {
+  throw Error(Exit::usage, Problem{option, expected, found, ""});
+}
+
+// "a,b": none of an empty text.
+std::vector<std::string> listed(const std::string& words) {
+  return words.empty() ? std::vector<std::string>{} : split(words, ',');
+}
+
+void check_labels(const std::vector<std::string>& labels) {
+  if (labels.size() < 2) refuse("--labels", "two words or more", "one");
+  for (auto it = labels.begin(); it != labels.end(); ++it)
+    if (it->empty() || std::find(labels.begin(), it, *it) != it)
+      refuse("--labels", "words that differ", "'" + *it + "'" + (it->empty() ? "" : " again"));
+}
+
+ExampleTask task_of_options(const ExamplesOptions& o) {
+  if (o.columns.text.empty()) refuse("--text", "the column of the text, by name or number", "none");
+  if (o.labels.empty() == o.number.empty())
+    refuse("--labels", "the words of the labels, or --number with the bounds of a number",
+           o.labels.empty() ? "neither" : "both");
+  ExampleTask task;
+  task.name = o.name, task.file = o.name + ".tsv";
+  task.sentences = o.columns.text_b.empty() ? 1 : 2;
+  task.labels = listed(o.labels), task.metrics = listed(o.metrics);
+  std::vector<std::string> known{"accuracy", "f1", "matthews"};
+  if (task.is_number()) {
+    known = {"pearson", "spearman"};
+    if (o.number.size() != 2 || o.number[1] <= o.number[0] || o.number[1] > 1e6)
+      refuse("--number", "two bounds from 0 to 1000000, the lower one first",
+             str(o.number.size(), o.number.size() == 1 ? " number" : " numbers"));
+    task.low = o.number[0], task.high = o.number[1];
+  } else {
+    check_labels(task.labels);
+  }
+  if (task.metrics.empty()) task.metrics = task.is_number() ? known : std::vector<std::string>{"accuracy"};
+  for (const std::string& metric : task.metrics)
+    if (std::find(known.begin(), known.end(), metric) == known.end())
+      refuse("--metrics", "some of: " + join(known, ", "), metric);
+  return task;
+}
+
+}  // namespace
+
+void make_glue(const Arguments& a, const GlueOptions& o) {
+  const task::GlueTask& task = task::glue_task(o.task);
+  if (task.task.sentences == 1 && !o.columns.text_b.empty())
+    refuse("--text-b", "it only for tasks of two sentences", task.task.name);
+  if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
+    refuse("--no-header", task.task.sentences == 1 ? "--text with it" : "--text and --text-b with it",
+           "no number of a column");
+  make(a, o.vocabulary, o.columns, o.threads, task.task,
+       [&](const std::vector<std::string>& fields, const std::string& where) {
+         return task::glue_columns(task, given(o.columns), fields, where);
+       });
+}
+
+void make_examples(const Arguments& a, const ExamplesOptions& o) {
+  make(a, o.vocabulary, o.columns, o.threads, task_of_options(o),
+       [&](const std::vector<std::string>& fields, const std::string& where) {
+         return task::given_columns(given(o.columns), fields, where);
+       });
+}
+
+}  // namespace mh::prep

@@ -1,0 +1,39 @@
+// mh-prep mlm: documents to a shard of their sentences, for BERT's pre-training.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/encode_documents.h"
+#include "prep.h"
+
+namespace mh::prep {
+
+using namespace mh::io;
+
+void make_mlm(const Arguments& a, const MlmOptions& o) {
+  o.vocabulary.check();
+  std::vector<std::string> read = a.inputs;
+  read.push_back(o.vocabulary.file());
+  refuse_output_onto_input(a.output, read);
+  const auto tokenizer = o.vocabulary.load();
+  TextBatches text(a.inputs, line_ends(a, false), nullptr);
+  ShardHeader header = header_of(*tokenizer);
+  header.hold(kDocumentsKind);
+  header.provenance = provenance_of(a, o.vocabulary, {});
+  auto sink = open_sink(a.output);
+  ShardWriter writer(*sink, header);
+  const DocumentSummary sum = encode_documents(text, *tokenizer, threads_of(o.threads), writer);
+  if (sum.sentences == 0)
+    throw Error(Exit::input, Problem{join(a.inputs, " "), "sentences, one a line", "none", "check what makes it"});
+  writer.finish();
+  sink->close();
+  report_crlf(text.normalised());
+  if (sum.without_tokens > 0) log_info(counted(sum.without_tokens, "lines without a token are left out"));
+  if (sum.documents == 1)
+    log_warning("one document: next-sentence prediction needs another; an empty line ends a document");
+  log_info(str(counted(sum.documents, "documents, "), counted(sum.sentences, "sentences, "),
+               counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
+}
+
+}  // namespace mh::prep
