@@ -77,7 +77,6 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   if (lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
                     with_commas(lengths_.warmup), ": the learning rate does not reach train.lr"));
-  if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters(), config_.train.optimizer);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
@@ -96,6 +95,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
 
   if (from == nullptr || start.adopts) model_->parameters().initialise(static_cast<uint64_t>(config_.train.seed));
   if (from != nullptr) start.adopts ? adopt(*from) : model::load_parameters(*from, model_->parameters());
+  // Behind what compares the model with the one it comes from, in single precision both.
+  if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::path_named(config_.train.attention_path));
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume && folder_->has("last.safetensors")) {

@@ -96,6 +96,8 @@ tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
 # Stages that do nothing at first leave it as it was; others say that they do not.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
 said "changes no hidden state yet"
+expect 0 mh-finetune --train classes.mhs $go --out halved --set train.length=1u --set attention.mixer=mixhead-b --set train.precision=bf16
+said "changes no hidden state yet"
 expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u --set attention.pairing=cross-head
 expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
 said "the run does not begin where"

@@ -6,7 +6,10 @@ mkdir -p runs/data-wikitext2
 for split in train valid test; do mh-prep lm --vocab v text -o runs/data-wikitext2/$split.mhs 2>/dev/null; done
 for method in "$ROOT"/configs/methods/*.toml "$ROOT"/configs/small/*.toml; do
   body=("--config" "$ROOT/configs/small/wikitext2.toml")
-  case $method in */skip-retain.toml) body+=("--config" "$ROOT/configs/small/transformer-xl.toml") ;; esac
+  case $method in
+    */small/glue.toml) continue ;;  # of fine-tuning
+    */skip-retain.toml) body+=("--config" "$ROOT/configs/small/transformer-xl.toml") ;;
+  esac
   expect 0 mh-train --dry-run "${body[@]}" --config "$method" --train runs/data-wikitext2/train.mhs
 done
 cp -r "$ROOT/configs" configs
@@ -60,3 +63,46 @@ python3 -c "
 import json
 assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['test']"
 compare 1 --corpus multi30k nonsense; said "there are: "; said "rotation-soft"
+# Of tasks of GLUE: fine-tuning of one model, told from runs of another; no test set.
+cat > bert.toml <<'T'
+include = "configs/recipes/base/bert.toml"
+[model]
+layers = 1
+width = 16
+ffn = 16
+max_positions = 32
+[attention]
+heads = 2
+[train]
+length = "2u"
+block = 32
+batch_rows = 4
+T
+mh-prep vocab -q --type wordpiece --size 60 text > pieces
+awk '1; NR % 20 == 0 { print "" }' text | mh-prep mlm -q --vocab pieces - > mlm.mhs
+mh-train -q --config bert.toml --train mlm.mhs --out bert --threads 1
+mkdir glue glue/CoLA
+awk 'NF { print "x\t" NR % 2 "\t\t" $0 }' text | tee glue/CoLA/dev.tsv | head -n 9 > glue/CoLA/train.tsv
+expect 0 "$ROOT/data_scripts/glue" runs/data-cola cola bert/last.safetensors "$PWD/glue" 5
+said "5 examples of cola, 5 labelled"
+sed -i 's/block = 128/block = 32/' configs/recipes/base/bert-fine-tuning.toml
+compare 0 --corpus cola --init bert/last.safetensors plain mixhead-b
+said "run 4 of 4, 0 to go after it"
+[ "$(cut -f 1,2,4,5,8,9 out | tail -n +2 | tr '\t\n' '  ')" = "plain cola 2 matthews - - mixhead-b cola 2 matthews - - " ] || fail "$(cat out)"
+tail -n 1 out | grep -q "mh-finetune --init bert/last.safetensors .*configs/small/glue/mixhead-b.toml" || fail "$(cat out)"
+expect 0 mh-eval --format json runs/cola/plain/seed2/best.safetensors runs/data-cola/valid.mhs
+python3 -c "
+import json
+assert json.load(open('out'))['matthews'] == json.load(open('runs/cola/plain/seed2/result.json'))['valid']"
+compare 2 --corpus cola plain; said "--init: expected a model with --corpus cola; found none"
+compare 2 --init bert/last.safetensors plain; said "--init: expected none"
+compare 2 --corpus cola --init bert/best.safetensors plain; said "found no file bert/best.safetensors"
+mh-train -q --config bert.toml --train mlm.mhs --out other-bert --threads 1 --seed 2
+compare 1 --corpus cola --init other-bert/last.safetensors plain; said "found one of another"
+# A pre-training, told by its masked words.
+sed -i 's/"3000u"/"4u"/; s/"500u"/"2u"/; s/"300u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' \
+  configs/recipes/bert-small.toml
+mkdir runs/data-bert
+for split in train valid test; do cp mlm.mhs runs/data-bert/$split.mhs; done
+compare 0 --corpus bert plain fixhead
+[ "$(cut -f 1,2,4,5 out | tail -n +2 | tr '\t\n' '  ')" = "plain bert 2 word_accuracy fixhead bert 2 word_accuracy " ] || fail "$(cat out)"

@@ -32,6 +32,12 @@ if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
   cat tiny/train.txt tiny/valid.txt tiny/test.txt | cmp - <(zstd -dcq "$data/tinyshakespeare/input.txt.zst")
   [ "$(wc -l < tiny/valid.txt) $(wc -l < tiny/test.txt)" = "2000 2000" ] || fail "lines: $(wc -l tiny/*)"
 fi
+# WikiText-2 in sentences, if there is a copy: 629 articles of training, no headings.
+if [ -f "$data/wikitext-2/train.txt.zst" ]; then
+  expect 0 env MH_DATA="$data" "$scripts/wikitext-2-sentences" sentences
+  [ "$(ls sentences | paste -sd ' ')" = "test.txt train.txt valid.txt" ] || fail "$(ls sentences)"
+  [ "$(grep -c '^$' sentences/train.txt) $(grep -c '^ =' sentences/train.txt)" = "629 0" ] || fail "articles"
+fi
 # Multi30k: pairs and their shards; a copy that is another text is refused, packed as the public one is.
 gzip -c copy/input.txt > copy/train.de.gz
 expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; said "multi30k: train.de: expected sha256 2c2b"; said "found $sum"
@@ -43,4 +49,23 @@ if [ -f "$data/multi30k/train.de.zst" ]; then
   mh-prep info multi/test.mhs > info
   grep -q "^records	1000$" info || fail "pairs of the test: $(cat info)"
   [ "$(wc -l < multi/train.de) $(wc -l < multi/valid.en)" = "29000 1014" ] || fail "lines: $(wc -l multi/*)"
+fi
+# GLUE: shards of a folder of its own files, or of the mirror's; so many rows of training as asked for.
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two > pieces.txt
+mh-prep vocab -q --type wordpiece --from pieces.txt > pieces
+mkdir -p own/SST-2
+printf 'sentence\tlabel\none\t1\ntwo\t0\none two\t1\n' > own/SST-2/train.tsv
+printf 'sentence\tlabel\none\t1' > own/SST-2/dev.tsv
+expect 0 "$scripts/glue" sst2 sst2 pieces own 2
+expect 0 mh-prep cat sst2/train.mhs; printf 'one\t\t1\ntwo\t\t0\n' | cmp - out
+expect 0 mh-prep cat sst2/valid.mhs; printed "one		1"
+expect 1 "$scripts/glue" sst2 mrpc pieces own; said "found none: own/MRPC/train.tsv"
+expect 1 "$scripts/glue" sst2 sst pieces own; said "found sst; there are: cola"
+expect 1 "$scripts/glue" sst2 sst2 pieces own 0; said "expected a number of rows; found 0"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; said "give GLUE"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; said "expected a mirror in MH_DATA"
+if [ -d "$data/glue" ]; then
+  for task in cola mrpc rte sst2 stsb; do
+    expect 0 env MH_DATA="$data" "$scripts/glue" "$task" "$task" pieces "" 30; said "30 examples of $task, 30 labelled"
+  done
 fi
