@@ -111,10 +111,9 @@ MH_INLINE void drop(const float* keep, int64_t count, float* x) {
     Floats v, k;
     load(x + j, v);
     load(keep + j, k);
-    v = k == 0.0F ? Floats{} : v * k;
-    store(v, x + j);
+    store(kept(k, v), x + j);
   }
-  for (; j < count; ++j) x[j] = keep[j] == 0.0F ? 0.0F : x[j] * keep[j];
+  for (; j < count; ++j) x[j] = kept(keep[j], x[j]);
 }
 
 // Of decide_block, whole groups included.

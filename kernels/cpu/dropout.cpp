@@ -22,14 +22,10 @@ MH_INLINE void apply(const Dropout& how, uint64_t first, const T* x, T* y, int64
         Floats v, k;
         load(x + done + i, v);
         load(keep + i, k);
-        v = k == 0.0F ? Floats{} : v * k;  // a dropped infinity is 0, not NaN
-        store(v, y + done + i);
+        store(kept(k, v), y + done + i);
       }
     } else {
-      for (int64_t i = 0; i < n; ++i) {
-        float k = keep[skip + i];
-        from_float(k == 0.0F ? 0.0F : to_float(x[done + i]) * k, y[done + i]);
-      }
+      for (int64_t i = 0; i < n; ++i) from_float(kept(keep[skip + i], to_float(x[done + i])), y[done + i]);
     }
     done += n;
   }

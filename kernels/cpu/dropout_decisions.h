@@ -59,6 +59,10 @@ MH_INLINE void decide(const Dropout& how, uint64_t block, float* keep) {
   }
 }
 
+// What is left of x by decision `keep`. A dropped infinity is 0, not NaN.
+MH_INLINE Floats kept(const Floats& keep, const Floats& x) { return keep == 0.0F ? Floats{} : x * keep; }
+MH_INLINE float kept(float keep, float x) { return keep == 0.0F ? 0.0F : x * keep; }
+
 // keep[i] = scale or 0 for elements first + i, i < count. Whole groups are written: what stands up to kDropoutGroup
 // numbers before and behind is decided too.
 MH_INLINE void decide_range(const Dropout& how, uint64_t first, int64_t count, float* keep) {

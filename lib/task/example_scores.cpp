@@ -23,13 +23,20 @@ namespace {
 
 using model::HeadTask;
 
+// A batch and what the model made of it.
+struct Seen {
+  model::LanguageModel& model;
+  const std::vector<int64_t>& rows;  // of the examples, in the batch's order
+  const Batch& batch;                // targets (B, n) on the CPU
+  at::Tensor hidden;                 // (B, T, d)
+  at::Tensor next;                   // (B, 2): logits of the next sentence; undefined where the head has none
+};
+
 // What the scores of a head are made of, batch after batch.
 class Tally {
  public:
   virtual ~Tally() = default;
-  // `rows` are those of the batch, in its order; targets (B, n) on the CPU.
-  virtual void add(model::LanguageModel& model, const std::vector<int64_t>& rows, const Batch& batch,
-                   const at::Tensor& hidden) = 0;
+  virtual void add(const Seen& seen) = 0;
   virtual void finish(ExampleScores& result) = 0;
 };
 
@@ -39,23 +46,22 @@ double share(int64_t right, int64_t all) {
 
 class WordsTally : public Tally {
  public:
-  void add(model::LanguageModel& model, const std::vector<int64_t>&, const Batch& batch,
-           const at::Tensor& hidden) override {
-    at::Tensor asked = batch.targets.ge(0);
-    const at::Tensor first = batch.targets.select(1, 0), is_first = asked.select(1, 0).clone();
+  void add(const Seen& seen) override {
+    const at::Tensor& targets = seen.batch.targets;
+    at::Tensor asked = targets.ge(0);
+    const at::Tensor first = targets.select(1, 0), is_first = asked.select(1, 0).clone();
     asked.select(1, 0).fill_(false);
     const at::Tensor places = asked.flatten().nonzero().squeeze(1);
-    const at::Tensor wanted = batch.targets.flatten().index_select(0, places);
-    const at::Tensor states = hidden.flatten(0, 1).index_select(0, places.to(hidden.device()));
+    const at::Tensor wanted = targets.flatten().index_select(0, places);
+    const at::Tensor states = seen.hidden.flatten(0, 1).index_select(0, places.to(seen.hidden.device()));
     for (int64_t at = 0; at < states.size(0); at += kAtOnce) {
       const int64_t n = std::min(kAtOnce, states.size(0) - at);
-      const at::Tensor found = model.logits(states.narrow(0, at, n).unsqueeze(0))[0].argmax(1).to(at::kCPU);
+      const at::Tensor found = seen.model.logits(states.narrow(0, at, n).unsqueeze(0))[0].argmax(1).to(at::kCPU);
       right_ += found.eq(wanted.narrow(0, at, n)).sum().item<int64_t>();
     }
     words_ += places.numel();
-    const at::Tensor next = model.sentence_logits(hidden);
-    if (!next.defined()) return;
-    right_next_ += (next.argmax(1).to(at::kCPU).eq(first) & is_first).sum().item<int64_t>();
+    if (!seen.next.defined()) return;
+    right_next_ += (seen.next.argmax(1).to(at::kCPU).eq(first) & is_first).sum().item<int64_t>();
     nexts_ += is_first.sum().item<int64_t>();
   }
   void finish(ExampleScores& result) override {
@@ -68,73 +74,57 @@ class WordsTally : public Tally {
   int64_t words_ = 0, right_ = 0, nexts_ = 0, right_next_ = 0;
 };
 
-class ClassesTally : public Tally {
- public:
-  ClassesTally(const std::vector<std::string>& scores, int64_t rows)
-      : scores_(scores), truth_(static_cast<size_t>(rows), -1), found_(truth_) {}
-  void add(model::LanguageModel& model, const std::vector<int64_t>& rows, const Batch& batch,
-           const at::Tensor& hidden) override {
-    const at::Tensor best = model.logits(hidden).select(1, 0).argmax(1).to(at::kCPU);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto row = static_cast<size_t>(rows[i]), at = i;
-      truth_[row] = static_cast<int32_t>(batch.targets.const_data_ptr<int64_t>()[at]);
-      found_[row] = static_cast<int32_t>(best.const_data_ptr<int64_t>()[at]);
-    }
-  }
-  void finish(ExampleScores& result) override {
-    std::vector<int32_t> truth, found;
-    for (size_t i = 0; i < truth_.size(); ++i)
-      if (truth_[i] >= 0) truth.push_back(truth_[i]), found.push_back(found_[i]);
-    for (const std::string& name : scores_)
-      if (!truth.empty())
-        result.scores.emplace_back(name, name == "f1"         ? f1(truth, found)
-                                         : name == "matthews" ? matthews(truth, found)
-                                                              : accuracy(truth, found));
-    result.predicted.assign(found_.begin(), found_.end());
-  }
+double score_of(const std::string& name, std::span<const double> truth, std::span<const double> found) {
+  if (name == "pearson") return pearson(truth, found);
+  if (name == "spearman") return spearman(truth, found);
+  const std::vector<int32_t> classes(truth.begin(), truth.end()), predicted(found.begin(), found.end());
+  if (name == "f1") return f1(classes, predicted);
+  return name == "matthews" ? matthews(classes, predicted) : accuracy(classes, predicted);
+}
 
- private:
-  std::vector<std::string> scores_;
-  std::vector<int32_t> truth_, found_;
-};
-
-class NumbersTally : public Tally {
+// Of each row one value: its class, or its number.
+class RowsTally : public Tally {
  public:
-  NumbersTally(const std::vector<std::string>& scores, int64_t rows)
-      : scores_(scores), truth_(static_cast<size_t>(rows), -1), found_(truth_) {}
-  void add(model::LanguageModel& model, const std::vector<int64_t>& rows, const Batch& batch,
-           const at::Tensor& hidden) override {
-    const at::Tensor numbers = model.logits(hidden).flatten().to(at::kCPU).contiguous();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto row = static_cast<size_t>(rows[i]);
-      truth_[row] = static_cast<double>(batch.targets.const_data_ptr<int64_t>()[i]) * 0.001;
-      found_[row] = static_cast<double>(numbers.const_data_ptr<float>()[i]);
+  explicit RowsTally(const Examples& examples)
+      : names_(score_names(examples)),
+        numbers_(examples.head == HeadTask::number),
+        truth_(static_cast<size_t>(examples.size()), -1),
+        found_(truth_) {}
+  void add(const Seen& seen) override {
+    const at::Tensor logits = seen.model.logits(seen.hidden).select(1, 0);  // (B, classes), or (B, 1)
+    const at::Tensor values = (numbers_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
+    const double unit = numbers_ ? kNumberUnit : 1;
+    for (size_t i = 0; i < seen.rows.size(); ++i) {
+      const auto row = static_cast<size_t>(seen.rows[i]);
+      truth_[row] = static_cast<double>(seen.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
+      found_[row] = values.const_data_ptr<double>()[i];
     }
   }
   void finish(ExampleScores& result) override {
     std::vector<double> truth, found;
     for (size_t i = 0; i < truth_.size(); ++i)
       if (truth_[i] >= 0) truth.push_back(truth_[i]), found.push_back(found_[i]);
-    for (const std::string& name : scores_)
-      if (!truth.empty())
-        result.scores.emplace_back(name, name == "pearson" ? pearson(truth, found) : spearman(truth, found));
+    for (const std::string& name : names_)
+      if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, found));
     result.predicted = std::move(found_);
   }
 
  private:
-  std::vector<std::string> scores_;
-  std::vector<double> truth_, found_;
+  static constexpr double kNumberUnit = 0.001;  // of the numbers that a shard holds
+  std::vector<std::string> names_;
+  bool numbers_;
+  std::vector<double> truth_, found_;  // truth: below 0 where it is not known
 };
 
 class SpansTally : public Tally {
  public:
   explicit SpansTally(const QuestionTask& task) : questions_(task.questions), search_(task.questions, task.answers) {}
-  void add(model::LanguageModel& model, const std::vector<int64_t>& rows, const Batch& batch,
-           const at::Tensor& hidden) override {
-    const at::Tensor scores = model.logits(hidden).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
+  void add(const Seen& seen) override {
+    const std::vector<int64_t>& rows = seen.rows;
+    const at::Tensor scores = seen.model.logits(seen.hidden).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
     const auto width = static_cast<size_t>(scores.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto real = static_cast<size_t>(batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
+      const auto real = static_cast<size_t>(seen.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
       const auto of = [&](size_t end) {
         return std::span(scores.const_data_ptr<float>() + (end * rows.size() + i) * width, real);
       };
@@ -169,9 +159,8 @@ std::unique_ptr<Tally> tally_for(const Examples& examples) {
     case HeadTask::words:
       return std::make_unique<WordsTally>();
     case HeadTask::classes:
-      return std::make_unique<ClassesTally>(score_names(examples), examples.size());
     case HeadTask::number:
-      return std::make_unique<NumbersTally>(score_names(examples), examples.size());
+      return std::make_unique<RowsTally>(examples);
     case HeadTask::span:
       return std::make_unique<SpansTally>(*examples.asked);
   }
@@ -182,13 +171,12 @@ std::unique_ptr<Tally> tally_for(const Examples& examples) {
 struct Loss {
   double sum = 0, next = 0;
   int64_t scored = 0, nexts = 0;
-  void add(model::LanguageModel& model, const Batch& batch, const at::Tensor& hidden, bool words) {
-    const model::SlicedLoss plain = model.loss(hidden, {batch.targets, 0}, 0);
+  void add(const Seen& seen) {
+    const model::SlicedLoss plain = seen.model.loss(seen.hidden, {seen.batch.targets, 0}, 0);
     sum += plain.nll, scored += plain.scored;
-    const at::Tensor logits = words ? model.sentence_logits(hidden) : at::Tensor();
-    if (!logits.defined()) return;
-    const at::Tensor wanted = batch.targets.select(1, 0);
-    next += at::cross_entropy_loss(logits, wanted.to(logits.device()), {}, at::Reduction::Sum, -1).item<double>();
+    if (!seen.next.defined()) return;
+    const at::Tensor wanted = seen.batch.targets.select(1, 0);
+    next += at::cross_entropy_loss(seen.next, wanted.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
     nexts += wanted.ge(0).sum().item<int64_t>();
   }
   double mean() const {
@@ -239,8 +227,10 @@ ExampleScores score_examples(model::LanguageModel& model, const Examples& exampl
     const Batch batch = load_examples(examples, examples_now);
     if (listener.observer != nullptr) listener.observer->begin(batch.input.lengths);
     const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, listener.observer);
-    loss.add(model, batch, hidden, examples.head == HeadTask::words);
-    tally->add(model, rows, batch, hidden);
+    const Seen seen{model, rows, batch, hidden,
+                    examples.head == HeadTask::words ? model.sentence_logits(hidden) : at::Tensor()};
+    loss.add(seen);
+    tally->add(seen);
     result.rows += static_cast<int64_t>(rows.size());
     if (listener.progress) listener.progress(result.rows, all);
   }
