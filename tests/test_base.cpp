@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "base/registry.h"
 #include "base/text.h"
@@ -19,6 +20,16 @@
 #include "folder.h"
 
 using namespace mh;
+
+TEST_CASE("how deep JSON is nested", "[base]") {
+  CHECK(json_depth("") == 0);
+  CHECK(json_depth("3") == 0);
+  CHECK(json_depth("{}") == 1);
+  CHECK(json_depth(R"([{"a": [1, 2]}, [[]]])") == 3);
+  CHECK(json_depth(R"(["[[[[", "\"[[", "\\", [1]])") == 2);  // brackets within text are text
+  CHECK(json_depth("]]]{") == 0);
+  CHECK(json_depth(std::string(1000, '[')) == 1000);
+}
 
 namespace {
 

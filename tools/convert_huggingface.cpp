@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "convert.h"
@@ -37,7 +38,7 @@ void tell(const model::LoadedModel& model) {
 bool is_from_huggingface(const Arguments& a) {
   return std::any_of(a.files.begin(), a.files.end(),
                      [](const std::string& file) { return std::filesystem::is_directory(file); }) ||
-         a.padded || a.seed != Arguments{}.seed;
+         ((a.padded || a.seed != Arguments{}.seed) && !a.average && !a.fold);
 }
 
 void from_huggingface(const Arguments& a) {
@@ -47,6 +48,10 @@ void from_huggingface(const Arguments& a) {
   model::prepare_cpu(a.threads);
   std::string folder = a.files.front();
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  std::vector<std::string> inputs;
+  if (std::filesystem::is_directory(folder))
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) inputs.push_back(entry.path().string());
+  refuse_output_onto_input(a.output, inputs);
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
   Config config;
   config.load_text(model.toml, folder);

@@ -28,6 +28,9 @@ void check(const Arguments& a) {
   if (a.files.empty()) refuse("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!a.average && a.files.size() > 1)
     refuse("--fold", "one checkpoint", str(a.files.size()), "--average makes one of them first");
+  const bool seeded = a.seed != Arguments{}.seed;
+  if (seeded || a.padded)
+    refuse(seeded ? "--seed" : "--padded-vocabulary", "it with a folder of Hugging Face", "checkpoints alone", "");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     refuse("mh-convert", "standard input for one file", "- twice", "");
   check_output(a);

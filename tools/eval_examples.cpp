@@ -1,5 +1,6 @@
 // mh-eval MODEL… DATA of examples: the scores of their task, and predictions.
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -18,19 +19,14 @@ using nlohmann::ordered_json;
 
 namespace {
 
-void write_to(const std::string& path, const std::string& text) {
-  auto sink = open_sink(path);
-  sink->write(text);
-  sink->close();
-}
+// Null for no path. Opened before there is work.
+std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() ? nullptr : open_sink(path); }
 
 // As a server or an official script takes them.
-void write_predictions(const std::string& path, const task::Examples& examples, const task::ExampleScores& found) {
-  if (examples.asked != nullptr)
-    return write_to(path, task::predictions_json(examples.asked->questions, found.answers));
-  auto sink = open_sink(path);
-  task::write_predictions(*sink, examples.classified->task(), found.predicted);
-  sink->close();
+void write_predictions(ByteSink& sink, const task::Examples& examples, const task::ExampleScores& found) {
+  if (examples.asked != nullptr) sink.write(task::predictions_json(examples.asked->questions, found.answers));
+  else task::write_predictions(sink, examples.classified->task(), found.predicted);
+  sink.close();
 }
 
 void check(const Arguments& a, const ExamplesJob& job, const task::Examples& examples, const std::string& name) {
@@ -52,8 +48,8 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "ask one after the other"});
     refuse_output_onto_input(path, files);
   }
-  if (predictions == "-" && best == "-")
-    throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", "-", ""});
+  if (!best.empty() && std::filesystem::weakly_canonical(predictions) == std::filesystem::weakly_canonical(best))
+    throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", best, ""});
 }
 
 void score_examples(const Arguments& a, const task::ScoringOptions& given, const ExamplesJob& job,
@@ -68,16 +64,26 @@ void score_examples(const Arguments& a, const task::ScoringOptions& given, const
     check(a, job, examples, source.name());
     const task::ScoringOptions options = scoring_for(m, given, corpus);  // refuses what is of texts
     for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
+    const auto predictions = opened(job.predictions), best = opened(job.best);
     task::ExampleScores found = task::score_examples(*m.model, examples, {nullptr, progress_bar("score", "rows")});
-    if (!job.predictions.empty()) write_predictions(job.predictions, examples, found);
-    if (!job.best.empty()) write_to(job.best, task::best_json(examples.asked->questions, found.answers));
+    if (predictions != nullptr) write_predictions(*predictions, examples, found);
+    if (best != nullptr) best->write(task::best_json(examples.asked->questions, found.answers)), best->close();
     ordered_json j{{"model", m.name},
                    {"task", examples.classified != nullptr ? examples.classified->task().name : source.header().kind},
                    {"rows", found.rows},
                    {"scored", found.scored},
                    {"loss", found.scored > 0 ? found.loss : NAN}};
     for (const auto& [name, value] : found.scores) j[name] = value;
-    j.update({{"longest", options.block}, {"precision", a.precision}, {"set", join(a.sets, " ")}});
+    j["longest"] = options.block;
+    if (examples.asked != nullptr) {
+      const task::ExampleOptions how = example_options(m);
+      j.update({{"stride", how.squad.stride},
+                {"question", how.squad.question},
+                {"best", how.answers.best},
+                {"longest_answer", how.answers.longest},
+                {"null_threshold", how.answers.null_threshold}});
+    }
+    j.update({{"precision", a.precision}, {"set", join(a.sets, " ")}});
     if (shows) table.row(j);
     else
       for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest(value)));

@@ -36,6 +36,13 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const S
 void run_seeds(const Arguments& a, Tool& tool) {
   const int64_t first = a.seed >= 0 ? a.seed : 1;
   if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the runs", "none", ""});
+  if (a.from == "-" && a.seeds > 1)
+    throw Error(Exit::usage, Problem{"--seeds", "--init of a file, which each run begins with", "standard input", ""});
+  for (int64_t seed = first; a.resume && seed < first + a.seeds; ++seed)
+    if (const std::string folder = str(a.out, "/seed", seed); !std::filesystem::exists(folder))
+      throw Error(Exit::usage, Problem{"--resume --seeds", str("a run with seed ", seed), "none: " + folder,
+                                       str("begin it alone, with --init and the rest as before, --seed ", seed,
+                                           " and --out ", folder, "; then give this command again")});
   if (!a.resume) std::filesystem::create_directories(a.out);
   std::vector<Scores> found;
   Table table(Table::format_named(a.format));

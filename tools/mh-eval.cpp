@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
       ->type_name("MODEL... DATA");
   app.add_option("--format", a.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
   app.add_option("--per-token", a.per_token, "write each token's log-probability (nats) to a table")->type_name("FILE");
-  app.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
+  app.add_option("--set", a.sets,
+                 "change a key that changes no parameter, of the model or of squad: model.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   eval::ExamplesJob of_examples;

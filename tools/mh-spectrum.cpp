@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
     to.add_option(name, value, help)->type_name("WHAT")->check(one_of(choices));
   };
   const auto add_sets = [&](CLI::App& to) {
-    to.add_option("--set", a.sets, "change a key of the model that changes no parameter: model.same_length=true")
+    to.add_option("--set", a.sets,
+                  "change a key that changes no parameter, of the model or of squad: model.same_length=true")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
   };

@@ -63,7 +63,14 @@ void check_labels(const std::vector<std::string>& labels) {
       refuse("--labels", "words that differ", "'" + *it + "'" + (it->empty() ? "" : " again"));
 }
 
+std::string listed_numbers(const std::vector<double>& numbers) {
+  std::vector<std::string> texts;
+  for (double number : numbers) texts.push_back(shortest(number));
+  return join(texts, ", ");
+}
+
 ExampleTask task_of_options(const ExamplesOptions& o) {
+  if (o.name.empty()) refuse("--name", "a name", "none");
   if (o.columns.text.empty()) refuse("--text", "the column of the text, by name or number", "none");
   if (o.labels.empty() == o.number.empty())
     refuse("--labels", "the words of the labels, or --number with the bounds of a number",
@@ -76,16 +83,18 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   if (task.is_number()) {
     known = {"pearson", "spearman"};
     if (o.number.size() != 2 || o.number[1] <= o.number[0] || o.number[1] > 1e6)
-      refuse("--number", "two bounds from 0 to 1000000, the lower one first",
-             str(o.number.size(), o.number.size() == 1 ? " number" : " numbers"));
+      refuse("--number", "two bounds from 0 to 1000000, the lower one first", listed_numbers(o.number));
     task.low = o.number[0], task.high = o.number[1];
   } else {
     check_labels(task.labels);
   }
   if (task.metrics.empty()) task.metrics = task.is_number() ? known : std::vector<std::string>{"accuracy"};
-  for (const std::string& metric : task.metrics)
-    if (std::find(known.begin(), known.end(), metric) == known.end())
-      refuse("--metrics", "some of: " + join(known, ", "), metric);
+  for (auto it = task.metrics.begin(); it != task.metrics.end(); ++it) {
+    if (std::find(known.begin(), known.end(), *it) == known.end() || std::find(task.metrics.begin(), it, *it) != it)
+      refuse("--metrics", "some of, each once: " + join(known, ", "), join(task.metrics, ", "));
+    if (*it == "f1" && task.labels.size() > 2)
+      refuse("--metrics", "f1 with two labels, of which it is of the second", str(task.labels.size(), " labels"));
+  }
   return task;
 }
 

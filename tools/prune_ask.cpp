@@ -23,7 +23,8 @@ void add_question(CLI::App& app, Question& q) {
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--format", q.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
-  app.add_option("--set", q.sets, "change a key of the model that changes no parameter: model.same_length=true")
+  app.add_option("--set", q.sets,
+                 "change a key that changes no parameter, of the model or of squad: model.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   add_model_options(app, q);
@@ -76,7 +77,7 @@ Asked& Asking::ask(size_t index) {
   if (asked_ != nullptr && index_ == index) return *asked_;
   asked_.reset();
   model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
-  task::Corpus text = text_->text_for(model);
+  task::Corpus text = text_->measure_for(model);
   const auto how = scoring_for(model, q_.scoring, text);
   const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");
   asked_ = std::make_unique<Asked>(Asked{std::move(model), std::move(text), how, analysis::side_named(q_.side), kinds});

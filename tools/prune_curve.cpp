@@ -33,7 +33,7 @@ void draw_curves(Curves& c) {
   }
   const auto rank_source = c.rank_data.empty() ? nullptr : std::make_unique<TextSource>(c.rank_data);
   const auto rank_text = [&](const Asked& asked) {
-    return rank_source == nullptr ? asked.text : rank_source->text_for(asked.model);
+    return rank_source == nullptr ? asked.text : rank_source->measure_for(asked.model);
   };
   for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_text(asking.ask(i));
   Table table(Table::format_named(c.format));

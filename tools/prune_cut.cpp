@@ -74,7 +74,7 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
       scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
   analysis::least_important(scores, share, a.per_layer, where);
   analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
-  const task::Corpus text = data->text_for(m);
+  const task::Corpus text = data->measure_for(m);
   const task::ScoringOptions how = scoring_for(m, a.scoring, text);
   scores = analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows"), kinds});
   return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};

@@ -54,16 +54,21 @@ void TextSource::require_for(const io::Checkpoint& checkpoint) const {
 
 namespace {
 
-// Rows are made as they were in the model's training.
-task::ExampleOptions example_options(const model::LoadedModel& m) {
+Config run_config_of(const model::LoadedModel& m) {
   Config config;
   config.load_text(m.toml, m.name);
+  return config;
+}
+
+}  // namespace
+
+// Rows are made as they were in the model's training.
+task::ExampleOptions example_options(const model::LoadedModel& m) {
+  Config config = run_config_of(m);
   train::RunConfig run = train::RunConfig::read(config);
   run.model = m.config;
   return run.example_options(false);
 }
-
-}  // namespace
 
 task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
   require(m.config.model, m.tokenizers, m.name);
@@ -76,10 +81,23 @@ task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
   return corpus;
 }
 
+task::Corpus TextSource::measure_for(const model::LoadedModel& m) const {
+  task::Corpus corpus = text_for(m);
+  task::require_targets(corpus, name_);
+  return corpus;
+}
+
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
                            const std::vector<std::string>& sets) {
   static const at::Device device = model::choose_device(a.device);
-  model::LoadedModel m = model::load_model(checkpoint, device, sets);
+  std::vector<std::string> of_model, of_answers;
+  for (const std::string& set : sets) (set.rfind("squad.", 0) == 0 ? of_answers : of_model).push_back(set);
+  model::LoadedModel m = model::load_model(checkpoint, device, of_model);
+  if (!of_answers.empty()) {
+    Config config = run_config_of(m);
+    for (const std::string& set : of_answers) config.set(set);
+    m.toml = train::RunConfig::read(config).toml();
+  }
   const attention::Path attention = attention::path_named(a.attention);
   m.model->set_path(attention);
   if (attention == attention::Path::fused) m.model->require_fused(false);
@@ -90,8 +108,7 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
 task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given,
                                  const task::Corpus& corpus) {
   if (!std::holds_alternative<task::Text>(corpus)) return task::resolve(given, *m.model, corpus);
-  Config config;
-  config.load_text(m.toml, m.name);
+  Config config = run_config_of(m);
   train::TrainOptions training;
   config.read("train", training);
   task::ScoringOptions options = given;
@@ -108,7 +125,7 @@ nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::s
 }
 
 std::string measured_by(const std::string& measure, const task::ScoringOptions& how) {
-  return str(" by ", measure, how.sentences ? " on pairs, " : str(" in blocks of ", how.block, " tokens, "),
+  return str(" by ", measure, how.sentences ? " on whole records, " : str(" in blocks of ", how.block, " tokens, "),
              how.sample.blocks == 0 ? "all" : str(how.sample.blocks), " of them; seed ", how.sample.seed);
 }
 

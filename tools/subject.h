@@ -11,6 +11,7 @@
 #include "io/shard.h"
 #include "model/load.h"
 #include "model_options.h"
+#include "task/example_options.h"
 #include "task/scoring.h"
 
 namespace mh {
@@ -29,6 +30,8 @@ class TextSource {
   bool holds_examples() const { return !holds_pairs() && header().kind != io::kTextKind; }
   // Error(input) for a shard of another vocabulary than the model's, or of a kind that it does not read.
   task::Corpus text_for(const model::LoadedModel& m) const;
+  // The same, to measure a loss by: for one without labels too.
+  task::Corpus measure_for(const model::LoadedModel& m) const;
   // The same refusals, of a model that is not loaded yet.
   void require_for(const io::Checkpoint& checkpoint) const;
 
@@ -38,9 +41,12 @@ class TextSource {
   std::variant<std::unique_ptr<io::ShardFile>, io::TokenText, io::PairText> data_;
 };
 
-// The model on the device, path and precision that the arguments ask for.
+// The model on the device, path and precision that the arguments ask for; with keys of the model set, and of squad.
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
                            const std::vector<std::string>& sets = {});
+
+// How rows of examples are made for a model: as in its training, but for keys of squad that were set since.
+task::ExampleOptions example_options(const model::LoadedModel& m);
 
 // How a model scores a text: what was not given is as in its training. Warns of blocks longer than those.
 task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given,

@@ -138,7 +138,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   std::map<Kind, LayerScores> scores;
   task::ScoringOptions how = given;
   if (data != nullptr) {
-    const task::Corpus text = data->text_for(m);
+    const task::Corpus text = data->measure_for(m);
     analysis::Kinds kinds;  // of what is exchanged
     for (const auto& [kind, layers] : heads) kinds.insert(kind);
     for (const HeadPair& pair : pairs) kinds.insert(pair.kind);

@@ -56,7 +56,13 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   assign("data.valid", a.valid, "valid");
   assign("train.precision", a.precision, "precision");
   assign("train.attention_path", a.attention, "attention");
-  if (a.seed >= 0) config.set(str("train.seed=", a.seed));
+  if (a.seed >= 0) {
+    for (const std::string& assignment : a.sets)
+      if (assignment.rfind("train.seed=", 0) == 0)
+        throw Error(Exit::usage, Problem{"--set " + assignment, "the seed once", str("--seed, ", a.seed, ", too"),
+                                         "--seed N --seeds K takes the seeds from N on"});
+    config.set(str("train.seed=", a.seed));
+  }
   if (!a.only.empty()) {
     std::vector<std::string> names;
     for (const std::string& name : a.only) names.push_back(quoted_toml(name));

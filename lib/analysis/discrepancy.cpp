@@ -18,7 +18,7 @@ at::Tensor Discrepancy::combined(const attention::Shape& shape, const at::Tensor
 
 void Discrepancy::begin(const attention::Lengths& lengths) {
   lengths_ = lengths;
-  sequences_ += lengths.decoder.gt(0).sum().item<int64_t>();
+  sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
 void Discrepancy::look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where) {

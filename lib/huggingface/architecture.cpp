@@ -4,11 +4,20 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace mh::huggingface {
 
 namespace {
+
+// Other lists than those of texts say nothing that an architecture asks for.
+Json texts_of(const toml::array& all) {
+  Json texts = Json::array();
+  for (const toml::node& one : all)
+    if (const auto text = one.value_exact<std::string>()) texts.push_back(*text);
+  return texts;
+}
 
 void flatten(const toml::table& table, const std::string& prefix, Settings& settings) {
   for (const auto& [key, node] : table) {
@@ -18,6 +27,7 @@ void flatten(const toml::table& table, const std::string& prefix, Settings& sett
     else if (const auto whole = node.value_exact<int64_t>()) settings[name] = *whole;
     else if (const auto number = node.value_exact<double>()) settings[name] = *number;
     else if (const auto text = node.value_exact<std::string>()) settings[name] = *text;
+    else if (const toml::array* all = node.as_array()) settings[name] = texts_of(*all);
   }
 }
 
@@ -64,6 +74,9 @@ void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings&
   for (const Key& key : keys) {
     Json value = config.value(key.theirs, key.otherwise);
     if (key.otherwise.is_number_float()) value = value.get<double>();
+    if (key.otherwise.is_number_integer() && (!value.is_number_unsigned() || value < 1))
+      throw Error(Exit::input,
+                  Problem{config.path() + ": " + key.theirs, "a whole number from 1 up", value.dump(), ""});
     for (const char* ours : key.ours) settings[ours] = value;
   }
 }

@@ -73,6 +73,7 @@ Registry<Architecture>& architectures();
 // hidden_act and the like: ours by theirs.
 Json activation_of(const ConfigFile& config, const char* key, const char* otherwise);
 std::string their_activation(const Json& ours);
+// Error(input) for a whole number that is not positive.
 void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings);
 void give_keys(const std::vector<Key>& keys, const Settings& settings, Json& config);
 

@@ -60,6 +60,28 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
   return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
 }
 
+// Labels as transformers calls them where nobody named them.
+std::vector<std::string> unnamed(size_t count) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) names.push_back(str("LABEL_", i));
+  return names;
+}
+
+std::vector<std::string> labels_of(const ConfigFile& config) {
+  const Json found = config.value("id2label", Json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto label = found.find(std::to_string(i));
+    if (label == found.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
+      throw Error(Exit::input, Problem{config.path() + ": id2label", "a name of its own for each number from 0 on",
+                                       found.dump(), ""});
+    labels.push_back(*label);
+  }
+  return labels;
+}
+
+const char* problem_of(bool number) { return number ? "regression" : "single_label_classification"; }
+
 constexpr const char* kPooler = "pooler.dense.weight";
 
 class Bert : public Architecture {
@@ -73,14 +95,19 @@ class Bert : public Architecture {
     config.require("position_embedding_type", "absolute", {"absolute"}, "our positions are those of the text's begin");
     config.require("is_decoder", false, {false}, "ours reads whole texts");
     config.require("add_cross_attention", false, {false}, "ours attends to itself alone");
+    config.require("pruned_heads", Json::object(), {Json::object()}, "every layer has all of its heads here");
     for (const char* key : kWithoutEffect) config.value(key, nullptr);
     s["model.head"] = head_of(config, tensors);
     if (s["model.head"] == "words") {
       s["model.next_sentence"] = tensors.count(kPooler) > 0;
     } else if (s["model.head"] == "classes") {
-      const size_t classes = config.value("id2label", Json{{"0", ""}, {"1", ""}}).size();
-      if (classes == 1) s["model.head"] = "number";
-      else s["model.classes"] = classes;
+      const std::vector<std::string> labels = labels_of(config);
+      const bool number = labels.size() == 1;
+      if (number) s["model.head"] = "number";
+      else s["model.classes"] = labels.size();
+      if (!number && labels != unnamed(labels.size())) s["model.labels"] = labels;
+      const char* problem = problem_of(number);
+      config.require("problem_type", problem, {problem}, "this head has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
       s["model.dropout_output"] = dropout.is_null() ? s["model.dropout_embedding"] : dropout;
     }
@@ -165,12 +192,13 @@ class Bert : public Architecture {
     config["hidden_act"] = their_activation(settings.at("model.activation"));
     if (head != "classes" && head != "number") return config;
     config["classifier_dropout"] = settings.at("model.dropout_output");
-    const int64_t classes = head == "number" ? 1 : settings.at("model.classes").get<int64_t>();
-    for (int64_t i = 0; i < classes; ++i) {
-      config["id2label"][std::to_string(i)] = str("LABEL_", i);
-      config["label2id"][str("LABEL_", i)] = i;
+    auto labels = settings.at("model.labels").get<std::vector<std::string>>();
+    if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.classes").get<size_t>());
+    for (size_t i = 0; i < labels.size(); ++i) {
+      config["id2label"][std::to_string(i)] = labels[i];
+      config["label2id"][labels[i]] = i;
     }
-    config["problem_type"] = head == "number" ? "regression" : "single_label_classification";
+    config["problem_type"] = problem_of(head == "number");
     return config;
   }
 

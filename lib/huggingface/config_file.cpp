@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace mh::huggingface {
@@ -27,11 +28,19 @@ bool fits(const Json& value, const Json& otherwise) {
 
 }  // namespace
 
-ConfigFile::ConfigFile(const std::string& text, const std::string& path)
-    : path_(path), values_(Json::parse(text, nullptr, false)) {
-  if (!values_.is_object())
-    throw Error(Exit::input, Problem{path, "a JSON object", "something else", "copy the folder again"});
+Json parse_object(const std::string& text, const std::string& path) {
+  const int depth = json_depth(text);
+  Json object = depth > kDeepestJson ? Json() : Json::parse(text, nullptr, false);
+  if (!object.is_object())
+    throw Error(Exit::input,
+                Problem{path, "a JSON object",
+                        depth > kDeepestJson ? str("one that is nested ", depth, " deep") : "something else",
+                        "copy the folder again"});
+  return object;
 }
+
+ConfigFile::ConfigFile(const std::string& text, const std::string& path)
+    : path_(path), values_(parse_object(text, path)) {}
 
 ConfigFile ConfigFile::optional(const std::string& path) {
   return {std::filesystem::exists(path) ? read_text_file(path) : "{}", path};

@@ -11,6 +11,9 @@ namespace mh::huggingface {
 
 using Json = nlohmann::ordered_json;
 
+// An object of a file's text. Error(input) for anything else, and for one nested deeper than a program should follow.
+Json parse_object(const std::string& text, const std::string& path);
+
 class ConfigFile {
  public:
   // Error(input) for what is no JSON object.

@@ -67,7 +67,12 @@ class Reader {
   }
 
   model::LoadedModel read() {
-    const Settings settings = with_rows(architecture_->settings(config_, plain_));
+    Settings settings = architecture_->settings(config_, plain_);
+    if (const Json& layers = settings.at("model.layers"); layers > plain_.size())
+      throw Error(Exit::input,
+                  Problem{config_.path() + ": number of layers",
+                          str("as many as ", plain_.size(), " tensors are of at most"), layers.dump(), ""});
+    settings = with_rows(std::move(settings));
     tell_of_other_keys();
     names_ = architecture_->names(settings);
     check_unknown(settings);
@@ -104,7 +109,7 @@ class Reader {
       loaded.config = model::ModelConfig::read(config);
       loaded.model = model::build_language_model(loaded.config, model::sizes_of(loaded.tokenizers), at::kCPU);
     } catch (const Error& error) {
-      throw Error(Exit::input, config_.path() + ", as " + error.what());
+      throw Error(Exit::input, config_.path() + ", in our words: " + error.what());
     }
   }
 
@@ -173,7 +178,7 @@ class Reader {
   void fill(model::ParameterList& parameters) const {
     const std::set<std::string> from_seed = lacking();
     if (!from_seed.empty()) parameters.initialise(options_.seed);
-    for (const std::string& part : from_seed) log_info(part + " is not there: it is filled from the seed");
+    for (const std::string& part : from_seed) log_warning(part + " is not there: it is filled from the seed");
     std::set<std::string> named;
     for (const TensorPair& pair : names_.pairs) {
       named.insert(pair.ours.begin(), pair.ours.end());
@@ -186,7 +191,11 @@ class Reader {
 
   void fill_from(const TensorPair& pair, model::ParameterList& parameters) const {
     std::vector<model::Parameter*> ours;
-    for (const std::string& name : pair.ours) ours.push_back(parameters.find(name));
+    for (const std::string& name : pair.ours) {
+      ours.push_back(parameters.find(name));
+      if (ours.back() == nullptr)
+        throw Error(Exit::input, Problem{config_.path(), "a model with " + pair.theirs, "none as it is described", ""});
+    }
     const io::TensorFiles::Entry& entry = entry_of(pair.theirs);
     std::vector<int64_t> shape = their_shape(pair, ours);
     if (entry.info.shape != shape)

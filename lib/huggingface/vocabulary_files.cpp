@@ -29,8 +29,7 @@ std::map<uint64_t, std::string> added_tokens(const std::string& folder, const Co
   };
   const std::string path = folder + "/added_tokens.json";
   if (std::filesystem::exists(path)) {
-    const Json all = Json::parse(read_text_file(path), nullptr, false);
-    if (!all.is_object()) throw Error(Exit::input, Problem{path, "a JSON object", "something else", ""});
+    const Json all = parse_object(read_text_file(path), path);
     for (const auto& [text, number] : all.items()) add(path, number, text);
   }
   const Json decoder = tokenizer_config.value("added_tokens_decoder", Json::object());

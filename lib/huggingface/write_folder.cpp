@@ -132,7 +132,8 @@ void write_folder(const model::LoadedModel& loaded, const std::string& folder) {
   const std::string part = folder + ".part";
   std::error_code error;
   if (!fs::create_directory(part, error))
-    throw Error(Exit::failed, Problem{part, "a new folder", error ? error.message() : "one that is there", ""});
+    throw Error(Exit::failed, Problem{part, "a new folder", error ? error.message() : "one that is there",
+                                      error ? "" : "remove it: it was left by a conversion that did not end"});
   try {
     writer.write(part);
     fs::rename(part, folder);

@@ -185,6 +185,9 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
   if (is_vocabulary_file(bytes))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
   if (bytes.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
+  if (bytes.starts_with("\xEF\xBB\xBF"))
+    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a byte order mark in front of it",
+                                     "without its first three bytes it is one: tail -c +4"});
   std::vector<Piece> pieces;
   WordMap<size_t> lines;  // where each piece stands
   std::string_view rest = bytes;

@@ -78,6 +78,8 @@ void ModelOptions::describe(Fields& f) {
             {HeadTask::span, "span"}},
            "bert: what is predicted: masked words, the class of a text, a number, or where an answer begins and ends");
   f.field("classes", classes, "bert, head classes: how many", between(0, kLargest));
+  f.field("labels", labels,
+          "bert, head classes: their names in order, as the shard that it learnt from has them; []: not known");
   f.field("next_sentence", next_sentence, "bert, head words: also whether the second sentence follows the first");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init,
@@ -150,6 +152,7 @@ void check_head_keys(const ModelOptions& o) {
     if (o.embedding_norm) refuse("model.embedding_norm", expected, found, next);
     if (o.head != HeadTask::words) refuse("model.head", expected, found, next);
     if (o.classes > 0) refuse("model.classes", expected, found, next);
+    if (!o.labels.empty()) refuse("model.labels", expected, found, next);
     if (o.next_sentence) refuse("model.next_sentence", expected, found, next);
     return;
   }
@@ -157,6 +160,8 @@ void check_head_keys(const ModelOptions& o) {
     refuse("model.classes", "2 or more, with model.head='classes'", str(o.classes), "say how many classes there are");
   if (o.head != HeadTask::classes && o.classes > 0)
     refuse("model.classes", "0, or model.head='classes'", str(o.classes), "");
+  if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
+    refuse("model.labels", str("a name for each of the ", o.classes, " classes, or none"), join(o.labels, ", "), "");
   if (o.head != HeadTask::words && o.next_sentence)
     refuse("model.next_sentence", "false, or model.head='words'", "true", "");
 }

@@ -58,6 +58,7 @@ struct ModelOptions {
   bool embedding_norm = false;
   HeadTask head = HeadTask::words;
   int64_t classes = 0;
+  std::vector<std::string> labels;
   bool next_sentence = false;
   double norm_epsilon = 1e-5;
   Scheme init = Scheme::fairseq;

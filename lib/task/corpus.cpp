@@ -54,6 +54,10 @@ Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, c
   return text_of(shard, end);
 }
 
+void require_targets(const Corpus& corpus, const std::string& name) {
+  if (const auto* examples = std::get_if<Examples>(&corpus)) require_targets(*examples, name);
+}
+
 int64_t targets_in(const Corpus& corpus) {
   if (const auto* text = std::get_if<Text>(&corpus)) return text->tokens;
   if (const auto* examples = std::get_if<Examples>(&corpus)) return examples->size();

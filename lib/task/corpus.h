@@ -53,5 +53,7 @@ using Corpus = std::variant<Text, Pairs, Examples>;
 Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& how);
 // Tokens, or rows of examples.
 int64_t targets_in(const Corpus& corpus);
+// Error(input) for examples, from a shard of this name, none of which has a label or an answer.
+void require_targets(const Corpus& corpus, const std::string& name);
 
 }  // namespace mh::task

@@ -44,6 +44,14 @@ double share(int64_t right, int64_t all) {
   return all > 0 ? static_cast<double>(right) / static_cast<double>(all) : std::numeric_limits<double>::quiet_NaN();
 }
 
+// Of what is not finite the largest is any.
+const at::Tensor& finite(const at::Tensor& logits) {
+  if (!logits.isfinite().all().item<bool>())
+    throw Error(Exit::failed, Problem{"the model", "logits that are finite", "others",
+                                      "its parameters are damaged, or its training diverged"});
+  return logits;
+}
+
 class WordsTally : public Tally {
  public:
   void add(const Seen& seen) override {
@@ -56,7 +64,8 @@ class WordsTally : public Tally {
     const at::Tensor states = seen.hidden.flatten(0, 1).index_select(0, places.to(seen.hidden.device()));
     for (int64_t at = 0; at < states.size(0); at += kAtOnce) {
       const int64_t n = std::min(kAtOnce, states.size(0) - at);
-      const at::Tensor found = seen.model.logits(states.narrow(0, at, n).unsqueeze(0))[0].argmax(1).to(at::kCPU);
+      const at::Tensor logits = finite(seen.model.logits(states.narrow(0, at, n).unsqueeze(0)));
+      const at::Tensor found = logits[0].argmax(1).to(at::kCPU);
       right_ += found.eq(wanted.narrow(0, at, n)).sum().item<int64_t>();
     }
     words_ += places.numel();
@@ -91,7 +100,7 @@ class RowsTally : public Tally {
         truth_(static_cast<size_t>(examples.size()), -1),
         found_(truth_) {}
   void add(const Seen& seen) override {
-    const at::Tensor logits = seen.model.logits(seen.hidden).select(1, 0);  // (B, classes), or (B, 1)
+    const at::Tensor logits = finite(seen.model.logits(seen.hidden)).select(1, 0);  // (B, classes), or (B, 1)
     const at::Tensor values = (numbers_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
     const double unit = numbers_ ? kNumberUnit : 1;
     for (size_t i = 0; i < seen.rows.size(); ++i) {
@@ -121,7 +130,8 @@ class SpansTally : public Tally {
   explicit SpansTally(const QuestionTask& task) : questions_(task.questions), search_(task.questions, task.answers) {}
   void add(const Seen& seen) override {
     const std::vector<int64_t>& rows = seen.rows;
-    const at::Tensor scores = seen.model.logits(seen.hidden).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
+    const at::Tensor scores =
+        finite(seen.model.logits(seen.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
     const auto width = static_cast<size_t>(scores.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto real = static_cast<size_t>(seen.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
@@ -179,7 +189,9 @@ struct Loss {
     next += at::cross_entropy_loss(seen.next, wanted.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
     nexts += wanted.ge(0).sum().item<int64_t>();
   }
+  // nan of nothing.
   double mean() const {
+    if (scored == 0 && nexts == 0) return std::numeric_limits<double>::quiet_NaN();
     return sum / static_cast<double>(std::max<int64_t>(1, scored)) +
            next / static_cast<double>(std::max<int64_t>(1, nexts));
   }

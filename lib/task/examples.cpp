@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <mutex>
 
 #include "base/error.h"
@@ -57,6 +58,12 @@ void say(int64_t count, const std::string& what) {
   if (count > 0) log_info(with_commas(count) + what);
 }
 
+void require_segments(int64_t wanted, int64_t known, const std::string& name) {
+  if (wanted > known)
+    throw Error(Exit::usage,
+                Problem{"model.segments", "2 or more, for the two parts of rows of " + name, str(known), ""});
+}
+
 void add_classified(Examples& all, const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer,
                     const ExampleOptions& o) {
   const io::ExampleTask task = io::task_of(shard.header(), shard.name());
@@ -66,8 +73,14 @@ void add_classified(Examples& all, const io::ShardFile& shard, const io::WordPie
   if (task.is_number() != (o.head == HeadTask::number))
     refuse(task.is_number() ? "classes, for model.head='classes'" : "numbers, for model.head='number'",
            task.is_number() ? "numbers" : "classes", "take a model of the other head");
+  if (!task.is_number() && o.classes == 0)
+    throw Error(Exit::usage, Problem{"model.classes", str(task.labels.size(), ", as ", shard.name(), " has"), "0", ""});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != o.classes)
     refuse(str(o.classes, " classes, as the model has"), str(task.labels.size()), "");
+  if (!o.labels.empty() && task.labels != o.labels)
+    refuse("the classes in the model's order, " + join(o.labels, ", "), join(task.labels, ", "),
+           "make the shard with these labels, or, where they mean the same, set model.labels=[]");
+  require_segments(task.sentences, o.segments, shard.name());
   all.classified = std::make_shared<const Classification>(runs_of(shard), task, tokenizer, o.block);
   if (const int64_t without = all.classified->unlabelled(); o.learn && without > 0)
     refuse("labels to learn from", str(without, " of ", all.classified->size(), " examples without one"), "");
@@ -81,6 +94,7 @@ void add_questions(Examples& all, const io::ShardFile& shard, const io::WordPiec
   WindowOptions options = o.squad;
   options.length = o.block;
   options.check();
+  require_segments(2, o.segments, shard.name());
   const auto task = std::make_shared<const QuestionTask>(
       QuestionTask{Questions(runs_of(shard), shard.header(), tokenizer, options,
                              o.learn ? QuestionUse::learn : QuestionUse::answer, shard.name()),
@@ -118,14 +132,28 @@ const char* preparation_of(const std::string& kind) {
 }
 
 std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) {
-  if (header.kind == io::kDocumentsKind) return {"model.head='words'", "model.classes=0"};
-  const auto keys = [](const std::string& head, size_t classes) -> std::vector<std::string> {
-    return {str("model.head='", head, "'"), str("model.classes=", classes), "model.next_sentence=false"};
+  if (header.kind == io::kDocumentsKind) return {"model.head='words'", "model.classes=0", "model.labels=[]"};
+  const auto keys = [](const std::string& head, std::vector<std::string> labels) -> std::vector<std::string> {
+    const std::string classes = str("model.classes=", labels.size());
+    std::ranges::transform(labels, labels.begin(), quoted_toml);
+    return {str("model.head='", head, "'"), classes, "model.labels=[" + join(labels, ", ") + "]",
+            "model.next_sentence=false"};
   };
-  if (header.kind == io::kQuestionsKind) return keys("span", 0);
+  if (header.kind == io::kQuestionsKind) return keys("span", {});
   io::require_kind(header, name, io::kExamplesKind);
   const io::ExampleTask task = io::task_of(header, name);
-  return task.is_number() ? keys("number", 0) : keys("classes", task.labels.size());
+  return keys(task.is_number() ? "number" : "classes", task.labels);
+}
+
+void require_targets(const Examples& examples, const std::string& name) {
+  bool any = examples.head == HeadTask::words;
+  if (examples.classified != nullptr) any = examples.classified->unlabelled() < examples.size();
+  if (examples.asked != nullptr)
+    any = std::ranges::any_of(examples.asked->questions.questions(),
+                              [](const Question& q) { return q.impossible || !q.answers.empty(); });
+  if (!any)
+    throw Error(Exit::input,
+                Problem{name, "labels or answers, which a loss is measured by", "none", "take a set that has them"});
 }
 
 Examples examples_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& o) {
@@ -137,7 +165,9 @@ Examples examples_of(const io::ShardFile& shard, const io::Tokenizers& tokenizer
   if (o.head == HeadTask::words) {
     PretrainingOptions options = o.mlm;
     options.length = o.block;
-    all.source = std::make_shared<Documents>(shard, tokenizer, options, o.seed);
+    if (options.next_sentence) require_segments(2, o.segments, shard.name());
+    constexpr uint64_t kSeedToScore = 1;
+    all.source = std::make_shared<Documents>(shard, tokenizer, options, o.learn ? o.seed : kSeedToScore);
   } else if (o.head == HeadTask::span) {
     add_questions(all, shard, tokenizer, o);
   } else {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace mh::task {
@@ -66,12 +67,13 @@ const GlueTask& glue_task(const std::string& name) {
 
 io::ExampleColumns given_columns(const GivenColumns& given, const Words& fields, const std::string& where) {
   Words wanted;
-  bool found = true;
+  bool found = true, by_number = true;
   const auto find = [&](const std::string& name) {
     if (name.empty()) return Columns::kNone;
     wanted.push_back(name);
     const auto at = io::column_at(name, given.header ? &fields : nullptr, fields.size());
     found = found && at.has_value();
+    by_number = by_number && std::ranges::count(fields, name) == 0;
     return at.value_or(Columns::kNone);
   };
   const Columns columns{find(given.first), find(given.second), find(given.label), given.header ? fields.size() : 0,
@@ -80,6 +82,8 @@ io::ExampleColumns given_columns(const GivenColumns& given, const Words& fields,
     missing(where, wanted, fields,
             given.header ? "--no-header takes columns by number and the first line as an example"
                          : "without a header columns are numbers from 1");
+  if (given.header && by_number)
+    log_info(where + " is taken for a header, as --no-header is not given: " + join(fields, ", "));
   return columns;
 }
 

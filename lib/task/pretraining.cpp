@@ -40,6 +40,10 @@ Pretraining::Pretraining(Runs runs, const io::WordPieceTokenizer& tokenizer, con
   if (runs_.ends.size() > UINT32_MAX)
     throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"), str(runs_.ends.size()),
                                      "train on a part of them"});
+  // A token a segment.
+  if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
+    throw Error(Exit::usage, Problem{"train.block", str(least, " or more, for a row with a word to predict"),
+                                     str(options_.length), ""});
   uint32_t begin = 0;
   for (uint32_t run = 0; run < runs_.ends.size(); ++run) {
     if (runs_.length(run) > 0) continue;

@@ -38,7 +38,7 @@ struct PretrainingOptions {
   void describe(Fields& f) {
     f.field("short_share", short_share, "share of rows drawn shorter, of 2 tokens and the special ones at least",
             between(0, 1));
-    f.field("mask_share", mask_share, "share of a row's tokens that are predicted", between(0, 1));
+    f.field("mask_share", mask_share, "share of a row's tokens that are predicted, one at least", between(0, 1));
     f.field("max_predictions", max_predictions, "tokens of a row that are predicted at most", at_least(1));
     f.field("whole_word", whole_word, "predict all pieces of a word or none");
   }

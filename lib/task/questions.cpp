@@ -29,7 +29,7 @@ void WindowOptions::check() const {
   if (length <= question + kMarks)
     throw Error(Exit::usage,
                 Problem{"train.block", str("more than the ", question + kMarks, " of a question and its marks"),
-                        str(length), "take longer rows or shorter questions"});
+                        str(length), "raise it, or lower squad.question"});
 }
 
 std::string Paragraph::text_of(Span span) const {

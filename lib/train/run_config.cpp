@@ -100,9 +100,18 @@ void RunConfig::check_model(model::LanguageModel& built) const {
 }
 
 task::ExampleOptions RunConfig::example_options(bool learn) const {
-  task::ExampleOptions o{model.model.head, model.model.classes, train.block, static_cast<uint64_t>(train.seed), mlm,
-                         squad.windows,    squad.answers,       learn};
+  task::ExampleOptions o;
+  o.head = model.model.head;
+  o.classes = model.model.classes;
+  o.labels = model.model.labels;
+  o.segments = model.model.segments;
+  o.block = train.block;
+  o.seed = static_cast<uint64_t>(train.seed);
+  o.mlm = mlm;
   o.mlm.next_sentence = model.model.next_sentence;
+  o.squad = squad.windows;
+  o.answers = squad.answers;
+  o.learn = learn;
   return o;
 }
 

@@ -12,6 +12,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/tool.h"
+#include "io/examples.h"
 #include "model/adopt.h"
 #include "model/load.h"
 
@@ -198,6 +199,11 @@ void Trainer::open_data() {
   io::require_kind(train_->header(), d.train, kind);
   tokenizers_ = io::tokenizers_of(train_->header(), d.train);
   require_tokens(static_cast<int64_t>(train_->counts().tokens), d.train);
+  // So that a checkpoint says what its classes are.
+  if (model::ModelOptions& m = config_.model.model; m.head == model::HeadTask::classes && m.labels.empty()) {
+    const std::vector<std::string> labels = io::task_of(train_->header(), d.train).labels;
+    if (static_cast<int64_t>(labels.size()) == m.classes) m.labels = labels;
+  }
   if (!d.valid.empty()) {
     valid_ = std::make_unique<io::ShardFile>(d.valid);
     io::require_kind(valid_->header(), d.valid, kind);

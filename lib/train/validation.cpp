@@ -14,7 +14,9 @@ namespace mh::train {
 
 Validator::Validator(const RunConfig& config, const io::ShardFile* shard, const io::Tokenizers& tokenizers)
     : config_(config), tokenizers_(tokenizers) {
-  if (shard != nullptr) corpus_ = task::corpus_of(*shard, tokenizers, config.example_options(false));
+  if (shard == nullptr) return;
+  corpus_ = task::corpus_of(*shard, tokenizers, config.example_options(false));
+  task::require_targets(*corpus_, shard->name());
 }
 
 void Validator::check(model::LanguageModel& model) const {

@@ -89,6 +89,39 @@ cut -f 2 train.tsv > unlabelled.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > test.mhs
 expect 0 mh-eval ft/seed2/best.safetensors test.mhs --predictions -
 [ "$(head -n 1 out)" = "$(printf 'index\tprediction')" ] || fail "$(head -n 2 out)"
+grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(grep labels ft/seed1/config.toml)"
+# Classes in another order are others; a set without labels measures nothing; seeds are given once.
+mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
+expect 3 mh-eval ft/seed2/best.safetensors other.mhs; said "in the model's order, c0, c1, c2"; said "found c2, c1, c0"
+expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.labels=[]'
+expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; said "in the model's order"; [ ! -d no ] || fail "a folder is left"
+cut -f 2 train.tsv > texts.tsv
+mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
+expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "expected labels or answers"; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
+expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
+expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "the seed once"
+expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
+expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
+expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
+mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
+expect 0 mh-eval named.safetensors classes.mhs
+expect 3 mh-eval named.safetensors other.mhs; said "in the model's order, c0, c1, c2"
+# Numbers that are none are no scores.
+cp -r named spoilt
+python3 - <<'P'
+import json, struct
+data = open("named/model.safetensors", "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+header, numbers = json.loads(data[8:8 + length]), bytearray(data[8 + length:])
+header["__metadata__"] = {"format": "pt"}  # without sums
+at = header["classifier.weight"]["data_offsets"][0]
+numbers[at:at + 4] = struct.pack("<f", float("nan"))
+text = json.dumps(header).encode()
+open("spoilt/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + numbers)
+P
+mh-convert -q spoilt > nan.safetensors
+expect 1 mh-eval nan.safetensors classes.mhs --predictions nan.tsv; said "finite"; [ ! -e nan.tsv ] || fail "predictions of nothing"
 tail -n +2 train.tsv | cut -f 1 > truth
 tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
 [ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
@@ -125,7 +158,11 @@ P
 mh-prep squad -q --vocab $m qa.json > qa.mhs
 expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.block=64 --set squad.question=20 --set train.length=4e --set train.validate_by=f1
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
-printed '"exact":'; printed '"f1":'
+printed '"exact":'; printed '"f1":'; printed '"question":20'; printed '"longest_answer":30'
+expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; printed '"longest_answer":1'; printed '"best":3'
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1; said "squad.longest"
+expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json; said "another file"
+expect 0 mh-swap report qa/best.safetensors qa/best.safetensors qa.mhs
 python3 - <<'P'
 import json
 answers, best = json.load(open("answers.json")), json.load(open("best.json"))
@@ -150,8 +187,12 @@ no() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail
 no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validate_by=f1
 no 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
 no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
-no 3 "documents" --train classes.mhs $go --set "model.head='words'" --set model.classes=0
-no 3 "2 classes" --train classes.mhs $go --set model.classes=2
+no 3 "documents" --train classes.mhs $go --set "model.head='words'" --set model.classes=0 --set 'model.labels=[]'
+no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.classes=2
+no 2 "model.classes" --train classes.mhs $go --set model.classes=0 --set 'model.labels=[]'
+no 2 "model.segments" --train t.mhs --valid v.mhs $go --set model.segments=1
+no 2 "5 or more" --train t.mhs $go --set train.block=4
+no 3 "2 classes" --train classes.mhs $go --set model.classes=2 --set 'model.labels=[]'
 no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
 no 2 "train.block" --train classes.mhs $go --set train.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs

@@ -16,6 +16,14 @@ no 3 "neither" none
 no 2 "--average" --average empty
 no 2 "one folder" empty none
 no 2 "one folder" --padded-vocabulary empty none
+no 2 "--padded-vocabulary: expected it with a folder" --padded-vocabulary --fold empty.safetensors
+no 2 "--seed: expected it with a folder" --seed 3 --average empty.safetensors
+# An output onto a file of the folder, and text that is nested without end.
+echo '{"model_type": "bert"}' > none/config.json
+expect 2 mh-convert none -o none/config.json; said "apart from the inputs"
+[ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
+python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
+no 3 "nested 1000001 deep" llama
 expect 2 mh-convert --to onnx empty x; said "huggingface"
 expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
 make_shards
@@ -37,6 +45,8 @@ python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-pre
 expect 0 mh-eval gpt2.safetensors bpe.mhs
 expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.block=8 --set train.batch_tokens=32 --set train.length=2u
 mh-convert -q --to huggingface on/last.safetensors on.back
+mkdir left.part
+expect 1 mh-convert --to huggingface gpt2.safetensors left; said "remove it"
 mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
 expect 3 mh-convert --to huggingface cut x; said "attention.decoder.self.0.heads"
 mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \
@@ -76,6 +86,14 @@ bert|{"is_decoder": true}|is_decoder
 bert|{"add_cross_attention": true}|add_cross_attention
 bert|{"hidden_act": "swish"}|hidden_act
 bert|{"architectures": ["BertForTokenClassification"]}|BertForTokenClassification
+bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "multi_label_classification"}|problem_type
+bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "regression"}|2 outputs
+bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "2": "b"}}|id2label
+bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "a"}}|id2label
+bert|{"num_attention_heads": 0}|a whole number from 1 up
+bert|{"num_hidden_layers": 300000000}|number of layers
+bert|{"pruned_heads": {"0": [1]}}|pruned_heads
+gpt2|{"n_head": 0}|a whole number from 1 up
 T
 setting gpt2 '{"attn_soft_cap": 30}'
 expect 0 mh-convert bad -o y; said "attn_soft_cap"

@@ -62,6 +62,13 @@ expect 0 mh-prep examples --text review --label stars --number 1,5 --name review
 expect 0 mh-prep cat x.mhs;                                    printed "one two		4.500"
 expect 0 mh-prep info x.mhs;                                   printed '"name":"reviews","number":[1.0,5.0],"sentences":1'
 expect 0 mh-prep examples --text 2 --label 1 --labels 1,4.5 --metrics f1,accuracy $bert reviews.tsv -o x.mhs; said "2 labelled"
+said "reviews.tsv:1 is taken for a header, as --no-header is not given: stars, review"
+expect 0 mh-prep glue --task cola $bert --text 4 --label 2 cola.tsv -o y.mhs; said "1 examples"; said "cola.tsv:1 is taken for a header"
+expect 2 mh-prep examples --text review --label stars --labels 1,2,4.5 --metrics f1 $bert reviews.tsv -o no.mhs; said "found 3 labels"
+expect 2 mh-prep examples --text review --labels a,b --metrics f1,f1 $bert reviews.tsv -o no.mhs; said "each once"
+expect 2 mh-prep examples --text review --labels a,b --name '' $bert reviews.tsv -o no.mhs; said "--name"
+printf '\xEF\xBB\xBF' | cat - vocab.txt > marked.txt
+expect 3 mh-prep examples --text review --labels a,b --wordpiece marked.txt reviews.tsv -o no.mhs; said "byte order mark"
 expect 0 mh-prep info x.mhs;                                   printed '"metrics":["f1","accuracy"]'
 expect 0 mh-prep examples --text review --labels a,b $bert reviews.tsv -o x.mhs; said "0 labelled"
 expect 3 mh-prep examples --text text --label stars --number 1,5 $bert reviews.tsv; said "found stars, review"
@@ -72,7 +79,7 @@ expect 2 mh-prep examples --text review $bert reviews.tsv;     said "--labels"
 expect 2 mh-prep examples --text review --labels a,b --number 1,5 $bert reviews.tsv; said "both"
 expect 2 mh-prep examples --text review --labels a,a $bert reviews.tsv; said "words that differ"
 expect 2 mh-prep examples --text review --labels a $bert reviews.tsv; said "two words"
-expect 2 mh-prep examples --text review --number 5,1 $bert reviews.tsv; said "the lower one first"
+expect 2 mh-prep examples --text review --number 5,1 $bert reviews.tsv; said "the lower one first; found 5, 1"
 expect 2 mh-prep examples --text review --number 5 $bert reviews.tsv; said "the lower one first"
 expect 2 mh-prep examples --text review --labels a,b --metrics pearson $bert reviews.tsv; said "accuracy, f1, matthews"
 [ ! -e no.mhs ] || fail "half a shard was left"
