@@ -48,7 +48,10 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "ask one after the other"});
     refuse_output_onto_input(path, files);
   }
-  if (!best.empty() && std::filesystem::weakly_canonical(predictions) == std::filesystem::weakly_canonical(best))
+  const auto place = [](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  };
+  if (!best.empty() && !predictions.empty() && place(predictions) == place(best))
     throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", best, ""});
 }
 

@@ -31,6 +31,17 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const S
   return row;
 }
 
+// The run in its folder. One that is refused leaves no empty folder of runs.
+std::unique_ptr<train::Trainer> begun(const Arguments& one, const std::string& runs) {
+  try {
+    return prepare(one);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(runs, ignored);  // not one that holds anything
+    throw;
+  }
+}
+
 }  // namespace
 
 void run_seeds(const Arguments& a, Tool& tool) {
@@ -51,7 +62,7 @@ void run_seeds(const Arguments& a, Tool& tool) {
     one.seed = first + i;
     one.out = str(a.out, "/seed", one.seed);
     log_info(str("seed ", one.seed, ", ", i + 1, " of ", a.seeds, ": ", one.out));
-    const auto trainer = prepare(one);
+    const auto trainer = begun(one, a.out);
     if (const int status = trainer->run(); status != 0) return tool.set_status(status);
     if (!trainer->validates()) continue;
     const train::Validation best = trainer->validate_best();

@@ -74,7 +74,7 @@ void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings&
   for (const Key& key : keys) {
     Json value = config.value(key.theirs, key.otherwise);
     if (key.otherwise.is_number_float()) value = value.get<double>();
-    if (key.otherwise.is_number_integer() && (!value.is_number_unsigned() || value < 1))
+    if (key.otherwise.is_number_integer() && value < 1)
       throw Error(Exit::input,
                   Problem{config.path() + ": " + key.theirs, "a whole number from 1 up", value.dump(), ""});
     for (const char* ours : key.ours) settings[ours] = value;

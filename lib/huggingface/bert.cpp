@@ -192,7 +192,8 @@ class Bert : public Architecture {
     config["hidden_act"] = their_activation(settings.at("model.activation"));
     if (head != "classes" && head != "number") return config;
     config["classifier_dropout"] = settings.at("model.dropout_output");
-    auto labels = settings.at("model.labels").get<std::vector<std::string>>();
+    std::vector<std::string> labels;
+    if (const auto named = settings.find("model.labels"); named != settings.end()) labels = named->second;
     if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.classes").get<size_t>());
     for (size_t i = 0; i < labels.size(); ++i) {
       config["id2label"][std::to_string(i)] = labels[i];

@@ -89,6 +89,9 @@ cut -f 2 train.tsv > unlabelled.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > test.mhs
 expect 0 mh-eval ft/seed2/best.safetensors test.mhs --predictions -
 [ "$(head -n 1 out)" = "$(printf 'index\tprediction')" ] || fail "$(head -n 2 out)"
+tail -n +2 train.tsv | cut -f 1 > truth
+tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
+[ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
 grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(grep labels ft/seed1/config.toml)"
 # Classes in another order are others; a set without labels measures nothing; seeds are given once.
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
@@ -105,8 +108,11 @@ expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "-
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
-expect 0 mh-eval named.safetensors classes.mhs
-expect 3 mh-eval named.safetensors other.mhs; said "in the model's order, c0, c1, c2"
+for labels in c0,c1,c2 c2,c1,c0; do
+  mh-prep examples -q --vocab named.safetensors --text text --label label --labels $labels train.tsv > $labels.mhs
+done
+expect 0 mh-eval named.safetensors c0,c1,c2.mhs
+expect 3 mh-eval named.safetensors c2,c1,c0.mhs; said "in the model's order, c0, c1, c2"
 # Numbers that are none are no scores.
 cp -r named spoilt
 python3 - <<'P'
@@ -121,10 +127,7 @@ text = json.dumps(header).encode()
 open("spoilt/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + numbers)
 P
 mh-convert -q spoilt > nan.safetensors
-expect 1 mh-eval nan.safetensors classes.mhs --predictions nan.tsv; said "finite"; [ ! -e nan.tsv ] || fail "predictions of nothing"
-tail -n +2 train.tsv | cut -f 1 > truth
-tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
-[ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
+expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; said "finite"; [ ! -e nan.tsv ] || fail "predictions of nothing"
 
 # Stages that do nothing at first leave it as it was; others say that they do not.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
@@ -190,7 +193,7 @@ no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
 no 3 "documents" --train classes.mhs $go --set "model.head='words'" --set model.classes=0 --set 'model.labels=[]'
 no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.classes=2
 no 2 "model.classes" --train classes.mhs $go --set model.classes=0 --set 'model.labels=[]'
-no 2 "model.segments" --train t.mhs --valid v.mhs $go --set model.segments=1
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.segments=1; said "two parts of rows"; [ ! -d no ] || fail "a folder is left"
 no 2 "5 or more" --train t.mhs $go --set train.block=4
 no 3 "2 classes" --train classes.mhs $go --set model.classes=2 --set 'model.labels=[]'
 no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
