@@ -23,9 +23,10 @@ int main(int argc, char** argv) {
   a.takes_over = true;
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--init", "the checkpoint to begin with");
-  app.add_option("--train-only", a.only,
-                 "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention; "
-                 "sets train.only [all]")
+  app.add_option(
+         "--train-only", a.only,
+         "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
+         "sets train.only [all]")
       ->type_name("WHICH,...")
       ->delimiter(',')
       ->allow_extra_args(false);

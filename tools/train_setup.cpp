@@ -81,9 +81,14 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
     const auto model = model::ModelConfig::read(changed);
     const auto sizes = model::sizes_of(io::tokenizers_of(*from));
     const std::string where = a.from_option + " " + a.from;
-    if (a.takes_over)
-      model::adoption_of(*from, model::build_language_model(model, sizes, at::Device(at::kMeta))->parameters(), where);
-    else model::require_same_parameters(model::config_of(*from), model, sizes, where);
+    if (a.takes_over) {
+      const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
+      model::adoption_of(*from, now->parameters(), where);
+      model::require_same_heads(*model::build_language_model(model::config_of(*from), sizes, at::Device(at::kMeta)),
+                                *now, where);
+    } else {
+      model::require_same_parameters(model::config_of(*from), model, sizes, where);
+    }
   }
   return config;
 }

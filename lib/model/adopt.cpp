@@ -12,18 +12,18 @@
 
 namespace mh::model {
 
-namespace {
+bool is_of_head(const std::string& name) { return name.rfind("head.", 0) == 0 || name.rfind("pooler.", 0) == 0; }
 
-bool of_head(const std::string& name) { return name.rfind("head.", 0) == 0 || name.rfind("pooler.", 0) == 0; }
+namespace {
 
 bool may_be_added(const Parameter& p) {
   const HeadRole role = p.traits().role;
-  return of_head(p.name()) || role == HeadRole::gate || role == HeadRole::mixing || role == HeadRole::stage;
+  return is_of_head(p.name()) || role == HeadRole::gate || role == HeadRole::mixing || role == HeadRole::stage;
 }
 
 bool is_added(const io::Checkpoint& checkpoint, const Parameter& p) {
   const io::TensorInfo* info = checkpoint.find(p.name());
-  return info == nullptr || (of_head(p.name()) && info->shape != p.master().sizes().vec());
+  return info == nullptr || (is_of_head(p.name()) && info->shape != p.master().sizes().vec());
 }
 
 }  // namespace
@@ -46,11 +46,23 @@ Adoption adoption_of(const io::Checkpoint& checkpoint, const ParameterList& para
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
-    if (!of_head(info.name))
+    if (!is_of_head(info.name))
       refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
     adoption.left_out.push_back(info.name);
   }
   return adoption;
+}
+
+void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where) {
+  const auto layers = before.attention_layers(), others = after.attention_layers();
+  for (size_t i = 0; i < std::min(layers.size(), others.size()); ++i) {
+    const attention::Shape &was = layers[i]->shape(), &is = others[i]->shape();
+    for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output})
+      if (was.heads_of(side) != is.heads_of(side))
+        throw Error(Exit::usage,
+                    Problem{where, str("the checkpoint's heads, ", was.heads_of(side), " in layer ", was.layer),
+                            str(is.heads_of(side)), "other heads of the same columns are another model"});
+  }
 }
 
 void adopt_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters) {

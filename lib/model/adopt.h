@@ -19,6 +19,13 @@ struct Adoption {
 // missing, unknown or of another shape.
 Adoption adoption_of(const io::Checkpoint& checkpoint, const ParameterList& parameters, const std::string& where);
 
+// Whether a parameter is one of the pooler and head of an encoder.
+bool is_of_head(const std::string& name);
+
+// Error(usage), about the option `where`, where an attention layer has another number of heads than before: its
+// parameters would have the same shapes and another meaning.
+void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where);
+
 // Fills the parameters, all but those added, which keep the values that they have. Error(input) for damaged ones.
 void adopt_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);
 

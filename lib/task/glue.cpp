@@ -21,8 +21,15 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
   return {{name, forms[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(forms)};
 }
 
+// As much of a first line as tells what it is.
+std::string shown(const Words& fields) {
+  constexpr size_t kShown = 200;
+  const std::string all = io::escaped(join(fields, ", "));
+  return all.size() <= kShown ? all : all.substr(0, kShown) + "…";
+}
+
 [[noreturn]] void missing(const std::string& where, const Words& wanted, const Words& fields, const std::string& next) {
-  throw Error(Exit::input, Problem{where, "the columns " + join(wanted, ", "), join(fields, ", "), next});
+  throw Error(Exit::input, Problem{where, "the columns " + join(wanted, ", "), shown(fields), next});
 }
 
 Columns without_header(const GlueForm& form) {
@@ -83,7 +90,7 @@ io::ExampleColumns given_columns(const GivenColumns& given, const Words& fields,
             given.header ? "--no-header takes columns by number and the first line as an example"
                          : "without a header columns are numbers from 1");
   if (given.header && by_number)
-    log_info(where + " is taken for a header, as --no-header is not given: " + join(fields, ", "));
+    log_info(where + " is taken for a header, as --no-header is not given: " + shown(fields));
   return columns;
 }
 

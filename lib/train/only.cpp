@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/adopt.h"
 #include "train/groups.h"
 
 namespace mh::train {
@@ -24,7 +25,10 @@ const std::map<std::string, std::vector<HeadRole>>& words() {
   return all;
 }
 
+constexpr const char* kHead = "head";
+
 bool goes_by(const std::string& name, const model::Parameter& p) {
+  if (name == kHead) return model::is_of_head(p.name());
   const auto word = words().find(name);
   if (word == words().end()) return matches(name, p.name());
   return std::find(word->second.begin(), word->second.end(), p.traits().role) != word->second.end();
@@ -33,7 +37,7 @@ bool goes_by(const std::string& name, const model::Parameter& p) {
 }  // namespace
 
 Only::Only(const std::vector<std::string>& names, const model::ParameterList& parameters) : names_(names) {
-  std::vector<std::string> known, all;
+  std::vector<std::string> known{kHead}, all;
   for (const auto& [word, roles] : words()) known.push_back(word);
   all = known;
   for (const model::Parameter& p : parameters.all()) all.push_back(p.name());
@@ -42,10 +46,11 @@ Only::Only(const std::vector<std::string>& names, const model::ParameterList& pa
                                  [&](const model::Parameter& p) { return p.traits().trainable && goes_by(name, p); });
     if (any) continue;
     const std::string near = did_you_mean(name, all);
-    throw Error(Exit::usage, Problem{"train.only",
-                                     str("parameters of the model that train: a pattern of their names, or one of ",
-                                         join(known, ", ")),
-                                     str("'", name, "', which none goes by"), words().count(name) > 0 ? "" : near});
+    throw Error(
+        Exit::usage,
+        Problem{"train.only",
+                str("parameters of the model that train: a pattern of their names, or one of ", join(known, ", ")),
+                str("'", name, "', which none goes by"), words().count(name) > 0 || name == kHead ? "" : near});
   }
 }
 

@@ -4,6 +4,7 @@
 //   gates        of stages that weigh heads        projections  of queries, keys and values
 //   mixing       of stages that mix heads          output       of the layer's output
 //   stages       of all stages                     attention    all of attention layers
+//   head         of an encoder, with its pooler
 #pragma once
 
 #include <string>

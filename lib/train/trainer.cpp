@@ -15,6 +15,7 @@
 #include "io/examples.h"
 #include "model/adopt.h"
 #include "model/load.h"
+#include "train/only.h"
 
 namespace mh::train {
 
@@ -177,6 +178,14 @@ void Trainer::adopt(const io::Checkpoint& from) {
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
   if (adoption.added.empty()) return;
+  const Only only(config_.train.only, model_->parameters());
+  std::vector<std::string> still;
+  for (const std::string& name : adoption.added)
+    if (const model::Parameter* p = model_->parameters().find(name); p->traits().trainable && !only(*p))
+      still.push_back(name);
+  if (!still.empty())
+    log_warning(str("new, and by train.only not trained, so as drawn to the end: ", join(still, ", "),
+                    model::is_of_head(still.back()) ? "; --train-only takes the word head too" : ""));
   const double change = model::change_by_adoption(from, *model_);
   if (change == 0) log_info("what is new changes no hidden state yet");
   else
@@ -312,13 +321,14 @@ void Trainer::write_log() {
                     {"epoch", static_cast<double>(at_.update) / static_cast<double>(batches_->updates_per_epoch())},
                     {"tokens", at_.tokens},
                     {"loss", at_.smoothed / static_cast<double>(at_.counted)},
-                    {"nll", nll},
-                    {"perplexity", std::exp(nll)},
-                    {"lr", optimizer_->last_lr},
-                    {"gradient_norm", at_.norm},
-                    {"tokens_per_second", static_cast<double>(timed_tokens_) / std::max(seconds, 1e-9)},
-                    {"seconds", seconds},
-                    {"validation_seconds", validation_seconds_}};
+                    {"nll", nll}};
+  // Of examples the loss may be that of numbers, or of two things together.
+  if (model::reads_of(config_.model.model) != model::Reads::examples) line["perplexity"] = std::exp(nll);
+  line.update({{"lr", optimizer_->last_lr},
+               {"gradient_norm", at_.norm},
+               {"tokens_per_second", static_cast<double>(timed_tokens_) / std::max(seconds, 1e-9)},
+               {"seconds", seconds},
+               {"validation_seconds", validation_seconds_}});
   folder_->log(line);
   at_.nll = at_.smoothed = 0;
   at_.counted = timed_tokens_ = 0;

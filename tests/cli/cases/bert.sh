@@ -194,6 +194,12 @@ no 3 "documents" --train classes.mhs $go --set "model.head='words'" --set model.
 no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.classes=2
 no 2 "model.classes" --train classes.mhs $go --set model.classes=0 --set 'model.labels=[]'
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.segments=1; said "two parts of rows"; [ ! -d no ] || fail "a folder is left"
+no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
+expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
+said "not trained, so as drawn to the end: "; said "the word head too"
+expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
+! grep -q "as drawn to the end" err || fail "a head that trains is warned of"
+! grep -q perplexity headed/log.jsonl || fail "the perplexity of classes"
 no 2 "5 or more" --train t.mhs $go --set train.block=4
 no 3 "2 classes" --train classes.mhs $go --set model.classes=2 --set 'model.labels=[]'
 no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
