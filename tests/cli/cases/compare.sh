@@ -82,14 +82,15 @@ mh-prep vocab -q --type wordpiece --size 60 text > pieces
 awk '1; NR % 20 == 0 { print "" }' text | mh-prep mlm -q --vocab pieces - > mlm.mhs
 mh-train -q --config bert.toml --train mlm.mhs --out bert --threads 1
 mkdir glue glue/CoLA
-awk 'NF { print "x\t" NR % 2 "\t\t" $0 }' text | tee glue/CoLA/dev.tsv | head -n 9 > glue/CoLA/train.tsv
+awk 'NF { print "x\t" NR % 2 "\t\t" $0 }' text > glue/CoLA/dev.tsv
+head -n 9 glue/CoLA/dev.tsv > glue/CoLA/train.tsv
 expect 0 "$ROOT/data_scripts/glue" runs/data-cola cola bert/last.safetensors "$PWD/glue" 5
 said "5 examples of cola, 5 labelled"
 sed -i 's/block = 128/block = 32/' configs/recipes/base/bert-fine-tuning.toml
-compare 0 --corpus cola --init bert/last.safetensors plain mixhead-b
+compare 0 --corpus cola --init bert/last.safetensors plain mixhead-b+mixing-rate
 said "run 4 of 4, 0 to go after it"
-[ "$(cut -f 1,2,4,5,8,9 out | tail -n +2 | tr '\t\n' '  ')" = "plain cola 2 matthews - - mixhead-b cola 2 matthews - - " ] || fail "$(cat out)"
-tail -n 1 out | grep -q "mh-finetune --init bert/last.safetensors .*configs/small/glue/mixhead-b.toml" || fail "$(cat out)"
+[ "$(cut -f 1,2,4,5,8,9 out | tail -n +2 | tr '\t\n' '  ')" = "plain cola 2 matthews - - mixhead-b+mixing-rate cola 2 matthews - - " ] || fail "$(cat out)"
+tail -n 1 out | grep -q "mh-finetune --init bert/last.safetensors .*configs/methods/mixhead-b.toml --config configs/small/glue/mixing-rate.toml" || fail "$(cat out)"
 expect 0 mh-eval --format json runs/cola/plain/seed2/best.safetensors runs/data-cola/valid.mhs
 python3 -c "
 import json
