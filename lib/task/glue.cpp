@@ -24,8 +24,11 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
 // As much of a first line as tells what it is.
 std::string shown(const Words& fields) {
   constexpr size_t kShown = 200;
-  const std::string all = io::escaped(join(fields, ", "));
-  return all.size() <= kShown ? all : all.substr(0, kShown) + "…";
+  const std::string all = join(fields, ", ");
+  if (all.size() <= kShown) return all;
+  size_t end = kShown;
+  while ((all[end] & 0xC0) == 0x80) --end;  // not within a character
+  return all.substr(0, end) + "…";
 }
 
 [[noreturn]] void missing(const std::string& where, const Words& wanted, const Words& fields, const std::string& next) {

@@ -56,6 +56,9 @@ expect 2 mh-prep glue --task snli $bert none.tsv;              said "one of: col
 expect 2 mh-prep glue $bert none.tsv;                          said "--task"
 expect 2 mh-prep glue --task sst2 none.tsv;                    said "--wordpiece"
 expect 2 mh-prep glue --task sst2 $bert none.tsv -o none.tsv;  said "itself"
+# A long first line is shown in part, in whole characters.
+{ printf 'a'; printf 'ü%.0s' $(seq 300); printf '\n'; } > long.tsv
+expect 3 mh-prep glue --task sst2 $bert long.tsv -o no.mhs; said "$(printf 'a'; printf 'ü%.0s' $(seq 99))…;"
 # Any file.
 tsv 'stars\treview\n4.5\tone two\n1\ttwo\n' reviews.tsv
 expect 0 mh-prep examples --text review --label stars --number 1,5 --name reviews $bert reviews.tsv -o x.mhs
