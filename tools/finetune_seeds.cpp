@@ -54,6 +54,10 @@ void run_seeds(const Arguments& a, Tool& tool) {
       throw Error(Exit::usage, Problem{"--resume --seeds", str("a run with seed ", seed), "none: " + folder,
                                        str("begin it alone, with --init and the rest as before, --seed ", seed,
                                            " and --out ", folder, "; then give this command again")});
+  for (int64_t seed = first; !a.resume && seed < first + a.seeds; ++seed)
+    if (const std::string folder = str(a.out, "/seed", seed); std::filesystem::exists(folder))
+      throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which is there",
+                                       "go on with --resume, or choose another folder or --seed"});
   if (!a.resume) std::filesystem::create_directories(a.out);
   std::vector<Scores> found;
   Table table(Table::format_named(a.format));

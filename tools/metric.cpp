@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "subject.h"
+#include "task/example_scores.h"
 
 namespace mh {
 
@@ -14,9 +16,13 @@ void Metric::describe(Fields& f) {
 }
 
 void Metric::add_to(CLI::App& app) {
-  app.add_option("--metric", name_, "perplexity, or bleu of translations of a shard of pairs [perplexity]")
+  std::vector<std::string> names{"perplexity", "bleu"};
+  for (const std::string& score : task::all_score_names()) names.push_back(score);
+  app.add_option("--metric", name_,
+                 "perplexity, bleu of translations of pairs, or a score of examples' task: " +
+                     join(task::all_score_names(), ", ") + " [perplexity]")
       ->type_name("WHAT")
-      ->check(one_of({"perplexity", "bleu"}));
+      ->check(one_of(names));
   const std::vector<CLI::Option*> others = app.get_options();
   fields_ = std::make_unique<CommandLineFields>(app);
   fields_->declare(*this);
@@ -33,25 +39,37 @@ void Metric::take() {
       throw Error(Exit::usage, Problem{option->get_name(), "--metric bleu, which it is for", name_, ""});
 }
 
+const char* Metric::title() const { return is_bleu() ? "BLEU" : name_.c_str(); }
+
 void Metric::check(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
                    const task::ScoringOptions& how) const {
-  if (!is_bleu()) return;
-  if (!std::holds_alternative<task::Pairs>(corpus))
-    throw Error(Exit::usage, Problem{"--metric bleu", "a shard of pairs to translate", str(shard, ", which is a text"),
-                                     "judge a language model by its perplexity"});
+  if (is_perplexity()) return;
+  const auto* examples = std::get_if<task::Examples>(&corpus);
+  const auto scores = examples != nullptr ? task::score_names(*examples) : std::vector<std::string>{};
+  if (is_bleu() ? !std::holds_alternative<task::Pairs>(corpus)
+                : std::find(scores.begin(), scores.end(), name_) == scores.end())
+    throw Error(Exit::usage,
+                Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples that have it",
+                        str(shard, examples != nullptr ? ", which has " + join(scores, ", ") : ", which has no task"),
+                        examples != nullptr ? "" : "judge a language model by its perplexity"});
   if (how.sample.blocks > 0)
-    throw Error(Exit::usage, Problem{"--blocks", "0, as BLEU is of all pairs", str(how.sample.blocks), ""});
-  task::Translator(*m.model, m.tokenizers, translation_);
+    throw Error(Exit::usage,
+                Problem{"--blocks", str("0, as ", title(), is_bleu() ? " is of all pairs" : " is of all rows"),
+                        str(how.sample.blocks), ""});
+  if (is_bleu()) task::Translator(*m.model, m.tokenizers, translation_);
 }
 
-double Metric::bleu(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
-                    attention::Observer* observer) const {
+double Metric::of(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
+                  const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
+  if (const auto* examples = std::get_if<task::Examples>(&corpus))
+    return task::score_named(task::score_examples(*m.model, *examples, {observer, progress}).scores, name_);
   task::Translator translator(*m.model, m.tokenizers, translation_);
   translator.show_to(observer);
-  return bleu_of(translator, std::get<task::Pairs>(corpus), shard, bleu_, progress_bar("translate", "sentences")).score;
+  return bleu_of(translator, std::get<task::Pairs>(corpus), shard, bleu_, progress).score;
 }
 
 nlohmann::ordered_json Metric::protocol() const {
+  if (!is_bleu()) return nlohmann::ordered_json::object();
   return {{"signature", bleu_signature(bleu_, 1, task::BleuOf::corpus)},
           {"search", task::protocol_of(translation_.search)}};
 }

@@ -1,7 +1,8 @@
-// What a model is judged by: perplexity, or BLEU of what it makes of a shard's sources.
+// What a model is judged by: perplexity, BLEU of what it makes of a shard's sources, or a score of a task.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -21,19 +22,26 @@ class Metric {
   void add_to(CLI::App& app);
   // After parsing. Error(usage) for options of a search without one.
   void take();
-  bool is_bleu() const { return name_ == "bleu"; }
-  // Error(usage) for BLEU of a text, of a sample, or of a model that cannot decode. `how`: as given.
+  const std::string& name() const { return name_; }  // that of its column
+  const char* title() const;                         // of an axis
+  bool is_perplexity() const { return name_ == "perplexity"; }
+  // Error(usage) for BLEU of what is no pairs, a score that the examples have not, a sample, or a model that cannot
+  // decode. `how`: as given.
   void check(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
              const task::ScoringOptions& how) const;
-  // Of all pairs. `observer` sees each pass, and may be null.
-  double bleu(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
-              attention::Observer* observer = nullptr) const;
-  // The columns that say how it was made.
+  // Of all pairs or rows; not of perplexity. `observer` sees each pass, and may be null; `progress` is told of
+  // sentences or rows, and may be left out.
+  double of(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
+            const std::function<void(int64_t done, int64_t all)>& progress,
+            attention::Observer* observer = nullptr) const;
+  // The columns that say how it was made; none but for BLEU.
   nlohmann::ordered_json protocol() const;
 
   void describe(Fields& f);
 
  private:
+  bool is_bleu() const { return name_ == "bleu"; }
+
   std::string name_ = "perplexity";
   task::TranslationOptions translation_;
   task::BleuOptions bleu_;

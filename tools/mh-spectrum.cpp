@@ -93,6 +93,7 @@ int main(int argc, char** argv) {
     only_for("--random", "scores");
     for (CommandLineFields* each : {&fields, &experts_fields}) each->take(scoring), each->take(scoring.sample);
     metric.take();
+    scoring.sample.at_most = app.count("--blocks") + experts->count("--blocks") == 0;
     model::prepare_cpu(a.threads);
     quietly([&] {
       if (experts->parsed()) spectrum::show_experts(a, scoring, metric);

@@ -37,8 +37,7 @@ void draw_curves(Curves& c) {
   };
   for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_text(asking.ask(i));
   Table table(Table::format_named(c.format));
-  const bool by_bleu = c.metric.is_bleu();
-  Chart chart{"", "heads gone, %", by_bleu ? "BLEU" : "perplexity", {}};
+  Chart chart{"", "heads gone, %", c.metric.title(), {}};
   for (size_t i = 0; i < asking.models(); ++i) {
     Asked& asked = asking.ask(i);
     const task::Corpus text = rank_text(asked);
@@ -48,20 +47,20 @@ void draw_curves(Curves& c) {
       const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows"),
                                        asked.kinds};
       Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
-      double full = 0, full_bleu = 0;
+      double full = 0, full_judged = 0;
       for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {
         const double nll = per_token(point.score), perplexity = std::exp(nll);
         if (point.fraction == 0) full = perplexity;
         int64_t gone = 0;
         for (const auto& [kind, heads] : point.gone) gone += static_cast<int64_t>(heads.size());
         curve.x.push_back(100 * point.fraction);
-        double bleu = 0;
-        if (by_bleu) {
+        double judged = perplexity;
+        if (!c.metric.is_perplexity()) {
           const analysis::Masked masked(*asked.model.model, asked.side, point.gone);
-          bleu = c.metric.bleu(asked.model, asked.text, asking.data());
-          if (point.fraction == 0) full_bleu = bleu;
+          judged = c.metric.of(asked.model, asked.text, asking.data(), progress_bar(measure, "rows"));
+          if (point.fraction == 0) full_judged = judged;
         }
-        curve.y.push_back(by_bleu ? bleu : perplexity);
+        curve.y.push_back(judged);
         if (c.plot == "-") continue;
         ordered_json row{{"model", asked.model.name},
                          {"measure", measure},
@@ -76,9 +75,9 @@ void draw_curves(Curves& c) {
                          {"perplexity", perplexity},
                          {"difference", perplexity - full},
                          {"relative", 100 * (perplexity / full - 1)}};
-        if (by_bleu) {
-          row["bleu"] = bleu;
-          row["bleu_difference"] = bleu - full_bleu;
+        if (!c.metric.is_perplexity()) {
+          row[c.metric.name()] = judged;
+          row[c.metric.name() + "_difference"] = judged - full_judged;
           row.update(c.metric.protocol());
         }
         row["tokens"] = point.score.tokens;

@@ -15,7 +15,7 @@ namespace mh::spectrum {
 using nlohmann::ordered_json;
 
 void show_experts(const Arguments& a, const task::ScoringOptions& given, const Metric& metric) {
-  if (metric.is_bleu() && a.show != "scores")
+  if (!metric.is_perplexity() && a.show != "scores")
     throw Error(Exit::usage, Problem{"--metric", "--show scores, which it is for", "--show " + a.show, ""});
   if (a.model == "-" && a.data == "-")
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
@@ -37,16 +37,18 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given, const M
   };
   if (a.show == "scores") {
     metric.check(m, text, data.name(), given);
-    std::function<double(attention::Observer*)> by_bleu;
-    if (metric.is_bleu())
-      by_bleu = [&](attention::Observer* observer) { return metric.bleu(m, text, data.name(), observer); };
-    for (const auto& s : analysis::evaluate_experts(subject, a.random, by_bleu)) {
+    std::function<double(attention::Observer*)> judged;
+    if (!metric.is_perplexity())
+      judged = [&](attention::Observer* observer) {
+        return metric.of(m, text, data.name(), progress_bar(a.show, "rows"), observer);
+      };
+    for (const auto& s : analysis::evaluate_experts(subject, a.random, judged)) {
       ordered_json row{{"model", m.name},
                        {"gates", s.gates},
-                       {metric.is_bleu() ? "bleu" : "perplexity", s.score},
+                       {metric.name(), s.score},
                        {"deviation", s.deviation},
                        {"runs", s.runs}};
-      if (metric.is_bleu()) row.update(metric.protocol());
+      row.update(metric.protocol());
       print(std::move(row));
     }
     return;

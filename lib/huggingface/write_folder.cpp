@@ -45,6 +45,7 @@ class Writer {
     files["config.json"] = config.dump(2) + "\n";
     for (const auto& [name, text] : files) write_file_atomically(folder + "/" + name, text);
     write_tensors(folder + "/model.safetensors");
+    log_info("written as " + config.at("architectures").at(0).get<std::string>() + ", with all that our model has");
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -129,6 +130,10 @@ struct Checkpoint::Header {
 };
 
 Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
+  if (std::filesystem::is_directory(path))
+    throw Error(Exit::input, Problem{path, "a checkpoint", "a folder",
+                                     "name a file in it, such as best.safetensors of a run; mh-convert makes one of a "
+                                     "folder of Hugging Face"});
   if (MappedFile::possible(path)) {
     file_ = std::make_unique<MappedFile>(path);
     bytes_ = file_->data();

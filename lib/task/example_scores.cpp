@@ -218,6 +218,12 @@ std::vector<std::string> score_names(const Examples& examples) {
   }
 }
 
+const std::vector<std::string>& all_score_names() {
+  static const std::vector<std::string> names{"accuracy", "f1",    "matthews",      "pearson",
+                                              "spearman", "exact", "word_accuracy", "next_accuracy"};
+  return names;
+}
+
 ExampleScores score_examples(model::LanguageModel& model, const Examples& examples, const ExampleListener& listener) {
   c10::NoGradGuard no_gradient;
   const ExampleSource& source = *examples.source;

@@ -27,6 +27,7 @@ using NamedScores = std::vector<std::pair<std::string, double>>;  // in the orde
 // nan where there is none of this name.
 double score_named(const NamedScores& scores, const std::string& name);
 std::vector<std::string> score_names(const Examples& examples);
+const std::vector<std::string>& all_score_names();  // of any examples
 
 // What is told while examples are looked at; each may be left out.
 struct ExampleListener {

@@ -43,18 +43,25 @@ void require_context(int64_t block, int64_t context) {
                                      "raise --block, or lower --context"});
 }
 
+// `all`: how many there are to draw from. Error(usage), of `what` with `next`, for more.
+int64_t blocks_of(const Sample& sample, int64_t all, const std::string& what, const char* next) {
+  if (sample.at_most && all > 0) return std::min(sample.blocks, all);
+  if (sample.blocks > all)
+    throw Error(Exit::usage,
+                Problem{"--blocks", str("at most ", std::max<int64_t>(0, all), ", ", what), str(sample.blocks), next});
+  return sample.blocks;
+}
+
 // Blocks of the sample, each behind the blocks that fill its memory.
 Lanes sampled_lanes(const ScoringOptions& o, int64_t tokens) {
   const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
   // Blocks scored from a multiple of `wide` on, with all of their context and memory in front.
   const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
-  if (o.sample.blocks > all)
-    throw Error(Exit::usage, Problem{"--blocks",
-                                     str("at most ", std::max<int64_t>(0, all), ", the text's whole blocks of ",
-                                         o.block, " tokens", before > 0 ? " behind a full memory" : ""),
-                                     str(o.sample.blocks), "lower it, or --block"});
-  const auto chosen = drawn(o.sample.blocks, all, o.sample.seed);
-  return {o.sample.blocks, before + 1,
+  const int64_t blocks = blocks_of(
+      o.sample, all, str("the text's whole blocks of ", o.block, " tokens", before > 0 ? " behind a full memory" : ""),
+      "lower it, or --block");
+  const auto chosen = drawn(blocks, all, o.sample.seed);
+  return {blocks, before + 1,
           [=](int64_t lane, int64_t step) -> Row {
             const int64_t scored = (first + chosen[static_cast<size_t>(lane)] - before + step) * wide;
             return {scored - o.context, o.block, o.context};
@@ -99,9 +106,7 @@ ScoringOptions resolve_alone(const ScoringOptions& given, model::LanguageModel& 
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);
-  if (o.sample.blocks > count)
-    throw Error(Exit::usage,
-                Problem{"--blocks", str("at most ", count, ", the pairs there are"), str(o.sample.blocks), "lower it"});
+  o.sample.blocks = blocks_of(o.sample, count, "the pairs or rows there are", "lower it");
   o.memory = 0;
   o.sentences = true;
   o.block = std::max<int64_t>(1, longest);
@@ -138,7 +143,7 @@ ScoringOptions resolve(const ScoringOptions& given, model::LanguageModel& model,
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);
   require_context(o.block, o.context);
-  if (o.sample.blocks > 0) sampled_lanes(o, tokens);  // refuses more than there are
+  if (o.sample.blocks > 0) o.sample.blocks = sampled_lanes(o, tokens).count;
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }

@@ -26,6 +26,7 @@ namespace mh::task {
 struct Sample {
   int64_t blocks = 0;
   int64_t seed = 1;
+  bool at_most = false;  // all there are where they are fewer, which else is refused
   void describe(Fields& f) {
     f.field("blocks", blocks, "look at so many of the text's whole blocks, or of pairs, drawn evenly; 0: at all",
             at_least(0));

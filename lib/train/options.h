@@ -88,7 +88,8 @@ struct TrainOptions {
     f.field("block", block, "tokens in a row; pairs: of the longest side there may be", between(1, 1 << 20));
     f.field("batch_tokens", batch_tokens,
             "tokens in an update, at most; pairs: times their longest side, filled up to it", between(1, 1 << 30));
-    f.field("batch_rows", batch_rows, "examples: rows in an update; 0: batch_tokens / block", between(0, 1 << 24));
+    f.field("batch_rows", batch_rows, "examples: rows in an update, in place of batch_tokens; 0: batch_tokens / block",
+            between(0, 1 << 24));
     f.field("alike", alike,
             "examples: rows of so many updates are dealt out by length, so that those of an update are alike; 1: at "
             "random",

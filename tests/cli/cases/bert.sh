@@ -104,6 +104,8 @@ expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "ex
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "the seed once"
+expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which is there"; [ ! -d ft/seed4 ] || fail "a run of other seeds"
+expect 3 mh-eval ft classes.mhs; said "name a file in it"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
@@ -179,6 +181,36 @@ for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safeten
   expect 0 mh-prune rank --by taylor $model
   expect 0 mh-spectrum --blocks 4 --summary $model
 done
+# Judged by the task's own scores: those that mh-eval finds of the same models.
+score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
+mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
+expect 0 mh-prune scan --metric accuracy --format json ft/seed1/best.safetensors classes.mhs; mv out scan
+python3 - "$(score ft/seed1/best.safetensors classes.mhs accuracy)" "$(score without.safetensors classes.mhs accuracy)" <<'P'
+import json, statistics, sys
+rows = [json.loads(line) for line in open("scan")]
+full, without = map(float, sys.argv[1:])
+assert len(rows) == 9 and rows[0]["accuracy"] == full and "nll" not in rows[0], rows[0]
+first = [row for row in rows if row["layer"] == 0]
+assert first[1]["accuracy"] == without and abs(first[1]["difference"] - without + full) < 1e-12, (first[1], without)
+assert abs(first[0]["layer_deviation"] - statistics.stdev(row["accuracy"] for row in first)) < 1e-12
+assert len({row["accuracy"] for row in rows}) > 1, rows
+P
+expect 0 mh-prune scan --metric accuracy --summary ft/seed1/best.safetensors classes.mhs; printed "accuracy"
+expect 0 mh-prune curve --by random --step 50% --metric f1 --format json qa/best.safetensors qa.mhs; mv out curve
+mh-eval -q --format json qa/best.safetensors qa.mhs > of_all
+python3 - <<'P'
+import json
+rows, full = [json.loads(line) for line in open("curve")], json.load(open("of_all"))["f1"]
+assert rows[0]["f1"] == full and rows[2]["f1"] < full and rows[2]["f1_difference"] == rows[2]["f1"] - full, rows
+P
+expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs; said "which has accuracy"
+expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs; said "of all rows"
+expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said "pairs to translate"
+# A sample that nobody asked for is no larger than what there is.
+head -n 11 train.tsv > few.tsv
+mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
+expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; printed '"blocks":10'
+expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; said "at most 10, the pairs or rows there are"
 expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs --fraction 30% -o cut.safetensors
 expect 0 mh-eval --format json cut.safetensors classes.mhs; printed '"accuracy":'
 expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors

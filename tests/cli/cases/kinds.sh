@@ -177,7 +177,7 @@ no 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
 no 3 mh-spectrum experts $mixed t.mhs
 said "mh-prep translation"
 no 2 mh-prune scan --blocks 1000 $m p.mhs
-said "the pairs there are"
+said "the pairs or rows there are"
 no 2 mh-prune scan --heads 0:1 $m p.mhs
 said "a model with several kinds of attention"
 no 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
