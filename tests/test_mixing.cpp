@@ -182,11 +182,14 @@ TEST_CASE("gradients of layers that mix heads equal differences of the plain loo
     Mask mask;
     mask.causal = true;
     const Oracle oracle = oracle_of(c, 2, 3, 3, 4, l);
-    layers::check_gradients(
-        l, normal({2, 3, 4}, 7), [&](const at::Tensor& x) { return l(x, x, mask); },
-        [&](const reference::Weights& w, const Vector& x) {
-          return expected(oracle, adjusted(c, w), x, x, [](int64_t, int64_t t, int64_t s) { return s <= t; });
-        });
+    for (Path path : {Path::automatic, Path::composed}) {
+      l.layer->set_path(path);
+      layers::check_gradients(
+          l, normal({2, 3, 4}, 7), [&](const at::Tensor& x) { return l(x, x, mask); },
+          [&](const reference::Weights& w, const Vector& x) {
+            return expected(oracle, adjusted(c, w), x, x, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+          });
+    }
   }
 }
 

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
-#include "cpu/vector.h"
+#include "cpu/head_mix_chunk.h"
 
 namespace mh::kernels {
 
 namespace {
 
-// Heads lie a power of two apart and would push each other out of the cache, so a stretch of every head is copied side
-// by side first: 8 + 8 heads take 8 KB.
-constexpr int64_t width = 128;
+// A stretch of every head is copied side by side first.
+constexpr int64_t width = kMixWidth;
 
 template <class T>
 MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t first, int64_t count, float* to) {
@@ -44,54 +43,13 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
   }
 }
 
-// `rows` outputs from i on: y_i = Σ_j m[j * mj + i * mi] x_j.
-template <int rows>
-MH_INLINE void mix_rows(int64_t in, const float* m, int64_t mj, int64_t mi, const float* x, int64_t count, float* y) {
-  for (int64_t s = 0; s < count; s += lanes) {
-    Floats sum[rows];
-    for (int r = 0; r < rows; ++r) sum[r] = Floats{};
-    for (int64_t j = 0; j < in; ++j) {
-      Floats v;
-      load(x + j * width + s, v);
-      for (int r = 0; r < rows; ++r) sum[r] += m[j * mj + r * mi] * v;
-    }
-    for (int r = 0; r < rows; ++r) store(sum[r], y + r * width + s);
-  }
-}
-
-MH_INLINE void mix(int64_t in, int64_t out, const float* m, int64_t mj, int64_t mi, const float* x, int64_t count,
-                   float* y) {
-  int64_t i = 0;
-  for (; i + 4 <= out; i += 4) mix_rows<4>(in, m + i * mi, mj, mi, x, count, y + i * width);
-  for (; i < out; ++i) mix_rows<1>(in, m + i * mi, mj, mi, x, count, y + i * width);
-}
-
-// dm[j][i][lane] += x_j dy_i for `rows` heads j and `columns` heads i.
-template <int rows, int columns>
-MH_INLINE void outer(const float* x, const float* dy, int64_t count, float* dm, int64_t out) {
-  Floats sum[rows][columns];
-  for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c) load(dm + (r * out + c) * lanes, sum[r][c]);
-  for (int64_t s = 0; s < count; s += lanes) {
-    Floats right[columns];
-    for (int c = 0; c < columns; ++c) load(dy + c * width + s, right[c]);
-    for (int r = 0; r < rows; ++r) {
-      Floats left;
-      load(x + r * width + s, left);
-      for (int c = 0; c < columns; ++c) sum[r][c] += left * right[c];
-    }
-  }
-  for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c) store(sum[r][c], dm + (r * out + c) * lanes);
-}
-
 template <class T>
 MH_INLINE void forward(const HeadMix& how, const float* m, const T* x, T* y, float* scratch) {
   float *from = scratch, *to = scratch + how.in * width;
   for (int64_t s = 0; s < how.count; s += width) {
     const int64_t n = std::min(width, how.count - s);
     gather(x, how.x_stride, how.in, s, n, from);
-    mix(how.in, how.out, m, how.out, 1, from, n, to);
+    mix_chunk(how.in, how.out, m, how.out, 1, from, n, to);
     scatter(to, how.out, s, n, y, how.y_stride);
   }
 }
@@ -105,20 +63,10 @@ MH_INLINE void backward(const HeadMix& how, const float* m, const T* x, const T*
     gather(dy, how.y_stride, how.out, s, n, right);
     if (dm != nullptr) {
       gather(x, how.x_stride, how.in, s, n, left);
-      int64_t j = 0;
-      for (; j + 4 <= how.in; j += 4) {
-        int64_t i = 0;
-        for (; i + 2 <= how.out; i += 2)
-          outer<4, 2>(left + j * width, right + i * width, n, dm + (j * how.out + i) * lanes, how.out);
-        for (; i < how.out; ++i)
-          outer<4, 1>(left + j * width, right + i * width, n, dm + (j * how.out + i) * lanes, how.out);
-      }
-      for (; j < how.in; ++j)
-        for (int64_t i = 0; i < how.out; ++i)
-          outer<1, 1>(left + j * width, right + i * width, n, dm + (j * how.out + i) * lanes, how.out);
+      outer_chunk(how.in, how.out, left, right, n, dm);
     }
     if (dx != nullptr) {
-      mix(how.out, how.in, m, 1, how.out, right, n, left);
+      mix_chunk(how.out, how.in, m, 1, how.out, right, n, left);
       scatter(left, how.in, s, n, dx, dx_stride);
     }
   }

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "attention/head_scale.h"
+#include "attention/scratch.h"
 #include "cpu/attention.h"
 
 namespace mh::attention {
@@ -20,17 +20,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-struct Free {
-  void operator()(float* p) const { std::free(p); }
-};
-
-std::unique_ptr<float, Free> scratch_of(int64_t floats) {
-  size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
-  auto* p = static_cast<float*>(std::aligned_alloc(64, bytes));
-  if (p == nullptr) throw std::bad_alloc();
-  return std::unique_ptr<float, Free>(p);
-}
 
 // One head of one row of a tensor (B, h, T, d).
 template <class T>
@@ -43,8 +32,8 @@ template <class Visit>
 void each_head(const at::Tensor& q, int64_t scratch, const Visit& visit) {
   const int64_t heads = q.size(1);
   at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
-    auto memory = scratch_of(scratch);
-    for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, memory.get());
+    const Scratch memory(scratch);
+    for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, memory.data());
   });
 }
 

@@ -9,6 +9,7 @@
 #include "attention/cached_attention.h"
 #include "attention/causal_product.h"
 #include "attention/fused_cpu.h"
+#include "attention/mixed_cpu.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/ops.h"
@@ -87,7 +88,7 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
     std::string reason = stage.unfused_because();
     if (!reason.empty()) unfused_reasons_.push_back(str(what, " '", name, "': ", reason));
   });
-  if (shape_.value_size != shape_.key_size)
+  if (mixer_->mixes() == Mixes::nothing && shape_.value_size != shape_.key_size)
     unfused_reasons_.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
 }
 
@@ -233,14 +234,17 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 bool AttentionLayer::reads_in_place(const Projected& p, const Mask& mask, const Step& step, const Cache& cache) const {
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
-  return shape_.kind == Kind::decoder_self && sees_all && p.q.size(2) == 1 && p.k.size(2) == 1 && by_query() &&
-         takes_fused(step.training) && !c10::GradMode::is_enabled() && has_fused_cpu(p.q, p.k, p.v);
+  return shape_.kind == Kind::decoder_self && mixer_->mixes() == Mixes::nothing && sees_all && p.q.size(2) == 1 &&
+         p.k.size(2) == 1 && by_query() && takes_fused(step.training) && !c10::GradMode::is_enabled() &&
+         has_fused_cpu(p.q, p.k, p.v);
 }
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons = unfused_reasons_;
   if (shape_.heads == 0) return reasons;
-  if (!drops(training) || !reasons.empty()) return reasons;
+  const bool mixes = mixer_->mixes() != Mixes::nothing;
+  if (mixes && reasons.empty() && output_->value().is_cuda()) reasons.emplace_back("mixed heads, on a GPU");
+  if (!drops(training) || !reasons.empty() || mixes) return reasons;
   if (output_->value().is_cuda()) reasons.emplace_back("dropout of the probabilities, on a GPU");
   else if (shape_.key_size % 16 != 0)
     reasons.push_back(str("dropout of the probabilities, with head_size ", shape_.key_size, ", no multiple of 16"));
@@ -277,23 +281,33 @@ at::Tensor AttentionLayer::fused(Context& c) {
   // Positions behind all keys before them, and lengths of keys, are known to the kernel; anything else is given as a
   // tensor. A new position after those of a cache may see them all.
   const bool plain = mask.window == 0 && !mask.additive.defined();
-  const bool square = plain && mask.causal && mask.offset == 0 && queries == keys && !mask.key_lengths.defined();
-  const bool behind = mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined();
-  const bool open = !mask.causal || mask.offset + 1 >= keys;
-  if (plain && (open || behind) && has_fused_cpu(c.q, c.k, c.v)) {
-    std::optional<kernels::DropoutFrom> drop;
-    if (drops(c.step.training))
-      drop = model::dropout_from(shape_.heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
-                                 static_cast<uint32_t>(shape_.layer));
-    return fused_cpu(c.q, c.k, c.v, !open, mask.key_lengths, drop);
-  }
-  if (drops(c.step.training)) {
-    const std::string what = "dropout of the probabilities behind a window or an added mask";
+  const auto not_here = [&](const std::string& what) {
     if (path_ == Path::fused) refuse_path({what});
     if (!std::exchange(told_, true) && shape_.layer == 0)
       log_info(str("attention: ", shape_.name, ": composed: ", what));
     return composed(c);
+  };
+  const bool square = plain && mask.causal && mask.offset == 0 && queries == keys && !mask.key_lengths.defined();
+  const bool behind = mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined();
+  const bool open = !mask.causal || mask.offset + 1 >= keys;
+  const auto dropout_of = [&](int64_t heads) -> std::optional<kernels::DropoutFrom> {
+    if (!drops(c.step.training)) return std::nullopt;
+    return model::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+                               static_cast<uint32_t>(shape_.layer));
+  };
+  if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
+    if (!plain || !(open || behind))
+      return not_here("mixed heads behind a window, an added mask or a part of the keys");
+    if (!has_mixed_cpu(c.q, c.k, c.v)) return composed(c);  // nothing to look at
+    std::optional<MixedDropout> drop;
+    const bool before = mixer_->dropout_before();
+    if (const auto from = dropout_of(before ? shape_.heads : shape_.value_heads)) drop = MixedDropout{*from, before};
+    return mixed_cpu(c.q, c.k, c.v, matrix, {!open, mask.key_lengths}, drop);
   }
+  if (shape_.value_size != shape_.key_size) return composed(c);  // of a mixer that mixes nothing here
+  if (plain && (open || behind) && has_fused_cpu(c.q, c.k, c.v))
+    return fused_cpu(c.q, c.k, c.v, !open, mask.key_lengths, dropout_of(shape_.heads));
+  if (drops(c.step.training)) return not_here("dropout of the probabilities behind a window or an added mask");
   std::optional<at::Tensor> given;
   if (!square) {
     at::Tensor ok = allowed(mask, queries, keys, c.q.device());
@@ -439,7 +453,9 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   pairing_->pair(c);
   if (path_ == Path::fused && observer == nullptr) require_fused(step.training);
   if (head_outputs.defined()) c.head_outputs = head_outputs;
-  else c.head_outputs = observer == nullptr && takes_fused(step.training) ? fused(c) : composed(c);
+  else
+    c.head_outputs =
+        observer == nullptr && !scales_.score.defined() && takes_fused(step.training) ? fused(c) : composed(c);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
   if (scales_.value.defined()) {

@@ -42,19 +42,19 @@ class Differential : public Mixer {
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
   }
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    return mix_heads(probabilities, matrix(probabilities.device()), mixing_under_mask(c));
+    return mix_heads(probabilities, matrix(c), mixing_under_mask(c));
   }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
-    return attention::mix_values(probabilities, matrix(probabilities.device()), c.v, mixing_under_mask(c));
+    return attention::mix_values(probabilities, matrix(c), c.v, mixing_under_mask(c));
   }
-
- private:
-  at::Tensor matrix(at::Device device) const {
+  at::Tensor matrix(const Context&) override {
     const at::Tensor lambda = at::exp(at::dot(query1_->value(), key1_->value())) -
                               at::exp(at::dot(query2_->value(), key2_->value())) + lambda0_;
-    return first_.to(device) - lambda * second_.to(device);
+    return first_.to(lambda.device()) - lambda * second_.to(lambda.device());
   }
+  std::string unfused_because() const override { return ""; }
 
+ private:
   double lambda0_ = 0;
   at::Tensor first_, second_;  // (h, h)
   model::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;

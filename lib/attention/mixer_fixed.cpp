@@ -18,6 +18,8 @@ class Fixed : public Mixer {
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
     return mix_heads(probabilities, matrix_->value(), mixing_under_mask(c));
   }
+  at::Tensor matrix(const Context&) override { return matrix_->value(); }
+  std::string unfused_because() const override { return ""; }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
     return attention::mix_values(probabilities, matrix_->value(), c.v, mixing_under_mask(c));
   }

@@ -15,7 +15,7 @@ class MixheadA : public Mixhead {
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
                               mixing_matrix(shape, model::Init::identity()));
   }
-  at::Tensor matrix(const Context&) const override { return matrix_->value(); }
+  at::Tensor learned(const Context&) const override { return matrix_->value(); }
 
   model::Parameter* matrix_ = nullptr;
 };

@@ -19,7 +19,7 @@ class MixheadB : public Mixhead {
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
                               mixing_matrix(shape, model::Init::identity()));
   }
-  at::Tensor matrix(const Context& c) const override {
+  at::Tensor learned(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, h)
     return model::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
   }

@@ -62,6 +62,8 @@ class TalkingHeads : public Mixer {
     if (c.observer != nullptr) c.observer->mixing(c.shape, post_->value());
     return mix_heads(probabilities, post_->value(), mixing_under_mask(c));
   }
+  at::Tensor matrix(const Context&) override { return post_->value(); }
+  std::string unfused_because() const override { return pre_ != nullptr ? "it mixes logits" : ""; }
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
     if (post_ == nullptr) return {};
     return attention::mix_values(probabilities, post_->value(), c.v, mixing_under_mask(c));

@@ -19,7 +19,7 @@ Mixes Mixhead::mixes() const {
 bool Mixhead::acts_in(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
 
 at::Tensor Mixhead::shown_matrix(const Context& c) const {
-  at::Tensor m = matrix(c);
+  at::Tensor m = learned(c);
   if (c.observer != nullptr) c.observer->mixing(c.shape, m);
   return m;
 }
@@ -33,12 +33,16 @@ at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
                                                       : probabilities;
 }
 
-at::Tensor Mixhead::mix_values(const Context& c, const at::Tensor& probabilities) {
-  if (options_.on != "probabilities" || !acts_in(c)) return {};
-  return attention::mix_values(probabilities, matrix(c), c.v, mixing_under_mask(c));
+at::Tensor Mixhead::matrix(const Context& c) {
+  return options_.on == "probabilities" && acts_in(c) ? learned(c) : at::Tensor();
 }
 
-std::string Mixhead::unfused_because() const { return in_layer_ ? "it has no fused form" : ""; }
+at::Tensor Mixhead::mix_values(const Context& c, const at::Tensor& probabilities) {
+  const at::Tensor m = matrix(c);
+  return m.defined() ? attention::mix_values(probabilities, m, c.v, mixing_under_mask(c)) : m;
+}
+
+std::string Mixhead::unfused_because() const { return in_layer_ && options_.on == "logits" ? "it mixes logits" : ""; }
 
 void Mixhead::add_parameters(model::ParameterList& parameters, const Shape& shape) {
   if (in_layer_) add_matrices(parameters, shape);

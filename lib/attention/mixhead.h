@@ -24,6 +24,7 @@ class Mixhead : public Mixer {
   bool maps() const override { return in_layer_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
+  at::Tensor matrix(const Context& c) override;
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;
   bool dropout_before() const override { return options_.dropout == "before"; }
   std::string unfused_because() const override;
@@ -32,7 +33,7 @@ class Mixhead : public Mixer {
 
  protected:
   // (h, h), or (B, Tq, h, h): row of the source head, column of the output head.
-  virtual at::Tensor matrix(const Context& c) const = 0;
+  virtual at::Tensor learned(const Context& c) const = 0;
   virtual void add_matrices(model::ParameterList& parameters, const Shape& shape) = 0;
 
  private:

@@ -170,6 +170,9 @@ class Mixer : public Stage {
   virtual bool maps() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
+  // Where mix() is a map by a matrix m, P̄_i = Σ_j m[j, i] P_j: that matrix, (h, hv) or (B, Tq, h, hv), which the fused
+  // path takes. Undefined: it mixes nothing here, if it has a fused form at all.
+  virtual at::Tensor matrix(const Context&) { return {}; }
   // mix() times context.v, (B, h, Tq, dv), asked where nothing else looks at mixed probabilities, so that they need not
   // be kept; undefined: there is no such way.
   virtual at::Tensor mix_values(const Context&, const at::Tensor&) { return {}; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,translation,stages,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,translation,stages,attention,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -226,6 +226,38 @@ class Bench:
             self.row(f"step {name}, {size.n} positions", "tokens/s", *speeds, 1.3 if mixes else 1.0)
             if memories[1]:
                 self.row(f"memory {name}, {size.n} positions", "MB", *memories, 1 / 0.7, less=True)
+
+    def attention(self):
+        """Attention alone, forward and backward, two rows of 8 heads of 64 under a causal mask."""
+        def of(program, kind, n, dtype):
+            environment = dict(os.environ, **({} if program == "project" else allocator))
+            command = ([self.tools.parent / "tests/attention-bench"] if program == "project" else
+                       [sys.executable, "-B", here / "peer_attention.py"])
+            done = subprocess.run([*command, kind, "2", "8", str(n), "64", dtype, str(self.a.threads)], check=True, capture_output=True,
+                                  text=True, env=environment)
+            return [float(number) for number in done.stdout.split()]
+
+        def alternating(what, mine, theirs, n, dtype):
+            found = ([], [])
+            for i in range(self.a.rounds):
+                self.talk(f"attention, {what}, round {i + 1} of {self.a.rounds}")
+                for results, (program, kind) in zip(found, (mine, theirs)):
+                    results.append(of(program, kind, n, dtype))
+            return [[result[0] for result in results] for results in found], [[result[1] for result in results] for results in found]
+
+        for n in (512, 1024, 2048):
+            for kind in ("mixhead-a", "mixhead-b"):
+                what = f"{kind}, n {n}, fp32, against eager"
+                times, memory = alternating(what, ("project", kind), ("peer", kind), n, "fp32")
+                self.row(f"attention, {what}", "ms", *times, 5, less=True)
+                if n == 2048:
+                    self.row(f"attention, {what}, memory it adds", "MB", *memory, 25, less=True)
+            times, _ = alternating(f"mixhead-a and plain, n {n}", ("project", "mixhead-a"), ("project", "plain"), n, "fp32")
+            self.row(f"attention, mixhead-a, n {n}, against our own plain (1.2 times its time)", "ms", *times, 1 / 1.2, less=True)
+            for dtype in ("fp32", "bf16"):
+                what = f"plain, n {n}, {dtype}, against PyTorch's fused"
+                times, _ = alternating(what, ("project", "plain"), ("peer", "sdpa"), n, dtype)
+                self.row(f"attention, {what}", "ms", *times, 1, less=True)
 
     def start(self):
         times = []
@@ -551,7 +583,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
-    parser.add_argument("--only", default="training,translation,stages,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,translation,stages,attention,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

@@ -1,0 +1,69 @@
+// Linear maps across heads of a stretch of kMixWidth numbers, all heads side by side: what head_mix.h and
+// mixed_attention.h are made of. 8 + 8 heads take 8 KB.
+#pragma once
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+// Heads in memory often lie a power of two apart and would push each other out of the cache.
+constexpr int64_t kMixWidth = 128;
+
+// `rows` outputs from i on: y_i = Σ_j m[j * mj + i * mi] x_j.
+template <int rows>
+MH_INLINE void mix_rows(int64_t in, const float* m, int64_t mj, int64_t mi, const float* x, int64_t count, float* y) {
+  for (int64_t s = 0; s < count; s += lanes) {
+    Floats sum[rows];
+    for (int r = 0; r < rows; ++r) sum[r] = Floats{};
+    for (int64_t j = 0; j < in; ++j) {
+      Floats v;
+      load(x + j * kMixWidth + s, v);
+      for (int r = 0; r < rows; ++r) sum[r] += m[j * mj + r * mi] * v;
+    }
+    for (int r = 0; r < rows; ++r) store(sum[r], y + r * kMixWidth + s);
+  }
+}
+
+// x (in, kMixWidth), y (out, kMixWidth); of each the first `count` numbers, up to a multiple of 16.
+MH_INLINE void mix_chunk(int64_t in, int64_t out, const float* m, int64_t mj, int64_t mi, const float* x, int64_t count,
+                         float* y) {
+  int64_t i = 0;
+  for (; i + 4 <= out; i += 4) mix_rows<4>(in, m + i * mi, mj, mi, x, count, y + i * kMixWidth);
+  for (; i < out; ++i) mix_rows<1>(in, m + i * mi, mj, mi, x, count, y + i * kMixWidth);
+}
+
+// dm[j][i][lane] += x_j dy_i for `rows` heads j and `columns` heads i.
+template <int rows, int columns>
+MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t out) {
+  Floats sum[rows][columns];
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c) load(dm + (r * out + c) * lanes, sum[r][c]);
+  for (int64_t s = 0; s < count; s += lanes) {
+    Floats right[columns];
+    for (int c = 0; c < columns; ++c) load(dy + c * kMixWidth + s, right[c]);
+    for (int r = 0; r < rows; ++r) {
+      Floats left;
+      load(x + r * kMixWidth + s, left);
+      for (int c = 0; c < columns; ++c) sum[r][c] += left * right[c];
+    }
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c) store(sum[r][c], dm + (r * out + c) * lanes);
+}
+
+// dm (in, out, 16) += x_j dy_i, of all heads.
+MH_INLINE void outer_chunk(int64_t in, int64_t out, const float* x, const float* dy, int64_t count, float* dm) {
+  int64_t j = 0;
+  for (; j + 4 <= in; j += 4) {
+    int64_t i = 0;
+    for (; i + 2 <= out; i += 2)
+      outer_rows<4, 2>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
+    for (; i < out; ++i)
+      outer_rows<4, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
+  }
+  for (; j < in; ++j)
+    for (int64_t i = 0; i < out; ++i)
+      outer_rows<1, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
+}
+
+}  // namespace mh::kernels

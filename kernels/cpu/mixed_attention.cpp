@@ -1,0 +1,144 @@
+#include "cpu/mixed_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/attention.h"
+#include "cpu/attention_row.h"
+#include "cpu/dropout_decisions.h"
+#include "cpu/head_mix_chunk.h"
+#include "cpu/products.h"
+
+namespace mh::kernels {
+
+namespace {
+
+constexpr int64_t chunk = kMixWidth;  // keys
+
+int64_t chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
+
+// How the numbers of a tile of queries lie: of a query chunk after chunk of keys, in it head after head, so that a
+// chunk of all heads, which is mixed, is in one place.
+struct Layout {
+  int64_t heads, chunks;
+  int64_t rows;  // queries at once
+  int64_t dk, dv;
+  explicit Layout(const MixedAttention& how, int64_t rows_at_once)
+      : heads(std::max(how.in, how.out)),
+        chunks(chunks_of(how.keys)),
+        rows(rows_at_once),
+        dk(padded(how.key_size)),
+        dv(padded(how.value_size)) {}
+  // A line more, so that queries are not a power of two apart.
+  int64_t query() const { return chunks * heads * chunk + lanes; }
+  int64_t tile() const { return rows * query(); }
+  int64_t step() const { return heads * chunk; }  // from chunk to chunk
+  int64_t keys() const { return chunks * chunk; }
+  // A row of decisions, with what decide_range writes around it.
+  int64_t decisions() const { return keys() + 2 * kDropoutGroup; }
+};
+
+int64_t seen_by(const MixedAttention& how, int64_t i) { return how.causal ? how.keys - how.queries + i + 1 : how.keys; }
+
+bool takes_few(const MixedAttention& how) {
+  return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr;
+}
+
+// What a level of vector instructions has.
+template <class T>
+struct Loops {
+  decltype(&mixed_forward<T>) forward;
+  decltype(&mixed_backward<T>) backward;
+  decltype(&mixed_gather<T>) gather;
+};
+
+// As functions of their own, not as clones of one that everything is inlined into, they take a minute less to compile.
+namespace avx512 {
+#define MH_TARGET __attribute__((target("arch=x86-64-v4")))
+using Tile = Large;
+#include "cpu/mixed_attention_loops.h"
+#undef MH_TARGET
+}  // namespace avx512
+namespace avx2 {
+#define MH_TARGET __attribute__((target("arch=x86-64-v3")))
+using Tile = Small;
+#include "cpu/mixed_attention_loops.h"
+#undef MH_TARGET
+}  // namespace avx2
+namespace baseline {
+#define MH_TARGET
+using Tile = Small;
+#include "cpu/mixed_attention_loops.h"
+#undef MH_TARGET
+}  // namespace baseline
+
+template <class T>
+const Loops<T>& best_loops() {
+  static const Loops<T>& best = __builtin_cpu_supports("x86-64-v4")   ? avx512::loops<T>
+                                : __builtin_cpu_supports("x86-64-v3") ? avx2::loops<T>
+                                                                      : baseline::loops<T>;
+  return best;
+}
+
+int64_t decisions_scratch(const MixedAttention& how, const Layout& l) {
+  return how.dropout != nullptr ? l.heads * l.decisions() : 0;
+}
+
+}  // namespace
+
+int64_t mixed_attention_rows(const MixedAttention& how) {
+  // 32 are best up to 1024 keys of 8 heads, though a tile is a quarter larger than a cache of the second level; of more
+  // keys 64, since each tile runs through all keys and their gradients.
+  constexpr int64_t most = 1 << 20;  // floats of a tile
+  const int64_t query = std::max<int64_t>(1, chunks_of(how.most_keys) * std::max(how.in, how.out) * chunk);
+  return how.most_keys <= 1024 ? 32 : std::clamp<int64_t>(most / query / 8 * 8, 32, 64);
+}
+
+int64_t mixed_key_floats(const MixedAttention& how) { return how.in * Layout(how, 0).keys() * padded(how.key_size); }
+int64_t mixed_value_floats(const MixedAttention& how) {
+  return how.out * Layout(how, 0).keys() * padded(how.value_size);
+}
+
+int64_t mixed_forward_scratch(const MixedAttention& how) {
+  const Layout l(how, mixed_attention_rows(how));
+  return mixed_key_floats(how) + mixed_value_floats(how) + l.tile() + how.in * l.rows * l.dk + l.rows * l.dv +
+         l.heads * chunk + padded(how.in * how.out) + decisions_scratch(how, l);
+}
+int64_t mixed_backward_scratch(const MixedAttention& how) {
+  const Layout l(how, mixed_attention_rows(how));
+  return 2 * mixed_key_floats(how) + mixed_value_floats(how) + 2 * l.tile() + how.in * l.rows * l.dk +
+         how.out * l.rows * l.dv + l.rows * l.dk + how.in * how.out * lanes + padded(how.in * how.out) +
+         2 * l.heads * chunk + decisions_scratch(how, l);
+}
+
+template <class T>
+void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
+                   Heads<const T> v, const float* m, Heads<T> out, float* log_sums, float* scratch) {
+  best_loops<T>().forward(how, part, parts, q, k, v, m, out, log_sums, scratch);
+}
+
+template <class T>
+void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
+                    Heads<const T> v, const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
+                    float* dk, float* dv, float* dm, float* scratch) {
+  best_loops<T>().backward(how, part, parts, q, k, v, m, dout, log_sums, dq, dk, dv, dm, scratch);
+}
+
+template <class T>
+void mixed_gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, T* to,
+                  int64_t position) {
+  best_loops<T>().gather(from, parts, step, length, size, to, position);
+}
+
+#define MH_MIXED(T)                                                                                             \
+  template void mixed_forward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, Heads<const T>,       \
+                                 Heads<const T>, const float*, Heads<T>, float*, float*);                       \
+  template void mixed_backward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, Heads<const T>,      \
+                                  Heads<const T>, const float*, Heads<const T>, const float*, Heads<T>, float*, \
+                                  float*, float*, float*);                                                      \
+  template void mixed_gather<T>(const float*, int64_t, int64_t, int64_t, int64_t, T*, int64_t);
+MH_MIXED(float)
+MH_MIXED(uint16_t)
+#undef MH_MIXED
+
+}  // namespace mh::kernels

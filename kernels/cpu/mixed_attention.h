@@ -1,0 +1,69 @@
+// Attention whose heads are mixed behind the softmax (Mixhead, Zhang et al. 2022, and any map across heads), in fp32
+// whatever the type of the tensors: P_j = softmax(scale * Q_j K_jᵀ), P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i.
+//
+// Nothing of the size queries x keys leaves the cache: a few queries against all keys of all heads are held at once.
+// The backward pass takes the probabilities again from the logarithm of each query's sum of exponentials. With
+// dP̄_i = dO_i V_iᵀ and G[j, i] = Σ_s P_j dP̄_i, which is the gradient of m, the gradient of the logits is
+// P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]).
+#pragma once
+
+#include <cstdint>
+
+#include "dropout_plan.h"
+
+namespace mh::kernels {
+
+struct MixedAttention {
+  int64_t queries, keys;         // of one row of the batch; without a key the result is zero
+  int64_t most_keys;             // of any row: by it queries are cut into tiles
+  int64_t in, out;               // heads of queries and keys; heads of values
+  int64_t key_size, value_size;  // of a query or key; of a value
+  float scale;                   // of the logits
+  bool causal;                   // query i sees keys 0 … keys - queries + i; queries <= keys
+  bool by_query;                 // a matrix for each query, (queries, in, out); else one, (in, out)
+  bool gradient = true;          // a backward pass follows
+  // What is dropped, or null: of the mixed probabilities, or of those that are mixed (dropped_first). That of head i,
+  // query t and key s by element dropout_first + i * dropout_head + t * dropout_row + s; dropout_row >= keys.
+  const Dropout* dropout = nullptr;
+  bool dropped_first = false;
+  uint64_t dropout_first = 0;
+  int64_t dropout_head = 0, dropout_row = 0;
+};
+
+// (heads, length, size): element (h, t) starts at data + h * head + t * position. T is float or uint16_t (bf16).
+template <class T>
+struct Heads {
+  T* data;
+  int64_t head, position;
+  T* at(int64_t h, int64_t t) const { return data + h * head + t * position; }
+};
+
+// Queries at once, but for few of them (kFewQueries, cpu/attention.h): fixed by the sizes alone, since they decide in
+// which order numbers are added.
+int64_t mixed_attention_rows(const MixedAttention& how);
+
+// Floats of scratch memory that a call needs, aligned to 64 bytes.
+int64_t mixed_forward_scratch(const MixedAttention& how);
+int64_t mixed_backward_scratch(const MixedAttention& how);
+
+// Tiles part, part + parts, … of the queries. out (out, queries, value_size), log_sums (in, queries).
+template <class T>
+void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
+                   Heads<const T> v, const float* m, Heads<T> out, float* log_sums, float* scratch);
+
+// The same tiles: dq; dk and dv, what these queries give them, fp32 (in, keys, key_size padded to 16) and (out, keys,
+// value_size padded to 16), keys padded to 128 (mixed_key_floats, mixed_value_floats); dm, by_query (queries, in, out),
+// of which the tiles' are written, else (in, out), theirs alone.
+int64_t mixed_key_floats(const MixedAttention& how);
+int64_t mixed_value_floats(const MixedAttention& how);
+template <class T>
+void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
+                    Heads<const T> v, const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
+                    float* dk, float* dv, float* dm, float* scratch);
+
+// to (length, size) of one head = the sum of `parts` gradients as mixed_backward makes them, `step` floats apart.
+template <class T>
+void mixed_gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, T* to,
+                  int64_t position);
+
+}  // namespace mh::kernels

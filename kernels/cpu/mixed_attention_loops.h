@@ -1,0 +1,387 @@
+// The loops of mixed_attention.cpp, which includes this once for every level of vector instructions: MH_TARGET compiles
+// a function for it. What is always inlined besides is so in all of them.
+
+// `count` numbers of type T, fewer than 16 allowed, and zeros.
+template <class T>
+MH_INLINE void load_part(const T* from, int64_t count, Floats& to) {
+  if (count >= lanes) return load(from, to);
+  float numbers[lanes] = {};
+  for (int64_t i = 0; i < count; ++i) numbers[i] = to_float(from[i]);
+  load(numbers, to);
+}
+template <class T>
+MH_INLINE void store_part(const Floats& from, int64_t count, T* to) {
+  if (count >= lanes) return store(from, to);
+  float numbers[lanes];
+  store(from, numbers);
+  for (int64_t i = 0; i < count; ++i) from_float(numbers[i], to[i]);
+}
+
+// to (rows, padded size) = factor * from (length, size); rows behind are zero.
+template <class T>
+MH_TARGET void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows,
+                           float* to) {
+  const int64_t wide = padded(size);
+  for (int64_t r = 0; r < length; ++r)
+    for (int64_t i = 0; i < wide; i += lanes) {
+      Floats v;
+      load_part(from + r * position + i, size - i, v);
+      v = v * factor;
+      store(v, to + r * wide + i);
+    }
+  std::memset(to + length * wide, 0, static_cast<size_t>((rows - length) * wide) * sizeof(float));
+}
+
+// to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns behind the length are zero.
+template <class T>
+MH_TARGET void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
+  for (int64_t first = 0; first < length; first += lanes) {
+    const int64_t count = std::min<int64_t>(lanes, length - first);
+    float* block = to + first / chunk * size * chunk + first % chunk;
+    for (int64_t i = 0; i < size; ++i) {
+      float numbers[lanes] = {};
+      for (int64_t j = 0; j < count; ++j) numbers[j] = to_float(from[(first + j) * position + i]);
+      std::memcpy(block + i * chunk, numbers, sizeof numbers);
+    }
+  }
+  for (int64_t first = padded(length); first < chunks_of(length) * chunk; first += lanes)
+    for (int64_t i = 0; i < size; ++i)
+      std::memset(to + first / chunk * size * chunk + first % chunk + i * chunk, 0, lanes * sizeof(float));
+}
+
+// tile[i] of all chunks that `width` keys reach = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
+MH_TARGET void products_with_keys(const Layout& l, int64_t heads, int64_t m, int64_t width, int64_t size, int64_t wide,
+                                  const float* rows, const float* turned, float* tile) {
+  for (int64_t j = 0; j < heads; ++j)
+    for (int64_t c = 0; c * chunk < width; ++c)
+      product<Tile, false>(m, padded(std::min(chunk, width - c * chunk)), size, rows + j * l.rows * wide, wide, 1,
+                           turned + (j * l.chunks + c) * size * chunk, chunk, tile + c * l.step() + j * chunk,
+                           l.query());
+}
+
+// sums (m, wide) = tile of one head times values (keys, wide).
+MH_TARGET void product_over_keys(const Layout& l, int64_t m, int64_t width, int64_t wide, const float* tile,
+                                 const float* values, float* sums) {
+  if (width <= 0) std::memset(sums, 0, static_cast<size_t>(m * wide) * sizeof(float));
+  for (int64_t c = 0; c * chunk < width; ++c) {
+    const int64_t count = std::min(chunk, width - c * chunk);
+    const float *a = tile + c * l.step(), *b = values + c * chunk * wide;
+    if (c == 0) product<Tile, false>(m, wide, count, a, l.query(), 1, b, wide, sums, wide);
+    else product<Tile, true>(m, wide, count, a, l.query(), 1, b, wide, sums, wide);
+  }
+}
+
+// sums (keys, wide) += tile of one head, transposed, times rows (m, wide).
+MH_TARGET void product_over_queries(const Layout& l, int64_t m, int64_t width, int64_t wide, const float* tile,
+                                    const float* rows, float* sums) {
+  for (int64_t c = 0; c * chunk < width; ++c)
+    product<Tile, true>(padded(std::min(chunk, width - c * chunk)), wide, m, tile + c * l.step(), 1, l.query(), rows,
+                        wide, sums + c * chunk * wide, wide);
+}
+
+// One head of one query.
+MH_TARGET float maximum_in(const Layout& l, const float* x, int64_t seen) {
+  float top = -INFINITY;
+  for (int64_t c = 0; c * chunk < seen; ++c)
+    top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, seen - c * chunk)));
+  return top;
+}
+MH_TARGET float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
+  float sum = 0;
+  for (int64_t c = 0; c * chunk < width; ++c) {
+    const int64_t here = std::clamp<int64_t>(seen - c * chunk, 0, chunk);
+    sum += exponentials(x + c * l.step(), here, padded(std::min(chunk, width - c * chunk)), maximum);
+  }
+  return sum;
+}
+
+// keep (heads, l.decisions()) for query t; a row begins behind kDropoutGroup numbers.
+MH_TARGET void decide_query(const MixedAttention& how, const Layout& l, int64_t t, int64_t seen, float* keep) {
+  const int64_t heads = how.dropped_first ? how.in : how.out;
+  for (int64_t h = 0; h < heads; ++h)
+    decide_range(*how.dropout, how.dropout_first + static_cast<uint64_t>(h * how.dropout_head + t * how.dropout_row),
+                 seen, keep + h * l.decisions() + kDropoutGroup);
+}
+
+// y (heads, chunk) = x (heads, chunk) by the decisions of chunk c; what nobody decided is 0 in x, and stays.
+MH_TARGET void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x,
+                          float* y) {
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t s = 0; s < count; s += lanes) {
+      Floats k, v;
+      load(keep + h * l.decisions() + kDropoutGroup + c * chunk + s, k);
+      load(x + h * chunk + s, v);
+      replace_from(count - s, 0, k);
+      store(kept(k, v), y + h * chunk + s);
+    }
+}
+
+MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float* to) {
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t s = 0; s < count; s += lanes) {
+      Floats v;
+      load(from + h * chunk + s, v);
+      store(v, to + h * chunk + s);
+    }
+}
+
+// Exponentials of a query (in) become mixed probabilities (out), where it sees `seen` keys and others of the tile
+// `width`.
+MH_TARGET void mix_query(const MixedAttention& how, const Layout& l, int64_t t, int64_t seen, int64_t width,
+                         const float* matrix, float* x, float* keep, float* mixed) {
+  const bool drops = how.dropout != nullptr;
+  if (drops) decide_query(how, l, t, seen, keep);
+  for (int64_t c = 0; c * chunk < width; ++c) {
+    const int64_t wide = std::min(chunk, width - c * chunk), count = std::clamp<int64_t>(seen - c * chunk, 0, wide);
+    float* here = x + c * l.step();
+    if (drops && how.dropped_first) drop_chunk(l, how.in, c, count, keep, here, here);
+    mix_chunk(how.in, how.out, matrix, how.out, 1, here, wide, mixed);
+    if (drops && !how.dropped_first) {
+      copy_chunk(how.out, wide, mixed, here);
+      drop_chunk(l, how.out, c, count, keep, mixed, here);
+    } else {
+      copy_chunk(how.out, wide, mixed, here);
+    }
+  }
+}
+
+// p: probabilities of a query (in), become mixed ones, as dropped (out); d: gradients of mixed ones, as dropped (out),
+// become those of the logits (in). g (in, out): that of the matrix. lanes_: scratch (in, out, 16).
+MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, int64_t t, int64_t seen, int64_t width,
+                           const float* matrix, float* p, float* d, float* keep, float* g, float* of_lanes,
+                           float* given, float* mixed) {
+  const int64_t in = how.in, out = how.out;
+  const bool first = how.dropout != nullptr && how.dropped_first, behind = how.dropout != nullptr && !first;
+  if (how.dropout != nullptr) decide_query(how, l, t, seen, keep);
+  std::memset(of_lanes, 0, static_cast<size_t>(in * out * lanes) * sizeof(float));
+  for (int64_t c = 0; c * chunk < width; ++c) {
+    const int64_t wide = std::min(chunk, width - c * chunk), count = std::clamp<int64_t>(seen - c * chunk, 0, wide);
+    const float* x = p + c * l.step();
+    float* dy = d + c * l.step();
+    if (behind) drop_chunk(l, out, c, count, keep, dy, dy);
+    if (first) copy_chunk(in, wide, x, given), drop_chunk(l, in, c, count, keep, x, given), x = given;
+    outer_chunk(in, out, x, dy, count, of_lanes);
+  }
+  for (int64_t i = 0; i < in * out; ++i) {
+    Floats sum;
+    load(of_lanes + i * lanes, sum);
+    g[i] = sum_of(sum);
+  }
+  for (int64_t c = 0; c * chunk < width; ++c) {
+    const int64_t wide = std::min(chunk, width - c * chunk), count = std::clamp<int64_t>(seen - c * chunk, 0, wide);
+    float *x = p + c * l.step(), *dy = d + c * l.step();
+    mix_chunk(out, in, matrix, 1, out, dy, wide, mixed);  // gradients of what is mixed
+    if (first) drop_chunk(l, in, c, count, keep, mixed, mixed);
+    for (int64_t j = 0; j < in; ++j) {
+      float delta = 0;
+      for (int64_t i = 0; i < out; ++i) delta += matrix[j * out + i] * g[j * out + i];
+      for (int64_t s = 0; s < wide; s += lanes) {
+        Floats a, b;
+        load(x + j * chunk + s, a);
+        load(mixed + j * chunk + s, b);
+        b = a * (b - delta);
+        store(b, dy + j * chunk + s);
+      }
+    }
+    if (first) drop_chunk(l, in, c, count, keep, x, x);
+    mix_chunk(in, out, matrix, out, 1, x, wide, mixed);
+    copy_chunk(out, wide, mixed, x);
+    if (behind) drop_chunk(l, out, c, count, keep, mixed, x);
+  }
+}
+
+// Exponentials of a query's logits become mixed probabilities; its log_sums are written.
+MH_TARGET void normalise_and_mix(const MixedAttention& how, const Layout& l, int64_t t, int64_t width,
+                                 const float* given, float* x, float* log_sums, float* matrix, float* keep,
+                                 float* mixed) {
+  const int64_t seen = seen_by(how, t);
+  for (int64_t j = 0; j < how.in; ++j) {
+    const float top = maximum_in(l, x + j * chunk, seen);
+    const float sum = exponentials_in(l, x + j * chunk, seen, width, top), inverse = sum == 0 ? 0 : 1 / sum;
+    log_sums[j * how.queries + t] = top + std::log(sum);
+    for (int64_t i = 0; i < how.out; ++i) matrix[j * how.out + i] = given[j * how.out + i] * inverse;
+  }
+  mix_query(how, l, t, seen, width, matrix, x, keep, mixed);
+}
+
+// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x of one head.
+template <int vectors, class T>
+MH_TARGET void weighed_values(const Layout& l, const float* x, int64_t seen, const T* v, int64_t position,
+                              int64_t first, int64_t size, T* out) {
+  Floats sum[vectors];
+  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  for (int64_t s = 0; s < seen; ++s) {
+    const float weight = x[s / chunk * l.step() + s % chunk];
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      load_part(v + s * position + first + i * lanes, size - first - i * lanes, b);
+      sum[i] += weight * b;
+    }
+  }
+  for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
+}
+
+// Of kFewQueries at most: nothing is unpacked.
+template <class T>
+MH_TARGET void forward_few(const MixedAttention& how, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+                           const float* m, Heads<T> out, float* log_sums, float* scratch) {
+  const Layout l(how, 1);
+  float* x = scratch;                       // one query
+  float* row = x + l.tile();                // a scaled query (dk)
+  float* mixed = row + l.dk;                // (heads, chunk)
+  float* matrix = mixed + l.heads * chunk;  // (in, out)
+  for (int64_t t = 0; t < how.queries; ++t) {
+    const int64_t seen = seen_by(how, t);
+    for (int64_t j = 0; j < how.in; ++j) {
+      unpack_rows(q.at(j, t), q.position, 1, how.key_size, how.scale, 1, row);
+      for (int64_t s = 0; s < seen; ++s) {
+        const T* key = k.at(j, s);
+        Floats sum{};
+        for (int64_t i = 0; i < how.key_size; i += lanes) {
+          Floats a, b;
+          load(row + i, a);
+          load_part(key + i, how.key_size - i, b);
+          sum += a * b;
+        }
+        x[s / chunk * l.step() + j * chunk + s % chunk] = sum_of(sum);
+      }
+    }
+    normalise_and_mix(how, l, t, seen, m + (how.by_query ? t * how.in * how.out : 0), x, log_sums, matrix, nullptr,
+                      mixed);
+    for (int64_t i = 0; i < how.out; ++i) {
+      int64_t c = 0;
+      for (; c + 4 * lanes <= how.value_size; c += 4 * lanes)
+        weighed_values<4>(l, x + i * chunk, seen, v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+      for (; c < how.value_size; c += lanes)
+        weighed_values<1>(l, x + i * chunk, seen, v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+    }
+  }
+}
+
+template <class T>
+MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
+                       Heads<const T> v, const float* m, Heads<T> out, float* log_sums, float* scratch) {
+  if (takes_few(how)) {
+    if (part == 0) forward_few(how, q, k, v, m, out, log_sums, scratch);
+    return;
+  }
+  const Layout l(how, mixed_attention_rows(how));
+  float* turned = scratch;                            // (in, chunks, key_size, chunk)
+  float* values = turned + how.in * l.keys() * l.dk;  // (out, keys, dv)
+  float* tile = values + how.out * l.keys() * l.dv;
+  float* rows = tile + l.tile();                // scaled queries (in, rows, dk)
+  float* sums = rows + how.in * l.rows * l.dk;  // (rows, dv)
+  float* mixed = sums + l.rows * l.dv;          // (heads, chunk)
+  float* matrix = mixed + l.heads * chunk;      // (in, out), for one query
+  float* keep = matrix + padded(how.in * how.out);
+  for (int64_t j = 0; j < how.in; ++j)
+    unpack_turned(k.at(j, 0), k.position, how.keys, how.key_size, turned + j * l.chunks * how.key_size * chunk);
+  for (int64_t i = 0; i < how.out; ++i)
+    unpack_rows(v.at(i, 0), v.position, how.keys, how.value_size, 1.0F, how.keys, values + i * l.keys() * l.dv);
+  for (int64_t first = part * l.rows; first < how.queries; first += parts * l.rows) {
+    const int64_t count = std::min(l.rows, how.queries - first), mp = (count + 7) / 8 * 8;
+    const int64_t width = seen_by(how, first + count - 1);
+    for (int64_t j = 0; j < how.in; ++j)
+      unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
+    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, turned, tile);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t t = first + i;
+      normalise_and_mix(how, l, t, width, m + (how.by_query ? t * how.in * how.out : 0), tile + i * l.query(), log_sums,
+                        matrix, keep, mixed);
+    }
+    for (int64_t i = 0; i < how.out; ++i) {
+      product_over_keys(l, mp, width, l.dv, tile + i * chunk, values + i * l.keys() * l.dv, sums);
+      for (int64_t r = 0; r < count; ++r)
+        for (int64_t s = 0; s < how.value_size; s += lanes) {
+          Floats sum;
+          load(sums + r * l.dv + s, sum);
+          store_part(sum, how.value_size - s, out.at(i, first + r) + s);
+        }
+    }
+  }
+}
+
+template <class T>
+MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
+                        Heads<const T> v, const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
+                        float* dk, float* dv, float* dm, float* scratch) {
+  const Layout l(how, mixed_attention_rows(how));
+  const int64_t numbers = how.in * how.out;
+  float* keys = scratch;                                  // (in, keys, dk)
+  float* turned_k = keys + how.in * l.keys() * l.dk;      // (in, chunks, key_size, chunk)
+  float* turned_v = turned_k + how.in * l.keys() * l.dk;  // (out, chunks, value_size, chunk)
+  float* p = turned_v + how.out * l.keys() * l.dv;        // a tile
+  float* d = p + l.tile();                                // a tile
+  float* rows = d + l.tile();                             // scaled queries (in, rows, dk)
+  float* drows = rows + how.in * l.rows * l.dk;           // (out, rows, dv)
+  float* sums = drows + how.out * l.rows * l.dv;          // (rows, dk)
+  float* of_lanes = sums + l.rows * l.dk;                 // (in, out, 16)
+  float* g = of_lanes + numbers * lanes;                  // (in, out)
+  float* given = g + padded(numbers);                     // (heads, chunk)
+  float* mixed = given + l.heads * chunk;                 // (heads, chunk)
+  float* keep = mixed + l.heads * chunk;
+  for (int64_t j = 0; j < how.in; ++j) {
+    unpack_turned(k.at(j, 0), k.position, how.keys, how.key_size, turned_k + j * l.chunks * how.key_size * chunk);
+    unpack_rows(k.at(j, 0), k.position, how.keys, how.key_size, 1.0F, how.keys, keys + j * l.keys() * l.dk);
+  }
+  for (int64_t i = 0; i < how.out; ++i)
+    unpack_turned(v.at(i, 0), v.position, how.keys, how.value_size, turned_v + i * l.chunks * how.value_size * chunk);
+  std::memset(dk, 0, static_cast<size_t>(mixed_key_floats(how)) * sizeof(float));
+  std::memset(dv, 0, static_cast<size_t>(mixed_value_floats(how)) * sizeof(float));
+  if (!how.by_query) std::memset(dm, 0, static_cast<size_t>(numbers) * sizeof(float));
+  for (int64_t first = part * l.rows; first < how.queries; first += parts * l.rows) {
+    const int64_t count = std::min(l.rows, how.queries - first), mp = (count + 7) / 8 * 8;
+    const int64_t width = seen_by(how, first + count - 1);
+    for (int64_t j = 0; j < how.in; ++j)
+      unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
+    for (int64_t i = 0; i < how.out; ++i)
+      unpack_rows(dout.at(i, first), dout.position, count, how.value_size, 1.0F, l.rows, drows + i * l.rows * l.dv);
+    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, turned_k, p);
+    products_with_keys(l, how.out, mp, width, how.value_size, l.dv, drows, turned_v, d);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t t = first + i, seen = seen_by(how, t);
+      for (int64_t j = 0; j < how.in; ++j)
+        exponentials_in(l, p + i * l.query() + j * chunk, seen, width, log_sums[j * how.queries + t]);
+      unmix_query(how, l, t, seen, width, m + (how.by_query ? t * numbers : 0), p + i * l.query(), d + i * l.query(),
+                  keep, g, of_lanes, given, mixed);
+      if (how.by_query) std::memcpy(dm + t * numbers, g, static_cast<size_t>(numbers) * sizeof(float));
+      else
+        for (int64_t n = 0; n < numbers; ++n) dm[n] += g[n];
+    }
+    for (int64_t i = count; i < mp; ++i)  // rows that only fill the tile
+      for (float* tile : {p, d}) std::memset(tile + i * l.query(), 0, static_cast<size_t>(l.query()) * sizeof(float));
+    for (int64_t j = 0; j < how.in; ++j) {
+      product_over_keys(l, mp, width, l.dk, d + j * chunk, keys + j * l.keys() * l.dk, sums);
+      for (int64_t r = 0; r < count; ++r)
+        for (int64_t s = 0; s < how.key_size; s += lanes) {
+          Floats sum;
+          load(sums + r * l.dk + s, sum);
+          sum = sum * how.scale;
+          store_part(sum, how.key_size - s, dq.at(j, first + r) + s);
+        }
+      product_over_queries(l, mp, width, l.dk, d + j * chunk, rows + j * l.rows * l.dk, dk + j * l.keys() * l.dk);
+    }
+    for (int64_t i = 0; i < how.out; ++i)
+      product_over_queries(l, mp, width, l.dv, p + i * chunk, drows + i * l.rows * l.dv, dv + i * l.keys() * l.dv);
+  }
+}
+
+template <class T>
+MH_TARGET void gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, T* to,
+                      int64_t position) {
+  const int64_t wide = padded(size);
+  for (int64_t r = 0; r < length; ++r)
+    for (int64_t s = 0; s < size; s += lanes) {
+      Floats sum;
+      load(from + r * wide + s, sum);
+      for (int64_t part = 1; part < parts; ++part) {
+        Floats more;
+        load(from + part * step + r * wide + s, more);
+        sum += more;
+      }
+      store_part(sum, size - s, to + r * position + s);
+    }
+}
+
+template <class T>
+constexpr Loops<T> loops{forward<T>, backward<T>, gather<T>};

@@ -1,0 +1,52 @@
+// Products of small fp32 matrices in registers, for the kernels that keep their operands in the cache.
+#pragma once
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+// Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of AVX-512's registers, 4 x 1 those of AVX2.
+struct Large {
+  static constexpr int rows = 8, vectors = 2;
+};
+struct Small {
+  static constexpr int rows = 4, vectors = 1;
+};
+
+// c (m, n) = or += a (m, k) b (k, n); a's element (i, j) at a[i * ai + j * aj]; rows of b and c contiguous. m is a
+// multiple of 8 and n of 16.
+template <int rows, int vectors, bool add>
+MH_INLINE void tile_product(int64_t k, const float* a, int64_t ai, int64_t aj, const float* b, int64_t ldb, float* c,
+                            int64_t ldc) {
+  Floats sum[rows][vectors];
+  for (int i = 0; i < rows; ++i)
+    for (int v = 0; v < vectors; ++v) {
+      if constexpr (add) load(c + i * ldc + v * lanes, sum[i][v]);
+      else sum[i][v] = Floats{};
+    }
+  for (int64_t j = 0; j < k; ++j) {
+    Floats right[vectors];
+    for (int v = 0; v < vectors; ++v) load(b + j * ldb + v * lanes, right[v]);
+    for (int i = 0; i < rows; ++i) {
+      const float left = a[i * ai + j * aj];
+      for (int v = 0; v < vectors; ++v) sum[i][v] += left * right[v];
+    }
+  }
+  for (int i = 0; i < rows; ++i)
+    for (int v = 0; v < vectors; ++v) store(sum[i][v], c + i * ldc + v * lanes);
+}
+
+template <class Tile, bool add>
+MH_INLINE void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t ai, int64_t aj, const float* b,
+                       int64_t ldb, float* c, int64_t ldc) {
+  constexpr int rows = Tile::rows, vectors = Tile::vectors;
+  int64_t x = 0;
+  for (; x + vectors * lanes <= n; x += vectors * lanes)
+    for (int64_t y = 0; y < m; y += rows)
+      tile_product<rows, vectors, add>(k, a + y * ai, ai, aj, b + x, ldb, c + y * ldc + x, ldc);
+  for (; x < n; x += lanes)
+    for (int64_t y = 0; y < m; y += rows)
+      tile_product<rows, 1, add>(k, a + y * ai, ai, aj, b + x, ldb, c + y * ldc + x, ldc);
+}
+
+}  // namespace mh::kernels

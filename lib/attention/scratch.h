@@ -1,0 +1,27 @@
+// Memory of a thread for a kernel, aligned to a cache line.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace mh::attention {
+
+class Scratch {
+ public:
+  explicit Scratch(int64_t floats)
+      : data_(
+            static_cast<float*>(std::aligned_alloc(64, (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64))) {
+    if (data_ == nullptr) throw std::bad_alloc();
+  }
+  float* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { std::free(p); }
+  };
+  std::unique_ptr<float, Free> data_;
+};
+
+}  // namespace mh::attention
