@@ -47,6 +47,7 @@ bool takes_few(const MixedAttention& how) {
 // What a level of vector instructions has.
 template <class T>
 struct Loops {
+  decltype(&mixed_pack<T>) pack;
   decltype(&mixed_forward<T>) forward;
   decltype(&mixed_backward<T>) backward;
   decltype(&mixed_gather<T>) gather;
@@ -99,29 +100,39 @@ int64_t mixed_value_floats(const MixedAttention& how) {
   return how.out * Layout(how, 0).keys() * padded(how.value_size);
 }
 
+int64_t mixed_pack_floats(const MixedAttention& how, bool backward) {
+  return takes_few(how) ? 0 : (backward ? 2 : 1) * mixed_key_floats(how) + mixed_value_floats(how);
+}
+
 int64_t mixed_forward_scratch(const MixedAttention& how) {
   const Layout l(how, mixed_attention_rows(how));
-  return mixed_key_floats(how) + mixed_value_floats(how) + l.tile() + how.in * l.rows * l.dk + l.rows * l.dv +
-         l.heads * chunk + padded(how.in * how.out) + decisions_scratch(how, l);
+  return l.tile() + how.in * l.rows * l.dk + l.rows * l.dv + l.heads * chunk + padded(how.in * how.out) +
+         decisions_scratch(how, l);
 }
 int64_t mixed_backward_scratch(const MixedAttention& how) {
   const Layout l(how, mixed_attention_rows(how));
-  return 2 * mixed_key_floats(how) + mixed_value_floats(how) + 2 * l.tile() + how.in * l.rows * l.dk +
-         how.out * l.rows * l.dv + l.rows * l.dk + how.in * how.out * lanes + padded(how.in * how.out) +
-         2 * l.heads * chunk + decisions_scratch(how, l);
+  return 2 * l.tile() + how.in * l.rows * l.dk + how.out * l.rows * l.dv + l.rows * l.dk + how.in * how.out * lanes +
+         padded(how.in * how.out) + 2 * l.heads * chunk + decisions_scratch(how, l);
+}
+
+template <class T>
+void mixed_pack(const MixedAttention& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
+                float* packed) {
+  best_loops<T>().pack(how, backward, head, k, v, packed);
 }
 
 template <class T>
 void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                   Heads<const T> v, const float* m, Heads<T> out, float* log_sums, float* scratch) {
-  best_loops<T>().forward(how, part, parts, q, k, v, m, out, log_sums, scratch);
+                   Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
+                   float* scratch) {
+  best_loops<T>().forward(how, part, parts, q, k, v, packed, m, out, log_sums, scratch);
 }
 
 template <class T>
-void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                    Heads<const T> v, const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
-                    float* dk, float* dv, float* dm, float* scratch) {
-  best_loops<T>().backward(how, part, parts, q, k, v, m, dout, log_sums, dq, dk, dv, dm, scratch);
+void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
+                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, float* dk, float* dv,
+                    float* dm, float* scratch) {
+  best_loops<T>().backward(how, part, parts, q, packed, m, dout, log_sums, dq, dk, dv, dm, scratch);
 }
 
 template <class T>
@@ -130,12 +141,12 @@ void mixed_gather(const float* from, int64_t parts, int64_t step, int64_t length
   best_loops<T>().gather(from, parts, step, length, size, to, position);
 }
 
-#define MH_MIXED(T)                                                                                             \
-  template void mixed_forward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, Heads<const T>,       \
-                                 Heads<const T>, const float*, Heads<T>, float*, float*);                       \
-  template void mixed_backward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, Heads<const T>,      \
-                                  Heads<const T>, const float*, Heads<const T>, const float*, Heads<T>, float*, \
-                                  float*, float*, float*);                                                      \
+#define MH_MIXED(T)                                                                                                    \
+  template void mixed_pack<T>(const MixedAttention&, bool, int64_t, Heads<const T>, Heads<const T>, float*);           \
+  template void mixed_forward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, Heads<const T>,              \
+                                 Heads<const T>, const float*, const float*, Heads<T>, float*, float*);                \
+  template void mixed_backward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, const float*, const float*, \
+                                  Heads<const T>, const float*, Heads<T>, float*, float*, float*, float*);             \
   template void mixed_gather<T>(const float*, int64_t, int64_t, int64_t, int64_t, T*, int64_t);
 MH_MIXED(float)
 MH_MIXED(uint16_t)

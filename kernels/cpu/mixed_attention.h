@@ -42,6 +42,13 @@ struct Heads {
 // which order numbers are added.
 int64_t mixed_attention_rows(const MixedAttention& how);
 
+// Keys and values of a row of the batch as a pass reads them, for all of its tiles: floats, and head `head` of them, of
+// in + out. Nothing where there are few queries.
+int64_t mixed_pack_floats(const MixedAttention& how, bool backward);
+template <class T>
+void mixed_pack(const MixedAttention& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
+                float* packed);
+
 // Floats of scratch memory that a call needs, aligned to 64 bytes.
 int64_t mixed_forward_scratch(const MixedAttention& how);
 int64_t mixed_backward_scratch(const MixedAttention& how);
@@ -49,7 +56,8 @@ int64_t mixed_backward_scratch(const MixedAttention& how);
 // Tiles part, part + parts, … of the queries. out (out, queries, value_size), log_sums (in, queries).
 template <class T>
 void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                   Heads<const T> v, const float* m, Heads<T> out, float* log_sums, float* scratch);
+                   Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
+                   float* scratch);
 
 // The same tiles: dq; dk and dv, what these queries give them, fp32 (in, keys, key_size padded to 16) and (out, keys,
 // value_size padded to 16), keys padded to 128 (mixed_key_floats, mixed_value_floats); dm, by_query (queries, in, out),
@@ -57,9 +65,9 @@ void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads
 int64_t mixed_key_floats(const MixedAttention& how);
 int64_t mixed_value_floats(const MixedAttention& how);
 template <class T>
-void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                    Heads<const T> v, const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
-                    float* dk, float* dv, float* dm, float* scratch);
+void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
+                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, float* dk, float* dv,
+                    float* dm, float* scratch);
 
 // to (length, size) of one head = the sum of `parts` gradients as mixed_backward makes them, `step` floats apart.
 template <class T>

@@ -32,21 +32,68 @@ MH_TARGET void unpack_rows(const T* from, int64_t position, int64_t length, int6
   std::memset(to + length * wide, 0, static_cast<size_t>((rows - length) * wide) * sizeof(float));
 }
 
+// Rows become columns: four times the halves of all rows are dealt out in turn.
+MH_INLINE void transpose(Floats (&rows)[lanes]) {
+  constexpr Ints low{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+  constexpr Ints high{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  for (int stage = 0; stage < 4; ++stage) {
+    Floats dealt[lanes];
+    for (int i = 0; i < lanes / 2; ++i) {
+      dealt[2 * i] = __builtin_shuffle(rows[i], rows[i + lanes / 2], low);
+      dealt[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + lanes / 2], high);
+    }
+    for (int i = 0; i < lanes; ++i) rows[i] = dealt[i];
+  }
+}
+
 // to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns behind the length are zero.
 template <class T>
 MH_TARGET void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
-  for (int64_t first = 0; first < length; first += lanes) {
-    const int64_t count = std::min<int64_t>(lanes, length - first);
+  for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
+    const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* block = to + first / chunk * size * chunk + first % chunk;
-    for (int64_t i = 0; i < size; ++i) {
-      float numbers[lanes] = {};
-      for (int64_t j = 0; j < count; ++j) numbers[j] = to_float(from[(first + j) * position + i]);
-      std::memcpy(block + i * chunk, numbers, sizeof numbers);
+    for (int64_t i = 0; i < size; i += lanes) {
+      Floats rows[lanes];
+      for (int64_t j = 0; j < lanes; ++j) {
+        if (j < count) load_part(from + (first + j) * position + i, size - i, rows[j]);
+        else rows[j] = Floats{};
+      }
+      transpose(rows);
+      for (int64_t j = 0; j < std::min<int64_t>(lanes, size - i); ++j) store(rows[j], block + (i + j) * chunk);
     }
   }
-  for (int64_t first = padded(length); first < chunks_of(length) * chunk; first += lanes)
-    for (int64_t i = 0; i < size; ++i)
-      std::memset(to + first / chunk * size * chunk + first % chunk + i * chunk, 0, lanes * sizeof(float));
+}
+
+// Where the parts of packed keys and values are.
+struct Packed {
+  const float *turned_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
+                                          // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
+  MH_INLINE Packed(const MixedAttention& how, bool backward, const float* packed)
+      : turned_k(packed), keys(packed + (backward ? mixed_key_floats(how) : 0)), values(keys + mixed_key_floats(how)) {}
+};
+
+template <class T>
+MH_TARGET void pack(const MixedAttention& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
+                    float* packed) {
+  if (takes_few(how)) return;
+  const Layout l(how, 0);
+  const Packed to(how, backward, packed);
+  const auto at = [&](const float* part, int64_t offset) { return packed + (part - packed) + offset; };
+  if (head < how.in) {
+    unpack_turned(k.at(head, 0), k.position, how.keys, how.key_size,
+                  at(to.turned_k, head * l.chunks * how.key_size * chunk));
+    if (backward)
+      unpack_rows(k.at(head, 0), k.position, how.keys, how.key_size, 1.0F, how.keys,
+                  at(to.keys, head * l.keys() * l.dk));
+    return;
+  }
+  head -= how.in;
+  if (backward)
+    unpack_turned(v.at(head, 0), v.position, how.keys, how.value_size,
+                  at(to.values, head * l.chunks * how.value_size * chunk));
+  else
+    unpack_rows(v.at(head, 0), v.position, how.keys, how.value_size, 1.0F, how.keys,
+                at(to.values, head * l.keys() * l.dv));
 }
 
 // tile[i] of all chunks that `width` keys reach = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
@@ -260,37 +307,33 @@ MH_TARGET void forward_few(const MixedAttention& how, Heads<const T> q, Heads<co
 
 template <class T>
 MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                       Heads<const T> v, const float* m, Heads<T> out, float* log_sums, float* scratch) {
+                       Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
+                       float* scratch) {
   if (takes_few(how)) {
     if (part == 0) forward_few(how, q, k, v, m, out, log_sums, scratch);
     return;
   }
   const Layout l(how, mixed_attention_rows(how));
-  float* turned = scratch;                            // (in, chunks, key_size, chunk)
-  float* values = turned + how.in * l.keys() * l.dk;  // (out, keys, dv)
-  float* tile = values + how.out * l.keys() * l.dv;
+  const Packed from(how, false, packed);
+  float* tile = scratch;
   float* rows = tile + l.tile();                // scaled queries (in, rows, dk)
   float* sums = rows + how.in * l.rows * l.dk;  // (rows, dv)
   float* mixed = sums + l.rows * l.dv;          // (heads, chunk)
   float* matrix = mixed + l.heads * chunk;      // (in, out), for one query
   float* keep = matrix + padded(how.in * how.out);
-  for (int64_t j = 0; j < how.in; ++j)
-    unpack_turned(k.at(j, 0), k.position, how.keys, how.key_size, turned + j * l.chunks * how.key_size * chunk);
-  for (int64_t i = 0; i < how.out; ++i)
-    unpack_rows(v.at(i, 0), v.position, how.keys, how.value_size, 1.0F, how.keys, values + i * l.keys() * l.dv);
   for (int64_t first = part * l.rows; first < how.queries; first += parts * l.rows) {
     const int64_t count = std::min(l.rows, how.queries - first), mp = (count + 7) / 8 * 8;
     const int64_t width = seen_by(how, first + count - 1);
     for (int64_t j = 0; j < how.in; ++j)
       unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
-    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, turned, tile);
+    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, from.turned_k, tile);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t t = first + i;
       normalise_and_mix(how, l, t, width, m + (how.by_query ? t * how.in * how.out : 0), tile + i * l.query(), log_sums,
                         matrix, keep, mixed);
     }
     for (int64_t i = 0; i < how.out; ++i) {
-      product_over_keys(l, mp, width, l.dv, tile + i * chunk, values + i * l.keys() * l.dv, sums);
+      product_over_keys(l, mp, width, l.dv, tile + i * chunk, from.values + i * l.keys() * l.dv, sums);
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.value_size; s += lanes) {
           Floats sum;
@@ -302,30 +345,22 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
 }
 
 template <class T>
-MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                        Heads<const T> v, const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
-                        float* dk, float* dv, float* dm, float* scratch) {
+MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
+                        const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, float* dk, float* dv,
+                        float* dm, float* scratch) {
   const Layout l(how, mixed_attention_rows(how));
   const int64_t numbers = how.in * how.out;
-  float* keys = scratch;                                  // (in, keys, dk)
-  float* turned_k = keys + how.in * l.keys() * l.dk;      // (in, chunks, key_size, chunk)
-  float* turned_v = turned_k + how.in * l.keys() * l.dk;  // (out, chunks, value_size, chunk)
-  float* p = turned_v + how.out * l.keys() * l.dv;        // a tile
-  float* d = p + l.tile();                                // a tile
-  float* rows = d + l.tile();                             // scaled queries (in, rows, dk)
-  float* drows = rows + how.in * l.rows * l.dk;           // (out, rows, dv)
-  float* sums = drows + how.out * l.rows * l.dv;          // (rows, dk)
-  float* of_lanes = sums + l.rows * l.dk;                 // (in, out, 16)
-  float* g = of_lanes + numbers * lanes;                  // (in, out)
-  float* given = g + padded(numbers);                     // (heads, chunk)
-  float* mixed = given + l.heads * chunk;                 // (heads, chunk)
+  const Packed from(how, true, packed);
+  float* p = scratch;                             // a tile
+  float* d = p + l.tile();                        // a tile
+  float* rows = d + l.tile();                     // scaled queries (in, rows, dk)
+  float* drows = rows + how.in * l.rows * l.dk;   // (out, rows, dv)
+  float* sums = drows + how.out * l.rows * l.dv;  // (rows, dk)
+  float* of_lanes = sums + l.rows * l.dk;         // (in, out, 16)
+  float* g = of_lanes + numbers * lanes;          // (in, out)
+  float* given = g + padded(numbers);             // (heads, chunk)
+  float* mixed = given + l.heads * chunk;         // (heads, chunk)
   float* keep = mixed + l.heads * chunk;
-  for (int64_t j = 0; j < how.in; ++j) {
-    unpack_turned(k.at(j, 0), k.position, how.keys, how.key_size, turned_k + j * l.chunks * how.key_size * chunk);
-    unpack_rows(k.at(j, 0), k.position, how.keys, how.key_size, 1.0F, how.keys, keys + j * l.keys() * l.dk);
-  }
-  for (int64_t i = 0; i < how.out; ++i)
-    unpack_turned(v.at(i, 0), v.position, how.keys, how.value_size, turned_v + i * l.chunks * how.value_size * chunk);
   std::memset(dk, 0, static_cast<size_t>(mixed_key_floats(how)) * sizeof(float));
   std::memset(dv, 0, static_cast<size_t>(mixed_value_floats(how)) * sizeof(float));
   if (!how.by_query) std::memset(dm, 0, static_cast<size_t>(numbers) * sizeof(float));
@@ -336,8 +371,8 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
       unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
     for (int64_t i = 0; i < how.out; ++i)
       unpack_rows(dout.at(i, first), dout.position, count, how.value_size, 1.0F, l.rows, drows + i * l.rows * l.dv);
-    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, turned_k, p);
-    products_with_keys(l, how.out, mp, width, how.value_size, l.dv, drows, turned_v, d);
+    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, from.turned_k, p);
+    products_with_keys(l, how.out, mp, width, how.value_size, l.dv, drows, from.values, d);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t t = first + i, seen = seen_by(how, t);
       for (int64_t j = 0; j < how.in; ++j)
@@ -351,7 +386,7 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
     for (int64_t i = count; i < mp; ++i)  // rows that only fill the tile
       for (float* tile : {p, d}) std::memset(tile + i * l.query(), 0, static_cast<size_t>(l.query()) * sizeof(float));
     for (int64_t j = 0; j < how.in; ++j) {
-      product_over_keys(l, mp, width, l.dk, d + j * chunk, keys + j * l.keys() * l.dk, sums);
+      product_over_keys(l, mp, width, l.dk, d + j * chunk, from.keys + j * l.keys() * l.dk, sums);
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.key_size; s += lanes) {
           Floats sum;
@@ -384,4 +419,4 @@ MH_TARGET void gather(const float* from, int64_t parts, int64_t step, int64_t le
 }
 
 template <class T>
-constexpr Loops<T> loops{forward<T>, backward<T>, gather<T>};
+constexpr Loops<T> loops{pack<T>, forward<T>, backward<T>, gather<T>};

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
+#include <optional>
 
 #include "attention/scratch.h"
 #include "cpu/mixed_attention.h"
@@ -72,19 +72,45 @@ class Call {
   kernels::MixedAttention all_{};
 };
 
+// Rows of a batch that are worked at together, as many as keep all threads busy: their keys and values are packed, then
+// their parts are gone through. visit(first row, rows).
+template <class Visit>
+void each_group(int64_t rows, int64_t parts, const Visit& visit) {
+  const int64_t at_once = std::clamp<int64_t>((2 * at::get_num_threads() + parts - 1) / parts, 1, rows);
+  for (int64_t first = 0; first < rows; first += at_once) visit(first, std::min(at_once, rows - first));
+}
+
+template <class T>
+void pack_rows(const at::Tensor& k, const at::Tensor& v, const Call& call, bool backward, int64_t first, int64_t rows,
+               const Scratch& packed) {
+  const int64_t heads = k.size(1) + v.size(1), size = kernels::mixed_pack_floats(call.all(), backward);
+  at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = first + i / heads;
+      kernels::mixed_pack<T>(call.of_row(b), backward, i % heads, row_of<const T>(k, b), row_of<const T>(v, b),
+                             packed.data() + i / heads * size);
+    }
+  });
+}
+
 template <class T>
 void forward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const Call& call,
                   at::Tensor& out, at::Tensor& log_sums) {
-  const int64_t parts = call.parts(), of_row = log_sums.stride(0);
+  const int64_t parts = call.parts(), size = kernels::mixed_pack_floats(call.all(), false);
   auto* sums = log_sums.mutable_data_ptr<float>();
-  at::parallel_for(0, q.size(0) * parts, 1, [&](int64_t begin, int64_t end) {
-    const Scratch scratch(kernels::mixed_forward_scratch(call.all()));
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / parts;
-      kernels::mixed_forward<T>(call.of_row(b), i % parts, parts, row_of<const T>(q, b), row_of<const T>(k, b),
-                                row_of<const T>(v, b), call.matrix(m, b), row_of<T>(out, b), sums + b * of_row,
-                                scratch.data());
-    }
+  std::optional<Scratch> packed;
+  each_group(q.size(0), parts, [&](int64_t first, int64_t rows) {
+    if (!packed) packed.emplace(rows * size);
+    pack_rows<T>(k, v, call, false, first, rows, *packed);
+    at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
+      const Scratch scratch(kernels::mixed_forward_scratch(call.all()));
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t b = first + i / parts;
+        kernels::mixed_forward<T>(call.of_row(b), i % parts, parts, row_of<const T>(q, b), row_of<const T>(k, b),
+                                  row_of<const T>(v, b), packed->data() + i / parts * size, call.matrix(m, b),
+                                  row_of<T>(out, b), sums + b * log_sums.stride(0), scratch.data());
+      }
+    });
   });
 }
 
@@ -97,52 +123,41 @@ void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                    const at::Tensor& log_sums, const at::Tensor& dout, const Call& call, const Gradients& d) {
   const int64_t parts = call.parts(), h = q.size(1), hv = v.size(1), numbers = h * hv;
   const int64_t of_keys = kernels::mixed_key_floats(call.all()), of_values = kernels::mixed_value_floats(call.all());
+  const int64_t size = kernels::mixed_pack_floats(call.all(), true), of_part = of_keys + of_values;
   const auto* sums = log_sums.const_data_ptr<float>();
   const bool by_query = m.dim() == 4;
   auto* dm = d.m.mutable_data_ptr<float>();
-  // What the parts of a row give keys and values, of as many rows at a time as keep all threads busy. Of one part it is
-  // passed on before the thread goes to the next row.
-  const int64_t at_once = std::clamp<int64_t>((at::get_num_threads() + parts - 1) / parts, 1, q.size(0));
-  std::vector<float> shared(parts > 1 ? static_cast<size_t>(at_once * parts * (of_keys + of_values)) : 0);
-  const auto gather = [&](int64_t b, const float* given) {
-    const kernels::MixedAttention a = call.of_row(b);
-    const int64_t key_head = kernels::mixed_key_floats(a) / h, value_head = kernels::mixed_value_floats(a) / hv;
-    const auto dk = row_of<T>(d.k, b), dv = row_of<T>(d.v, b);
-    for (int64_t j = 0; j < h; ++j)
-      kernels::mixed_gather<T>(given + j * key_head, parts, of_keys + of_values, a.keys, a.key_size, dk.at(j, 0),
-                               dk.position);
-    for (int64_t i = 0; i < hv; ++i)
-      kernels::mixed_gather<T>(given + of_keys + i * value_head, parts, of_keys + of_values, a.keys, a.value_size,
-                               dv.at(i, 0), dv.position);
-  };
-  const int64_t size = kernels::mixed_backward_scratch(call.all());
-  const auto part_of = [&](int64_t b, int64_t part, float* given, float* scratch) {
-    kernels::mixed_backward<T>(call.of_row(b), part, parts, row_of<const T>(q, b), row_of<const T>(k, b),
-                               row_of<const T>(v, b), call.matrix(m, b), row_of<const T>(dout, b),
-                               sums + b * log_sums.stride(0), row_of<T>(d.q, b), given, given + of_keys,
-                               dm + (by_query ? b * q.size(2) : b * parts + part) * numbers, scratch);
-  };
-  if (parts == 1) {
-    at::parallel_for(0, q.size(0), 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(size + of_keys + of_values);
-      for (int64_t b = begin; b < end; ++b) {
-        part_of(b, 0, scratch.data() + size, scratch.data());
-        gather(b, scratch.data() + size);
+  std::optional<Scratch> packed, given;  // given: what each part gives keys and values
+  each_group(q.size(0), parts, [&](int64_t first, int64_t rows) {
+    if (!packed) packed.emplace(rows * size), given.emplace(rows * parts * of_part);
+    pack_rows<T>(k, v, call, true, first, rows, *packed);
+    at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
+      const Scratch scratch(kernels::mixed_backward_scratch(call.all()));
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t b = first + i / parts, part = i % parts;
+        float* to = given->data() + i * of_part;
+        kernels::mixed_backward<T>(call.of_row(b), part, parts, row_of<const T>(q, b),
+                                   packed->data() + i / parts * size, call.matrix(m, b), row_of<const T>(dout, b),
+                                   sums + b * log_sums.stride(0), row_of<T>(d.q, b), to, to + of_keys,
+                                   dm + (by_query ? b * q.size(2) : b * parts + part) * numbers, scratch.data());
       }
     });
-    return;
-  }
-  for (int64_t first = 0; first < q.size(0); first += at_once) {
-    const int64_t rows = std::min(at_once, q.size(0) - first);
-    const auto of_part = [&](int64_t i) { return shared.data() + i * (of_keys + of_values); };
-    at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(size);
-      for (int64_t i = begin; i < end; ++i) part_of(first + i / parts, i % parts, of_part(i), scratch.data());
+    at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
+        const kernels::MixedAttention a = call.of_row(b);
+        const float* from = given->data() + row * parts * of_part;
+        const auto gather = [&](const float* of_head, int64_t head_size, T* to, int64_t position) {
+          kernels::mixed_gather<T>(of_head, parts, of_part, a.keys, head_size, to, position);
+        };
+        const auto dk = row_of<T>(d.k, b), dv = row_of<T>(d.v, b);
+        if (head < h) gather(from + head * (kernels::mixed_key_floats(a) / h), a.key_size, dk.at(head, 0), dk.position);
+        else
+          gather(from + of_keys + (head - h) * (kernels::mixed_value_floats(a) / hv), a.value_size, dv.at(head - h, 0),
+                 dv.position);
+      }
     });
-    at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) gather(first + b, of_part(b * parts));
-    });
-  }
+  });
 }
 
 at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
