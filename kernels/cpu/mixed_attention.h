@@ -53,7 +53,7 @@ void mixed_pack(const MixedAttention& how, bool backward, int64_t head, Heads<co
 int64_t mixed_forward_scratch(const MixedAttention& how);
 int64_t mixed_backward_scratch(const MixedAttention& how);
 
-// Tiles part, part + parts, … of the queries. out (out, queries, value_size), log_sums (in, queries).
+// The tiles of the queries that are the part's of so many parts. out (out, queries, value_size), log_sums (in, queries).
 template <class T>
 void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
                    Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,

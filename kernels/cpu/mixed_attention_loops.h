@@ -96,34 +96,69 @@ MH_TARGET void pack(const MixedAttention& how, bool backward, int64_t head, Head
                 at(to.values, head * l.keys() * l.dv));
 }
 
-// tile[i] of all chunks that `width` keys reach = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
-MH_TARGET void products_with_keys(const Layout& l, int64_t heads, int64_t m, int64_t width, int64_t size, int64_t wide,
+// How far the queries of a tile see: their numbers are there up to the keys that the last of eight sees.
+struct Sight {
+  int64_t queries;       // a multiple of 8
+  int64_t first, width;  // keys that the first one sees, and the last
+  bool causal;
+  MH_INLINE int64_t reach(int64_t i) const { return causal ? std::min(width, first + (i | 7)) : width; }
+  MH_INLINE bool all_see(int64_t keys) const { return !causal || first + 7 >= std::min(keys, width); }
+};
+
+// tile (queries, …) of all chunks that they see = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
+MH_TARGET void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int64_t size, int64_t wide,
                                   const float* rows, const float* turned, float* tile) {
   for (int64_t j = 0; j < heads; ++j)
-    for (int64_t c = 0; c * chunk < width; ++c)
-      product<Tile, false>(m, padded(std::min(chunk, width - c * chunk)), size, rows + j * l.rows * wide, wide, 1,
-                           turned + (j * l.chunks + c) * size * chunk, chunk, tile + c * l.step() + j * chunk,
-                           l.query());
+    for (int64_t c = 0; c * chunk < sight.width; ++c) {
+      const float *a = rows + j * l.rows * wide, *b = turned + (j * l.chunks + c) * size * chunk;
+      float* to = tile + c * l.step() + j * chunk;
+      if (sight.all_see((c + 1) * chunk)) {
+        product<Tile, false>(sight.queries, padded(std::min(chunk, sight.width - c * chunk)), size, a, wide, 1, b,
+                             chunk, to, l.query());
+        continue;
+      }
+      for (int64_t y = 0; y < sight.queries; y += 8)
+        product<Tile, false>(8, padded(std::clamp<int64_t>(sight.reach(y) - c * chunk, 0, chunk)), size, a + y * wide,
+                             wide, 1, b, chunk, to + y * l.query(), l.query());
+    }
 }
 
-// sums (m, wide) = tile of one head times values (keys, wide).
-MH_TARGET void product_over_keys(const Layout& l, int64_t m, int64_t width, int64_t wide, const float* tile,
+// sums (queries, wide) = tile of one head times values (keys, wide).
+MH_TARGET void product_over_keys(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
                                  const float* values, float* sums) {
-  if (width <= 0) std::memset(sums, 0, static_cast<size_t>(m * wide) * sizeof(float));
-  for (int64_t c = 0; c * chunk < width; ++c) {
-    const int64_t count = std::min(chunk, width - c * chunk);
-    const float *a = tile + c * l.step(), *b = values + c * chunk * wide;
-    if (c == 0) product<Tile, false>(m, wide, count, a, l.query(), 1, b, wide, sums, wide);
-    else product<Tile, true>(m, wide, count, a, l.query(), 1, b, wide, sums, wide);
+  if (sight.width <= 0) std::memset(sums, 0, static_cast<size_t>(sight.queries * wide) * sizeof(float));
+  const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) MH_TARGET {
+    const float *a = tile + c * l.step() + y * l.query(), *b = values + c * chunk * wide;
+    if (c == 0) product<Tile, false>(queries, wide, count, a, l.query(), 1, b, wide, sums + y * wide, wide);
+    else product<Tile, true>(queries, wide, count, a, l.query(), 1, b, wide, sums + y * wide, wide);
+  };
+  for (int64_t c = 0; c * chunk < sight.width; ++c) {
+    if (sight.all_see((c + 1) * chunk)) add(c, 0, sight.queries, std::min(chunk, sight.width - c * chunk));
+    else
+      for (int64_t y = 0; y < sight.queries; y += 8)
+        if (sight.reach(y) > c * chunk || c == 0)
+          add(c, y, 8, std::clamp<int64_t>(sight.reach(y) - c * chunk, 0, chunk));
   }
 }
 
-// sums (keys, wide) += tile of one head, transposed, times rows (m, wide).
-MH_TARGET void product_over_queries(const Layout& l, int64_t m, int64_t width, int64_t wide, const float* tile,
+// sums (keys, wide) += tile of one head, transposed, times rows (queries, wide).
+MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
                                     const float* rows, float* sums) {
-  for (int64_t c = 0; c * chunk < width; ++c)
-    product<Tile, true>(padded(std::min(chunk, width - c * chunk)), wide, m, tile + c * l.step(), 1, l.query(), rows,
-                        wide, sums + c * chunk * wide, wide);
+  for (int64_t c = 0; c * chunk < sight.width; ++c) {
+    const int64_t count = padded(std::min(chunk, sight.width - c * chunk));
+    const float* a = tile + c * l.step();
+    float* to = sums + c * chunk * wide;
+    if (sight.all_see((c + 1) * chunk)) {
+      product<Tile, true>(count, wide, sight.queries, a, 1, l.query(), rows, wide, to, wide);
+      continue;
+    }
+    int64_t from = 0;  // the first query whose eight see the keys
+    for (int64_t x = 0; x < count; x += 8) {
+      while (from < sight.queries && padded(sight.reach(from)) <= c * chunk + x) from += 8;
+      product<Tile, true>(8, wide, sight.queries - from, a + x + from * l.query(), 1, l.query(), rows + from * wide,
+                          wide, to + x * wide, wide);
+    }
+  }
 }
 
 // One head of one query.
@@ -305,6 +340,11 @@ MH_TARGET void forward_few(const MixedAttention& how, Heads<const T> q, Heads<co
   }
 }
 
+// Tiles are dealt out back and forth: under a causal mask later ones are more work.
+MH_INLINE int64_t tile_of(int64_t part, int64_t parts, int64_t round) {
+  return round * parts + (round % 2 == 0 ? part : parts - 1 - part);
+}
+
 template <class T>
 MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
                        Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
@@ -321,19 +361,20 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
   float* mixed = sums + l.rows * l.dv;          // (heads, chunk)
   float* matrix = mixed + l.heads * chunk;      // (in, out), for one query
   float* keep = matrix + padded(how.in * how.out);
-  for (int64_t first = part * l.rows; first < how.queries; first += parts * l.rows) {
-    const int64_t count = std::min(l.rows, how.queries - first), mp = (count + 7) / 8 * 8;
-    const int64_t width = seen_by(how, first + count - 1);
+  for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
+    const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
+    if (count <= 0) continue;
+    const Sight sight{(count + 7) / 8 * 8, seen_by(how, first), seen_by(how, first + count - 1), how.causal};
     for (int64_t j = 0; j < how.in; ++j)
       unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
-    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, from.turned_k, tile);
+    products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, tile);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t t = first + i;
-      normalise_and_mix(how, l, t, width, m + (how.by_query ? t * how.in * how.out : 0), tile + i * l.query(), log_sums,
-                        matrix, keep, mixed);
+      normalise_and_mix(how, l, t, sight.reach(i), m + (how.by_query ? t * how.in * how.out : 0), tile + i * l.query(),
+                        log_sums, matrix, keep, mixed);
     }
     for (int64_t i = 0; i < how.out; ++i) {
-      product_over_keys(l, mp, width, l.dv, tile + i * chunk, from.values + i * l.keys() * l.dv, sums);
+      product_over_keys(l, sight, l.dv, tile + i * chunk, from.values + i * l.keys() * l.dv, sums);
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.value_size; s += lanes) {
           Floats sum;
@@ -364,17 +405,18 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
   std::memset(dk, 0, static_cast<size_t>(mixed_key_floats(how)) * sizeof(float));
   std::memset(dv, 0, static_cast<size_t>(mixed_value_floats(how)) * sizeof(float));
   if (!how.by_query) std::memset(dm, 0, static_cast<size_t>(numbers) * sizeof(float));
-  for (int64_t first = part * l.rows; first < how.queries; first += parts * l.rows) {
-    const int64_t count = std::min(l.rows, how.queries - first), mp = (count + 7) / 8 * 8;
-    const int64_t width = seen_by(how, first + count - 1);
+  for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
+    const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
+    if (count <= 0) continue;
+    const Sight sight{(count + 7) / 8 * 8, seen_by(how, first), seen_by(how, first + count - 1), how.causal};
     for (int64_t j = 0; j < how.in; ++j)
       unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
     for (int64_t i = 0; i < how.out; ++i)
       unpack_rows(dout.at(i, first), dout.position, count, how.value_size, 1.0F, l.rows, drows + i * l.rows * l.dv);
-    products_with_keys(l, how.in, mp, width, how.key_size, l.dk, rows, from.turned_k, p);
-    products_with_keys(l, how.out, mp, width, how.value_size, l.dv, drows, from.values, d);
+    products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, p);
+    products_with_keys(l, how.out, sight, how.value_size, l.dv, drows, from.values, d);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t t = first + i, seen = seen_by(how, t);
+      const int64_t t = first + i, seen = seen_by(how, t), width = sight.reach(i);
       for (int64_t j = 0; j < how.in; ++j)
         exponentials_in(l, p + i * l.query() + j * chunk, seen, width, log_sums[j * how.queries + t]);
       unmix_query(how, l, t, seen, width, m + (how.by_query ? t * numbers : 0), p + i * l.query(), d + i * l.query(),
@@ -383,10 +425,10 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
       else
         for (int64_t n = 0; n < numbers; ++n) dm[n] += g[n];
     }
-    for (int64_t i = count; i < mp; ++i)  // rows that only fill the tile
+    for (int64_t i = count; i < sight.queries; ++i)  // rows that only fill the tile
       for (float* tile : {p, d}) std::memset(tile + i * l.query(), 0, static_cast<size_t>(l.query()) * sizeof(float));
     for (int64_t j = 0; j < how.in; ++j) {
-      product_over_keys(l, mp, width, l.dk, d + j * chunk, from.keys + j * l.keys() * l.dk, sums);
+      product_over_keys(l, sight, l.dk, d + j * chunk, from.keys + j * l.keys() * l.dk, sums);
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.key_size; s += lanes) {
           Floats sum;
@@ -394,10 +436,10 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
           sum = sum * how.scale;
           store_part(sum, how.key_size - s, dq.at(j, first + r) + s);
         }
-      product_over_queries(l, mp, width, l.dk, d + j * chunk, rows + j * l.rows * l.dk, dk + j * l.keys() * l.dk);
+      product_over_queries(l, sight, l.dk, d + j * chunk, rows + j * l.rows * l.dk, dk + j * l.keys() * l.dk);
     }
     for (int64_t i = 0; i < how.out; ++i)
-      product_over_queries(l, mp, width, l.dv, p + i * chunk, drows + i * l.rows * l.dv, dv + i * l.keys() * l.dv);
+      product_over_queries(l, sight, l.dv, p + i * chunk, drows + i * l.rows * l.dv, dv + i * l.keys() * l.dv);
   }
 }
 

@@ -251,7 +251,7 @@ class Bench:
                 times, memory = alternating(what, ("project", kind), ("peer", kind), n, "fp32")
                 self.row(f"attention, {what}", "ms", *times, 5, less=True)
                 if n == 2048:
-                    self.row(f"attention, {what}, memory it adds", "MB", *memory, 25, less=True)
+                    self.row(f"attention, {what}, memory besides its results", "MB", *memory, 25, less=True)
             times, _ = alternating(f"mixhead-a and plain, n {n}", ("project", "mixhead-a"), ("project", "plain"), n, "fp32")
             self.row(f"attention, mixhead-a, n {n}, against our own plain (1.2 times its time)", "ms", *times, 1 / 1.2, less=True)
             for dtype in ("fp32", "bf16"):
