@@ -1,0 +1,118 @@
+// The kernel of attention with mixed heads in memory that is exactly as large as it says, also under the sanitizers:
+// odd sizes, rows without keys, tails, few queries, both types and both places of dropout. Its numbers are checked
+// where there are tensors (test_mixed_cpu.cpp); here, that those of one query are right and that none is left
+// unwritten.
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "cpu/mixed_attention.h"
+
+using namespace mh::kernels;
+
+namespace {
+
+std::vector<float> unwritten(int64_t floats) {
+  return std::vector<float>(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
+}
+
+template <class T>
+struct Tensor {
+  int64_t heads, length, size;
+  std::vector<T> data;
+  Tensor(int64_t h, int64_t n, int64_t d, std::mt19937& random)
+      : heads(h), length(n), size(d), data(static_cast<size_t>(h * n * d)) {
+    std::uniform_int_distribution<int> number(-2, 2);
+    for (T& x : data)
+      if constexpr (std::is_same_v<T, float>) x = static_cast<float>(number(random));
+      else x = static_cast<uint16_t>(0x3F80 | (random() & 0x8000));  // 1 or -1
+  }
+  Heads<const T> read() const { return {data.data(), length * size, size}; }
+  Heads<T> write() { return {data.data(), length * size, size}; }
+  bool finite() const {
+    for (const T& x : data)
+      if constexpr (std::is_same_v<T, float>) {
+        if (!std::isfinite(x)) return false;
+      } else if ((x & 0x7F80) == 0x7F80) {
+        return false;
+      }
+    return true;
+  }
+};
+
+template <class T>
+void both_passes(MixedAttention h, int64_t parts, std::mt19937& random) {
+  const Tensor<T> q(h.in, h.queries, h.key_size, random), k(h.in, h.keys, h.key_size, random),
+      v(h.out, h.keys, h.value_size, random), given(h.out, h.queries, h.value_size, random);
+  Tensor<T> out = given, dq = q, dk = k, dv = v;
+  const int64_t matrices = h.by_query ? h.queries : 1;
+  const std::vector<float> m(static_cast<size_t>(matrices * h.in * h.out), 0.5F);
+  std::vector<float> log_sums = unwritten(h.in * h.queries), dm = unwritten(matrices * h.in * h.out);
+  {
+    std::vector<float> packed = unwritten(mixed_pack_floats(h, false)), scratch = unwritten(mixed_forward_scratch(h));
+    for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data());
+    for (int64_t part = 0; part < parts; ++part)
+      mixed_forward<T>(h, part, parts, q.read(), k.read(), v.read(), packed.data(), m.data(), out.write(),
+                       log_sums.data(), scratch.data());
+  }
+  RC_ASSERT(out.finite());
+  h.gradient = true;
+  std::vector<float> packed = unwritten(mixed_pack_floats(h, true)), scratch = unwritten(mixed_backward_scratch(h)),
+                     keys = unwritten(mixed_key_floats(h)), values = unwritten(mixed_value_floats(h));
+  for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data());
+  for (int64_t part = 0; part < parts; ++part) {
+    mixed_backward<T>(h, part, parts, q.read(), packed.data(), m.data(), given.read(), log_sums.data(), dq.write(),
+                      keys.data(), values.data(), dm.data(), scratch.data());
+    for (int64_t i = 0; i < h.in; ++i)
+      mixed_gather<T>(keys.data() + i * (mixed_key_floats(h) / h.in), 1, 0, h.keys, h.key_size, dk.write().at(i, 0),
+                      h.key_size);
+    for (int64_t i = 0; i < h.out; ++i)
+      mixed_gather<T>(values.data() + i * (mixed_value_floats(h) / h.out), 1, 0, h.keys, h.value_size,
+                      dv.write().at(i, 0), h.value_size);
+    RC_ASSERT(dk.finite() && dv.finite());
+  }
+  RC_ASSERT(dq.finite());
+  for (float x : dm) RC_ASSERT(std::isfinite(x));
+}
+
+}  // namespace
+
+TEST_CASE("attention with mixed heads stays within the memory that it says, and writes all of its results",
+          "[kernels]") {
+  CHECK(rc::check([] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    MixedAttention h{};
+    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
+    h.most_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
+    h.keys = h.causal ? h.most_keys : pick(0, h.most_keys);
+    h.in = pick(1, 9), h.out = pick(1, 9), h.key_size = pick(1, 40), h.value_size = pick(1, 40);
+    h.scale = 0.3F, h.by_query = pick(0, 1) == 1, h.gradient = pick(0, 1) == 1;
+    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    if (pick(0, 1) == 1) {
+      h.dropout = &dropout, h.dropped_first = pick(0, 1) == 1, h.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      h.dropout_row = h.most_keys, h.dropout_head = h.queries * h.most_keys;
+    }
+    const int64_t parts = pick(1, 4);
+    std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    both_passes<float>(h, parts, random);
+    both_passes<uint16_t>(h, parts, random);
+  }));
+}
+
+TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]") {
+  // One key: every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
+  const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
+  float out[2], log_sums[2];
+  MixedAttention h{1, 1, 1, 2, 2, 1, 1, 1.0F, false, false, false};
+  std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
+  mixed_forward<float>(h, 0, 1, {q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, m, {out, 1, 1}, log_sums, scratch.data());
+  CHECK(out[0] == 7.5F);
+  CHECK(out[1] == -200);
+  CHECK(log_sums[0] == 1.5F);
+  CHECK(log_sums[1] == -2);
+}
