@@ -29,7 +29,7 @@ MH_TARGET void unpack_rows(const T* from, int64_t position, int64_t length, int6
       v = v * factor;
       store(v, to + r * wide + i);
     }
-  std::memset(to + length * wide, 0, static_cast<size_t>((rows - length) * wide) * sizeof(float));
+  std::fill_n(to + length * wide, (rows - length) * wide, 0.0F);
 }
 
 // Rows become columns: four times the halves of all rows are dealt out in turn.
@@ -126,7 +126,7 @@ MH_TARGET void products_with_keys(const Layout& l, int64_t heads, const Sight& s
 // sums (queries, wide) = tile of one head times values (keys, wide).
 MH_TARGET void product_over_keys(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
                                  const float* values, float* sums) {
-  if (sight.width <= 0) std::memset(sums, 0, static_cast<size_t>(sight.queries * wide) * sizeof(float));
+  if (sight.width <= 0) std::fill_n(sums, sight.queries * wide, 0.0F);
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) MH_TARGET {
     const float *a = tile + c * l.step() + y * l.query(), *b = values + c * chunk * wide;
     if (c == 0) product<Tile, false>(queries, wide, count, a, l.query(), 1, b, wide, sums + y * wide, wide);
@@ -235,7 +235,7 @@ MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, int64_t t
   const int64_t in = how.in, out = how.out;
   const bool first = how.dropout != nullptr && how.dropped_first, behind = how.dropout != nullptr && !first;
   if (how.dropout != nullptr) decide_query(how, l, t, seen, keep);
-  std::memset(of_lanes, 0, static_cast<size_t>(in * out * lanes) * sizeof(float));
+  std::fill_n(of_lanes, in * out * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < width; ++c) {
     const int64_t wide = std::min(chunk, width - c * chunk), count = std::clamp<int64_t>(seen - c * chunk, 0, wide);
     const float* x = p + c * l.step();
@@ -402,9 +402,9 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
   float* given = g + padded(numbers);             // (heads, chunk)
   float* mixed = given + l.heads * chunk;         // (heads, chunk)
   float* keep = mixed + l.heads * chunk;
-  std::memset(dk, 0, static_cast<size_t>(mixed_key_floats(how)) * sizeof(float));
-  std::memset(dv, 0, static_cast<size_t>(mixed_value_floats(how)) * sizeof(float));
-  if (!how.by_query) std::memset(dm, 0, static_cast<size_t>(numbers) * sizeof(float));
+  std::fill_n(dk, mixed_key_floats(how), 0.0F);
+  std::fill_n(dv, mixed_value_floats(how), 0.0F);
+  if (!how.by_query) std::fill_n(dm, numbers, 0.0F);
   for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
     const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
@@ -426,7 +426,7 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
         for (int64_t n = 0; n < numbers; ++n) dm[n] += g[n];
     }
     for (int64_t i = count; i < sight.queries; ++i)  // rows that only fill the tile
-      for (float* tile : {p, d}) std::memset(tile + i * l.query(), 0, static_cast<size_t>(l.query()) * sizeof(float));
+      for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
     for (int64_t j = 0; j < how.in; ++j) {
       product_over_keys(l, sight, l.dk, d + j * chunk, from.keys + j * l.keys() * l.dk, sums);
       for (int64_t r = 0; r < count; ++r)
