@@ -215,8 +215,7 @@ class Bench:
             speeds, memories = ([], []), ([], [])
             for i in range(self.a.rounds):
                 self.talk(f"{name}, round {i + 1} of {self.a.rounds}")
-                speed, peak = self.timed(self.shard(entries), stage.toml(size), size.batch_tokens, warm, updates,
-                                         "--attention", "composed" if stage.composed else "auto")
+                speed, peak = self.timed(self.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)
                 speeds[0].append(speed)
                 memories[0].append(peak / 1e6)
                 options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens)

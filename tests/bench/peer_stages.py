@@ -373,7 +373,7 @@ class Stage:
 
     @property
     def composed(self):
-        """Whether its peer makes the probabilities; the project then does too."""
+        """Whether its peer makes the probabilities, and is told how many positions there are."""
         return isinstance(self.layer, type) and issubclass(self.layer, Composed)
 
     def model(self, vocabulary, size):

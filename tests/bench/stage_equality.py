@@ -24,10 +24,8 @@ def largest_difference(folder, name, tokens, size, threads):
     stage = peer_stages.STAGES[name]
     (folder.path / "model.toml").write_text(
         stage.toml(size) + "lr = 1e-2\nlength = '20u'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n")
-    path = "composed" if stage.composed else "auto"
-    folder.run("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--out", name, "--threads", threads,
-               "--attention", path)
-    folder.run("mh-eval", "-q", "--per-token", f"{name}.tsv", "--threads", threads, "--attention", path,
+    folder.run("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--out", name, "--threads", threads)
+    folder.run("mh-eval", "-q", "--per-token", f"{name}.tsv", "--threads", threads,
                f"{name}/last.safetensors", "text.mhs", capture_output=True)
     rows = [line.split("\t") for line in (folder.path / f"{name}.tsv").read_text(encoding="utf-8").splitlines()]
     column = rows[0].index("log_probability")
