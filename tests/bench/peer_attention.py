@@ -3,8 +3,8 @@
 
     peer_attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16 THREADS
 
-KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them, the
-fastest of the ways tried (einsum, a product of the last two axes, this); sdpa, the fused attention of PyTorch, without mixing.
+KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them; sdpa,
+the fused attention of PyTorch, without mixing.
 """
 import statistics
 import sys
