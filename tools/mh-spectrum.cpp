@@ -3,6 +3,9 @@
 //   mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv
 //   mh-spectrum run1/best.safetensors --of output-value
 //   mh-spectrum experts run1/best.safetensors valid.mhs --show tokens
+#include <algorithm>
+
+#include "analysis/spectrum_source.h"
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -57,8 +60,11 @@ int main(int argc, char** argv) {
   add_model_options(app, a);
   task::ScoringOptions scoring;
   scoring.sample.blocks = 64;
+  const std::vector<CLI::Option*> others = app.get_options();
   CommandLineFields fields(app);
   scoring.describe(fields), fields.declare(scoring.sample);
+  std::vector<CLI::Option*> of_text = app.get_options();
+  std::erase_if(of_text, [&](CLI::Option* o) { return std::find(others.begin(), others.end(), o) != others.end(); });
   CLI::App* experts = app.add_subcommand("experts", "what the experts of a mixture do");
   experts->add_option("model", a.model, "checkpoint")->required()->type_name("MODEL");
   experts->add_option("data", a.data, "shard")->required()->type_name("DATA");
@@ -93,6 +99,11 @@ int main(int argc, char** argv) {
     only_for("--random", "scores");
     for (CommandLineFields* each : {&fields, &experts_fields}) each->take(scoring), each->take(scoring.sample);
     metric.take();
+    if (!experts->parsed() && !analysis::source_named(a.of, "--of").source->reads_text())
+      for (const CLI::Option* option : of_text)
+        if (option->count() > 0)
+          throw Error(Exit::usage, Problem{option->get_name(), "matrices of a text, of which it is", "--of " + a.of,
+                                           "leave it out"});
     scoring.sample.at_most = app.count("--blocks") + experts->count("--blocks") == 0;
     model::prepare_cpu(a.threads);
     quietly([&] {
