@@ -340,8 +340,14 @@ TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fu
   auto sentences = some_sentences(lengths, 20);
   // A hypothesis that is forced is alone, beside sentences that have a whole beam.
   for (size_t i = 0; i < sentences.size(); i += 3) sentences[i].prefix = {5, 7};
-  for (const auto& [beam, samples] : {std::pair<int64_t, int64_t>{1, 0}, {5, 0}, {8, 0}, {1, 8}}) {
-    INFO("beam " << beam << ", samples " << samples);
+  struct Case {
+    int64_t beam, samples;
+    bool bf16;
+  };
+  for (const auto& [beam, samples, bf16] :
+       {Case{1, 0, false}, {5, 0, false}, {8, 0, false}, {1, 8, false}, {1, 0, true}, {5, 0, true}, {1, 8, true}}) {
+    INFO("beam " << beam << ", samples " << samples << (bf16 ? ", bf16" : ""));
+    model->parameters().set_bf16(bf16);
     SearchOptions o;
     o.beam = beam, o.max_length_b = 12;
     SamplingOptions sampling;

@@ -188,6 +188,10 @@ TEST_CASE("the norm of a sum, while decoding and else", "[ops]") {
       // A row is the same whatever stands beside it.
       CHECK(
           model::norm_of_sum(x.narrow(0, 2, 1), y.narrow(0, 2, 1), gain, shift, 1e-5).equal(of_sum().narrow(0, 2, 1)));
+      // What bf16 products give is added to fp32, and nothing is rounded again.
+      const at::Tensor half = y.to(at::kBFloat16);
+      CHECK(model::norm_of_sum(x, half, gain, shift, 1e-5)
+                .equal(model::norm_of_sum(x, half.to(at::kFloat), gain, shift, 1e-5)));
       c10::AutoGradMode on(true);
       CHECK(of_sum().equal(composed));
     }

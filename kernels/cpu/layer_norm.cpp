@@ -9,18 +9,21 @@ namespace mh::kernels {
 namespace {
 
 // The first `n` numbers, at most 16; of what is behind them zeros are read and nothing is written.
-MH_INLINE void load_some(const float* from, int64_t n, Floats& to) {
+template <class T>
+MH_INLINE void load_some(const T* from, int64_t n, Floats& to) {
   if (n >= lanes) return load(from, to);
-  to = Floats{};
-  std::memcpy(&to, from, static_cast<size_t>(n) * sizeof(float));
+  T some[lanes] = {};
+  std::memcpy(some, from, static_cast<size_t>(n) * sizeof(T));
+  load(some, to);
 }
 MH_INLINE void store_some(const Floats& from, int64_t n, float* to) {
   if (n >= lanes) return store(from, to);
   std::memcpy(to, &from, static_cast<size_t>(n) * sizeof(float));
 }
 
-MH_VECTOR_LOOP void rows_of(const float* x, const float* y, const float* weight, const float* bias, float epsilon,
-                            int64_t rows, int64_t size, float* out) {
+template <class Y>
+MH_INLINE void normalise(const float* x, const Y* y, const float* weight, const float* bias, float epsilon,
+                         int64_t rows, int64_t size, float* out) {
   for (int64_t r = 0; r < rows; ++r, x += size, y += size, out += size) {
     Floats sum{};
     for (int64_t i = 0; i < size; i += lanes) {
@@ -53,11 +56,24 @@ MH_VECTOR_LOOP void rows_of(const float* x, const float* y, const float* weight,
   }
 }
 
+MH_VECTOR_LOOP void rows_of(const float* x, const float* y, const float* weight, const float* bias, float epsilon,
+                            int64_t rows, int64_t size, float* out) {
+  normalise(x, y, weight, bias, epsilon, rows, size, out);
+}
+MH_VECTOR_LOOP void rows_of_bf16(const float* x, const uint16_t* y, const float* weight, const float* bias,
+                                 float epsilon, int64_t rows, int64_t size, float* out) {
+  normalise(x, y, weight, bias, epsilon, rows, size, out);
+}
+
 }  // namespace
 
 void norm_of_sum(const float* x, const float* y, const float* weight, const float* bias, float epsilon, int64_t rows,
                  int64_t size, float* out) {
   rows_of(x, y, weight, bias, epsilon, rows, size, out);
+}
+void norm_of_sum(const float* x, const uint16_t* y, const float* weight, const float* bias, float epsilon, int64_t rows,
+                 int64_t size, float* out) {
+  rows_of_bf16(x, y, weight, bias, epsilon, rows, size, out);
 }
 
 }  // namespace mh::kernels

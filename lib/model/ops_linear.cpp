@@ -50,7 +50,7 @@ at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases, Activation t
   const DecodingProducts::Weights& kept = decoding->weights(weights, biases);
   if (!kept.weight.is_mkldnn()) return activation(linear(x, kept.weight, kept.bias), then);
   auto shape = x.sizes().vec();
-  const at::Tensor flat = x.to(at::kFloat).reshape({-1, shape.back()});
+  const at::Tensor flat = x.to(kept.weight.scalar_type()).reshape({-1, shape.back()});
   shape.back() = kept.weight.size(0);
   return product_nt(flat, kept.weight, kept.bias, then).view(shape);
 }

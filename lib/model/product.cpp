@@ -36,6 +36,13 @@ bool is_fast_float(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0 && onednn_linear().has_value();
 }
 
+// Of weights in bf16 oneDNN asks for a processor that it has bf16 loops for.
+bool can_be_packed(const at::Tensor& weight) {
+  static const bool has_bf16 = __builtin_cpu_supports("avx512bf16");
+  return is_fast_float(weight) || (has_bf16 && weight.device().is_cpu() && weight.scalar_type() == at::kBFloat16 &&
+                                   weight.numel() > 0 && onednn_linear().has_value());
+}
+
 // Without gaps, by rows or by columns: of anything else oneDNN has plain loops alone, a hundred times slower.
 at::Tensor dense(const at::Tensor& matrix) {
   const bool ready = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
@@ -83,7 +90,9 @@ const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts 
   auto [kept, added] = kept_->weights.try_emplace(std::vector(weights));
   if (added) {
     kept->second = {joined(weights), joined(biases)};
-    if (is_fast_float(kept->second.weight)) kept->second.weight = packed(kept->second.weight);
+    at::Tensor& bias = kept->second.bias;
+    if (bias.defined()) bias = bias.to(kept->second.weight.scalar_type());
+    if (can_be_packed(kept->second.weight)) kept->second.weight = packed(kept->second.weight);
   }
   return kept->second;
 }
@@ -96,7 +105,7 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Activation then) {
   if (const int64_t rows = x.size(0); decoding != nullptr && rows < kFullRows)
     return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, then).narrow(0, 0, rows);
-  if (is_fast_float(x) && weight.numel() > 0) return through_onednn(x, weight, bias, then);
+  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0)) return through_onednn(x, weight, bias, then);
   return activation(at::linear(x, weight, bias), then);
 }
 

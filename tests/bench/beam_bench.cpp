@@ -1,11 +1,12 @@
 // Tokens a second of beam search with a model of random weights, all of whose hypotheses have one length, so that the
-// work is known: beam_bench [ROUNDS [THREADS [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]
+// work is known: beam_bench [ROUNDS [THREADS [fp32|bf16 [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]]
 // A line a round. Weights are laid out for products once, as for all batches of a text.
 #include <c10/core/GradMode.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "model/model_config.h"
 #include "model/ops.h"
@@ -16,8 +17,8 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
-  const int64_t rounds = number(1, 5), sentences = number(3, 32), beam = number(4, 5), length = number(5, 24),
-                source = number(6, 20), entries = 8000;
+  const int64_t rounds = number(1, 5), sentences = number(4, 32), beam = number(5, 5), length = number(6, 24),
+                source = number(7, 20), entries = 8000;
   model::prepare_cpu(static_cast<int>(number(2, 2)));
   Config config;
   config.load_text(
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
       "bench");
   const auto model = model::build_language_model(model::ModelConfig::read(config), entries, at::kCPU);
   model->parameters().initialise(1);
+  if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().set_bf16(true);
   task::SearchOptions o;
   o.beam = beam, o.max_length_b = o.min_length = length;
   std::vector<task::Sentence> batch(static_cast<size_t>(sentences));

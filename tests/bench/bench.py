@@ -484,17 +484,20 @@ class Bench:
 
     def beam(self):
         """Beam search of a batch, against two peers with models of the same shape; they alternate by rounds."""
-        speeds = {"project": [], "transformers": [], "ctranslate2": []}
+        what = [("project", "fp32"), ("transformers", "fp32"), ("ctranslate2", "fp32"), ("project", "bf16"), ("transformers", "bf16")]
+        speeds = {each: [] for each in what}
+        threads = str(self.a.threads)
         for i in range(self.a.rounds):
-            for name, times in speeds.items():
-                self.talk(f"beam search, {name}, round {i + 1} of {self.a.rounds}")
-                command = ([self.tools.parent / "tests/beam-bench", "1", str(self.a.threads)] if name == "project" else
-                           [sys.executable, "-B", here / "peer_beam.py", name, "--rounds", "1", "--threads", str(self.a.threads)])
+            for (name, precision), times in speeds.items():
+                self.talk(f"beam search, {name}, {precision}, round {i + 1} of {self.a.rounds}")
+                command = ([self.tools.parent / "tests/beam-bench", "3", threads, precision] if name == "project" else
+                           [sys.executable, "-B", here / "peer_beam.py", name, "--precision", precision, "--rounds", "3", "--threads", threads])
                 done = subprocess.run(command, check=True, capture_output=True, text=True,
-                                      env=dict(os.environ, OMP_NUM_THREADS=str(self.a.threads), **({} if name == "project" else allocator)))
-                times.append(float(done.stdout))
-        for name, bar in (("transformers", 3), ("ctranslate2", 0.5)):
-            self.row(f"beam search, 3 + 3 layers, d 256, beam 5, batch 32, {name}", "tokens/s", speeds["project"], speeds[name], bar)
+                                      env=dict(os.environ, OMP_NUM_THREADS=threads, **({} if name == "project" else allocator)))
+                times.append(statistics.median(float(line) for line in done.stdout.splitlines()))
+        for name, precision, bar in (("transformers", "fp32", 3), ("transformers", "bf16", 3), ("ctranslate2", "fp32", 0.5)):
+            self.row(f"beam search, 3 + 3 layers, d 256, beam 5, batch 32, {name}, {precision}", "tokens/s",
+                     speeds["project", precision], speeds[name, precision], bar)
 
     def encoder(self):
         """BERT of the shape of the small published one, weights at random: fine-tuning, and SQuAD's dev set."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of beam search with a Marian model of random weights: Hugging Face generate, or CTranslate2.
 
-usage: peer_beam.py transformers|ctranslate2 [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
+usage: peer_beam.py transformers|ctranslate2 [--precision fp32|bf16] [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
 All hypotheses have one length (and their end), so that the work is that of tests/bench/beam_bench.cpp. A line a round.
 """
 import argparse
@@ -11,6 +11,7 @@ import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("peer", choices=["transformers", "ctranslate2"])
+parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
 for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("beam", 5), ("length", 24), ("source", 20)):
     parser.add_argument(f"--{name}", type=int, default=value)
 a = parser.parse_args()
@@ -25,7 +26,7 @@ config = MarianConfig(vocab_size=ENTRIES, d_model=256, encoder_layers=3, decoder
                       decoder_attention_heads=4, encoder_ffn_dim=1024, decoder_ffn_dim=1024, activation_function="relu",
                       scale_embedding=True, pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=PAD, forced_eos_token_id=END,
                       max_position_embeddings=512)
-model = MarianMTModel(config).eval()
+model = MarianMTModel(config).eval().to({"fp32": torch.float32, "bf16": torch.bfloat16}[a.precision])
 pick = random.Random(1)
 sources = [[pick.randrange(3, PAD) for _ in range(a.source - 1)] + [END] for _ in range(a.sentences)]
 
