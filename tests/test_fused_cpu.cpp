@@ -40,7 +40,7 @@ at::Tensor composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 }
 
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
-  return attention::fused_cpu(q, k, v, causal);
+  return attention::fused_cpu(q, k, v, {causal});
 }
 
 struct Run {
@@ -100,7 +100,7 @@ TEST_CASE("the attention kernel reads strided heads of a joint projection and gi
   at::Tensor joint = at::randn({batch, length, 3 * heads * size}), dout = at::randn({batch, heads, length, size});
   at::Tensor a = joint.clone().requires_grad_();
   auto parts = attention::split_projection(a, heads, size, heads, size);
-  attention::fused_cpu(parts[0], parts[1], parts[2], true).backward(dout);
+  attention::fused_cpu(parts[0], parts[1], parts[2], {true}).backward(dout);
   at::Tensor b = joint.to(at::kDouble).requires_grad_();
   auto part = [&](int64_t i) {
     return b.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
@@ -130,7 +130,7 @@ TEST_CASE("the attention kernel repeats itself bit for bit and stands extreme lo
   CHECK(large.out.isfinite().all().item<bool>());
   CHECK(large.dk.isfinite().all().item<bool>());
   q[0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
-  at::Tensor out = attention::fused_cpu(q, k, v, true);
+  at::Tensor out = attention::fused_cpu(q, k, v, {true});
   CHECK(out[0][0][3].isnan().all().item<bool>());
   CHECK_FALSE(out[0][0][4].isnan().any().item<bool>());
 }
@@ -148,9 +148,11 @@ TEST_CASE("the attention kernel leaves out keys behind each row's length", "[att
     for (int64_t b = 0; b < batch; ++b)
       for (at::Tensor* t : {&k, &v}) t->select(0, b).slice(1, lengths[static_cast<size_t>(b)]).fill_(NAN);
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Run fast = run([&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
-                               bool) { return attention::fused_cpu(a, b, c, false, at::tensor(lengths, at::kLong)); },
-                           q, k, v, dout, false, type);
+      const Run fast = run(
+          [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool) {
+            return attention::fused_cpu(a, b, c, {false, 0, at::tensor(lengths, at::kLong)});
+          },
+          q, k, v, dout, false, type);
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         auto row = [&](const at::Tensor& t) { return t.narrow(0, b, 1); };
@@ -177,7 +179,7 @@ TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "
     const at::Tensor lengths = at::tensor({21, 7, 0, 16}, at::kLong);
     auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
-    const at::Tensor out = attention::fused_cpu(mq, mk, mv, false, lengths);
+    const at::Tensor out = attention::fused_cpu(mq, mk, mv, {false, 0, lengths});
     out.backward(dout);
     for (int64_t b = 0; b < 4; ++b) {
       INFO("row " << b << " of " << queries << " queries");
@@ -194,7 +196,7 @@ TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "
                             false, at::kDouble);
       CHECK(error(out[b], alone.out[0]) < 2e-6);
       c10::NoGradGuard no_gradient;  // another way of a few queries
-      CHECK(error(attention::fused_cpu(q, k, v, false, lengths)[b], alone.out[0]) < 2e-6);
+      CHECK(error(attention::fused_cpu(q, k, v, {false, 0, lengths})[b], alone.out[0]) < 2e-6);
       CHECK(error(mq.grad()[b], alone.dq[0]) < 1e-5);
       CHECK(error(mk.grad()[b].narrow(1, 0, n), alone.dk[0]) < 1e-5);
       CHECK(error(mv.grad()[b].narrow(1, 0, n), alone.dv[0]) < 1e-5);
@@ -225,8 +227,9 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
       return at::matmul(at::softmax(logits, -1) * kept.to(at::kDouble), v);
     };
     const auto by_kernel = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
-      return attention::fused_cpu(q, k, v, causal, key_lengths,
-                                  model::dropout_from(heads * queries * keys, p, step, "place", 4));
+      attention::FusedPolicy policy{causal, 0, key_lengths};
+      policy.drops = model::dropout_from(heads * queries * keys, p, step, "place", 4);
+      return attention::fused_cpu(q, k, v, policy);
     };
     const at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
     const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
@@ -265,17 +268,17 @@ TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dro
     CHECK(error(fused.first, composed.first) <= 1e-5 * size_of(composed.first));
     CHECK(error(fused.second, composed.second) <= 1e-5 * size_of(composed.second));
   }
-  // The kernel knows no window: refused where the fused path is asked for, composed otherwise.
+  // The kernel adds no mask: refused where the fused path is asked for, composed otherwise.
   layers::Layer l("heads = 2\ndropout = 0.4\n", 32);
   attention::Mask mask;
   mask.causal = true;
-  mask.window = 5;
+  mask.additive = numbers::normal({20, 20}, 9);
   const at::Tensor x = numbers::normal({2, 20, 32}, 8);
   const at::Tensor y = l(x, x, mask, step);
   l.layer->set_path(attention::Path::composed);
   CHECK(at::equal(l(x, x, mask, step), y));
   l.layer->set_path(attention::Path::fused);
-  CHECK(refusal([&] { l(x, x, mask, step); }).find("a window") != std::string::npos);
+  CHECK(refusal([&] { l(x, x, mask, step); }).find("an added mask") != std::string::npos);
   CHECK(layers::Layer("heads = 4\ndropout = 0.4\n", 32).layer->describe_path(true).find("head_size 8") !=
         std::string::npos);
 }

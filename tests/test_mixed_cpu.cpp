@@ -19,8 +19,7 @@
 #include "status.h"
 
 using namespace mh;
-using attention::MixedDropout;
-using attention::MixedMask;
+using attention::FusedPolicy;
 
 namespace {
 
@@ -31,7 +30,7 @@ double size_of(const at::Tensor& a) { return a.numel() == 0 ? 0 : a.to(at::kDoub
 
 struct Inputs {
   at::Tensor q, k, v, m, dout;
-  MixedMask mask;
+  FusedPolicy mask;
   at::Tensor kept;  // (B, h or hv, Tq, Tk), or undefined
   bool before = false;
 };
@@ -74,9 +73,9 @@ Run exact(const Inputs& given, at::ScalarType rounded = at::kFloat) {
   });
 }
 
-Run by_kernel(const Inputs& x, at::ScalarType type, const std::optional<MixedDropout>& drops = {}) {
+Run by_kernel(const Inputs& x, at::ScalarType type) {
   return run(x, type, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m) {
-    return attention::mixed_cpu(q, k, v, m, x.mask, drops);
+    return attention::mixed_cpu(q, k, v, m, x.mask);
   });
 }
 
@@ -116,7 +115,6 @@ TEST_CASE("attention with mixed heads equals the equations over random shapes", 
       for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));
       x.mask.key_lengths = at::tensor(lengths, at::kLong);
     }
-    std::optional<MixedDropout> drops;
     double p = 0;
     if (pick(0, 2) == 0) {
       const attention::Step step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
@@ -124,10 +122,11 @@ TEST_CASE("attention with mixed heads equals the equations over random shapes", 
       x.before = pick(0, 1) == 1;
       const int64_t heads = x.before ? z.in : z.out;
       x.kept = model::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
-      drops = MixedDropout{model::dropout_from(heads * z.queries * z.keys, p, step, "place", 4), x.before};
+      x.mask.drops = model::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
+      x.mask.dropped_before_mixing = x.before;
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Run truth = exact(x, type), fast = by_kernel(x, type, drops);
+      const Run truth = exact(x, type), fast = by_kernel(x, type);
       // Of bf16 what is given is exact; what comes out is rounded. What a dropout leaves is 1 / (1 - p) times as large,
       // and so are the numbers that cancel.
       const double unit = (type == at::kFloat ? 2e-5 : 1e-2) / (1 - p);
@@ -140,7 +139,7 @@ TEST_CASE("attention with mixed heads equals the equations over random shapes", 
       RC_ASSERT(within(fast.dv, truth.dv));
       RC_ASSERT(within(fast.dm, truth.dm));
       c10::NoGradGuard no_gradient;  // a few queries go another way
-      RC_ASSERT(within(attention::mixed_cpu(x.q.to(type), x.k.to(type), x.v.to(type), x.m, x.mask, drops), truth.out));
+      RC_ASSERT(within(attention::mixed_cpu(x.q.to(type), x.k.to(type), x.v.to(type), x.m, x.mask), truth.out));
     }
   }));
 }
@@ -153,7 +152,7 @@ TEST_CASE("one head mixed with itself is plain attention", "[attention][mixed]")
     const Run mixed = by_kernel(x, at::kFloat);
     const Run plain =
         run(x, at::kFloat, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m) {
-          return attention::fused_cpu(q, k, v, causal) + 0 * m.sum();
+          return attention::fused_cpu(q, k, v, {causal}) + 0 * m.sum();
         });
     CHECK(error(mixed.out, plain.out) <= 2e-6 * size_of(plain.out));
     CHECK(error(mixed.dq, plain.dq) <= 1e-5 * size_of(plain.dq));
@@ -223,7 +222,7 @@ TEST_CASE("attention with mixed heads reads a joint projection and gives its gra
                    m = at::randn({heads, values}), dout = at::randn({batch, values, length, value_size});
   const at::Tensor a = joint.clone().requires_grad_(), b = joint.to(at::kDouble).requires_grad_();
   auto parts = attention::split_projection(a, heads, size, values, value_size);
-  attention::mixed_cpu(parts[0], parts[1], parts[2], m, {true, {}}).backward(dout);
+  attention::mixed_cpu(parts[0], parts[1], parts[2], m, {true}).backward(dout);
   auto truth = attention::split_projection(b, heads, size, values, value_size);
   Inputs x;
   x.mask.causal = true;
@@ -302,17 +301,17 @@ TEST_CASE("what the kernel of mixed heads cannot take is named", "[attention][mi
   CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'").find("it mixes logits") !=
         std::string::npos);
   CHECK(path_of("mixer = 'talking-heads'").find("it mixes logits") != std::string::npos);
-  CHECK(path_of("mixer = 'mixhead-a'\nnormaliser = 'sigsoftmax'").find("sigsoftmax") != std::string::npos);
+  CHECK(path_of("mixer = 'mixhead-a'\nnormaliser = 'sigsoftmax'\nscore = 'relative'") == "fused");
   CHECK(path_of("mixer = 'mixhead-a'\nvalue_size = 3") == "fused");
   CHECK(path_of("value_size = 3").find("value_size 3 differs") != std::string::npos);
   layers::Layer l("heads = 2\nmixer = 'mixhead-b'\n", 32);
   attention::Mask mask;
   mask.causal = true;
-  mask.window = 5;
+  mask.additive = numbers::normal({20, 20}, 9);
   const at::Tensor x = numbers::normal({2, 20, 32}, 8);
   const at::Tensor y = l(x, x, mask);
   l.layer->set_path(attention::Path::composed);
   CHECK(at::equal(l(x, x, mask), y));
   l.layer->set_path(attention::Path::fused);
-  CHECK(refusal([&] { l(x, x, mask); }).find("a window") != std::string::npos);
+  CHECK(refusal([&] { l(x, x, mask); }).find("an added mask") != std::string::npos);
 }

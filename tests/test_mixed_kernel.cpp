@@ -67,7 +67,7 @@ void both_passes(MixedAttention h, int64_t parts, std::mt19937& random) {
   for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data());
   for (int64_t part = 0; part < parts; ++part) {
     mixed_backward<T>(h, part, parts, q.read(), packed.data(), m.data(), given.read(), log_sums.data(), dq.write(),
-                      keys.data(), values.data(), dm.data(), scratch.data());
+                      {keys.data(), values.data(), dm.data()}, scratch.data());
     for (int64_t i = 0; i < h.in; ++i)
       mixed_gather<T>(keys.data() + i * (mixed_key_floats(h) / h.in), 1, 0, h.keys, h.key_size, dk.write().at(i, 0),
                       h.key_size);
@@ -108,7 +108,9 @@ TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]")
   // One key: every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
   const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
   float out[2], log_sums[2];
-  MixedAttention h{1, 1, 1, 2, 2, 1, 1, 1.0F, false, false, false};
+  MixedAttention h{};
+  h.queries = h.keys = h.most_keys = 1, h.in = h.out = 2, h.key_size = h.value_size = 1;
+  h.scale = 1, h.gradient = false;
   std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
   mixed_forward<float>(h, 0, 1, {q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, m, {out, 1, 1}, log_sums, scratch.data());
   CHECK(out[0] == 7.5F);

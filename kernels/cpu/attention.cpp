@@ -6,6 +6,7 @@
 #include "cpu/attention_row.h"
 #include "cpu/dropout_decisions.h"
 #include "cpu/products.h"
+#include "cpu/relative.h"
 
 namespace mh::kernels {
 
@@ -47,9 +48,114 @@ MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor,
     }
 }
 
-// How many keys query i sees.
-MH_INLINE int64_t seen_by(const Attention& how, int64_t i) {
-  return how.causal ? how.keys - how.queries + i + 1 : how.keys;
+template <class T>
+struct InRows {
+  Matrix<const T> rows;
+  int64_t first;
+  MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.stride; }
+};
+
+// to (rows, size) = scale * (from + bias), rows up to the next multiple of 16 zero.
+MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float scale, const float* from, float* to) {
+  for (int64_t r = 0; r < padded(rows); ++r)
+    for (int64_t i = 0; i < size; i += lanes) {
+      Floats v{}, b;
+      if (r < rows) {
+        load(from + r * size + i, v);
+        load(bias + i, b);
+        v = v + b * scale;
+      }
+      store(v, to + r * size + i);
+    }
+}
+
+// Which queries a block is of, and which keys they see.
+struct Block {
+  int64_t first, m, mp;  // queries, and the rows that they fill
+  int64_t low, width;    // keys from low to width - 1, multiples of 16
+  MH_INLINE Block(const Attention& how, int64_t begin)
+      : first(begin),
+        m(std::min(block, how.queries - begin)),
+        mp(padded(m)),
+        low(how.first_seen(begin) / lanes * lanes),
+        width(padded(how.seen(begin + m - 1))) {}
+};
+
+// What relative positions need of a block: products with distances, and queries with the bias that they have there.
+struct Distances {
+  const float *u, *v, *rows, *turned;  // of this head
+  int64_t size, count;                 // of a row of r; rows
+  int64_t row;                         // floats of a query's products with distances
+  float* by_distance;                  // (block, row)
+  float* queries;                      // (block, size)
+  MH_INLINE Distances(const Attention& how, float* scratch)
+      : row(distances_of(how.keys, block)), by_distance(scratch), queries(scratch + block * row) {
+    if (how.relative == nullptr) return;
+    const Relative& r = *how.relative;
+    size = r.size, count = r.distances;
+    u = r.u + how.head * size, v = r.v + how.head * size;
+    rows = r.rows + how.head * count * size, turned = r.turned + how.head * count * size;
+  }
+};
+
+int64_t distances_scratch(const Attention& how) {
+  return how.relative != nullptr ? block * (distances_of(how.keys, block) + how.size) : 0;
+}
+
+MH_INLINE Reach reach_of(const Attention& how, const Block& b, int64_t run) {
+  return reach_of(how.relative->runs[run], how.queries, b.first, b.m, b.low, how.seen(b.first + b.m - 1));
+}
+
+// x: scaled queries of a block, to which the bias of keys is added; d: what distances need.
+MH_INLINE void with_biases(const Attention& how, const Block& b, const Distances& d, float* x) {
+  add_bias(d.v, b.m, d.size, how.scale, x, d.queries);
+  add_bias(d.u, b.m, d.size, how.scale, x, x);
+}
+
+// Logits s (block, keys) get those of distances.
+template <class Tile>
+MH_INLINE void add_distances(const Attention& how, const Block& b, const Distances& d, int64_t keys, float* s) {
+  for (int64_t run = 0; run < how.relative->count; ++run) {
+    const Reach z = reach_of(how, b, run);
+    if (z.keys <= 0) continue;
+    product<Tile, false>(b.mp, padded(z.rows), d.size, d.queries, d.size, 1, d.turned + z.row, d.count, d.by_distance,
+                         d.row);
+    for (int64_t i = 0; i < b.m; ++i)
+      add_shifted(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * keys + z.key);
+  }
+}
+
+// The gradients of those, from that of the logits ds (block, keys): dr, and dy (block, size) of d.queries.
+template <class Tile>
+MH_INLINE void distances_backward(const Attention& how, const Block& b, const Distances& d, int64_t keys,
+                                  const float* ds, float* dr, float* dy) {
+  std::memset(dy, 0, static_cast<size_t>(b.mp * d.size) * sizeof(float));
+  for (int64_t run = 0; run < how.relative->count; ++run) {
+    const Reach z = reach_of(how, b, run);
+    if (z.keys <= 0) continue;
+    std::memset(d.by_distance, 0, static_cast<size_t>(b.mp * d.row) * sizeof(float));
+    for (int64_t i = 0; i < b.m; ++i)
+      std::memcpy(d.by_distance + i * d.row + b.m - 1 - i, ds + i * keys + z.key,
+                  static_cast<size_t>(z.keys) * sizeof(float));
+    product<Tile, true>(b.mp, d.size, z.rows, d.by_distance, d.row, 1, d.rows + z.row * d.size, d.size, dy, d.size);
+    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.mp, d.by_distance, 1, d.row, d.queries, d.size,
+                        dr + z.row * d.size, d.size);
+  }
+}
+
+// to (size) += factor * the sum of m rows.
+MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
+  for (int64_t i = 0; i < size; i += lanes) {
+    Floats sum{}, before;
+    for (int64_t r = 0; r < m; ++r) {
+      Floats v;
+      load(rows + r * size + i, v);
+      sum += v;
+    }
+    load(to + i, before);
+    before = before + sum * factor;
+    store(before, to + i);
+  }
 }
 
 // What is kept of the probabilities of m queries from the `first` on: (m, dropout_row), where queries see keys.
@@ -58,7 +164,7 @@ MH_INLINE void decide_block(const Attention& how, int64_t first, int64_t m, floa
   const uint64_t begin = how.dropout_first + static_cast<uint64_t>(first * row);
   if (!how.causal) return decide_range(*how.dropout, begin, m * row, keep);
   for (int64_t i = 0; i < m; ++i)
-    decide_range(*how.dropout, begin + static_cast<uint64_t>(i * row), seen_by(how, first + i), keep + i * row);
+    decide_range(*how.dropout, begin + static_cast<uint64_t>(i * row), how.seen(first + i), keep + i * row);
 }
 
 // x (count) is multiplied with keep; what is dropped is 0 whatever it was.
@@ -78,11 +184,10 @@ int64_t decisions_scratch(const Attention& how) {
   return how.dropout != nullptr ? padded(block * how.dropout_row) + 2 * kDropoutGroup : 0;
 }
 
-template <class T>
-struct InRows {
-  Matrix<const T> rows;
-  MH_INLINE const T* operator()(int64_t j) const { return rows.data + j * rows.stride; }
-};
+bool takes_few(const Attention& how) {
+  return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr && how.relative == nullptr &&
+         how.normaliser == Normaliser::softmax;
+}
 
 // Of kFewQueries at most: nothing is unpacked.
 template <class T>
@@ -92,43 +197,68 @@ MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const
   float* s = scratch;     // (keys)
   float* row = s + keys;  // a scaled query (d)
   for (int64_t i = 0; i < how.queries; ++i) {
+    const int64_t first = how.first_seen(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, d, how.scale, row);
-    log_sums[i] = attend_one(row, seen_by(how, i), d, InRows<T>{k}, InRows<T>{v}, s, out.data + i * out.stride);
+    log_sums[i] =
+        attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first}, s, out.data + i * out.stride);
   }
+}
+
+// Which keys of its block's, counted from b.low, query i sees: those from `first` to end - 1.
+struct Seen {
+  int64_t first, end;
+  MH_INLINE Seen(const Attention& how, const Block& b, int64_t i)
+      : first(std::max<int64_t>(0, how.first_seen(b.first + i) - b.low)), end(how.seen(b.first + i) - b.low) {}
+};
+
+MH_INLINE void hide(int64_t count, float value, float* x) {
+  for (int64_t i = 0; i < count; ++i) x[i] = value;
+}
+
+// s (block, keys) of a block of scaled queries, to which the biases of relative positions are added.
+template <class Tile>
+MH_INLINE void logits_of(const Attention& how, const Block& b, const Distances& distances, float* queries,
+                         const float* turned, int64_t keys, float* s) {
+  if (how.relative != nullptr) with_biases(how, b, distances, queries);
+  product<Tile, false>(b.mp, b.width - b.low, how.size, queries, how.size, 1, turned + b.low, keys, s + b.low, keys);
+  if (how.relative != nullptr) add_distances<Tile>(how, b, distances, keys, s);
 }
 
 template <class Tile, class T>
 MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch) {
-  if (how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr)
-    return forward_few(how, q, k, v, out, log_sums, scratch);
+  if (takes_few(how)) return forward_few(how, q, k, v, out, log_sums, scratch);
   const int64_t d = how.size, keys = padded(how.keys);
   float* values = scratch;            // (keys, d)
   float* turned = values + keys * d;  // keys transposed: (d, keys)
   float* s = turned + keys * d;       // (block, keys)
   float* rows = s + block * keys;     // (block, d)
   float* sums = rows + block * d;     // (block, d)
-  float* keep = sums + block * d + kDropoutGroup;
+  const Distances distances(how, sums + block * d);
+  float* keep = sums + block * d + distances_scratch(how) + kDropoutGroup;
   unpack(k, how.keys, d, 1.0F, values);
   transpose(values, keys, d, turned);
   unpack(v, how.keys, d, 1.0F, values);
   for (int64_t first = 0; first < how.queries; first += block) {
-    const int64_t m = std::min(block, how.queries - first), mp = padded(m);
-    const int64_t width = padded(seen_by(how, first + m - 1));
-    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, m, d, how.scale, rows);
-    product<Tile, false>(mp, width, d, rows, d, 1, turned, keys, s, keys);
-    if (how.dropout != nullptr) decide_block(how, first, m, keep);
+    const Block b(how, first);
+    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, b.m, d, how.scale, rows);
+    logits_of<Tile>(how, b, distances, rows, turned, keys, s);
+    if (how.dropout != nullptr) decide_block(how, first, b.m, keep);
     float inverse[block];
-    for (int64_t i = 0; i < m; ++i) {
-      const int64_t seen = seen_by(how, first + i);
-      const float top = maximum_of(s + i * keys, seen);
-      const float sum = exponentials(s + i * keys, seen, width, top);
+    for (int64_t i = 0; i < b.m; ++i) {
+      float* x = s + i * keys + b.low;
+      if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.width - b.low, nullptr);
+      const Seen see(how, b, i);
+      hide(see.first, -INFINITY, x);
+      const float top = maximum_of(x, see.end);
+      const float sum = exponentials(x, see.end, b.width - b.low, top);
+      hide(see.first, 0, x);
       inverse[i] = sum == 0 ? 0 : 1 / sum;
       log_sums[first + i] = top + std::log(sum);
-      if (how.dropout != nullptr) drop(keep + i * how.dropout_row, seen, s + i * keys);
+      if (how.dropout != nullptr) drop(keep + i * how.dropout_row + b.low, see.end, x);
     }
-    product<Tile, false>(mp, d, width, s, keys, 1, values, d, sums, d);
-    for (int64_t i = 0; i < m; ++i)
+    product<Tile, false>(b.mp, d, b.width - b.low, s + b.low, keys, 1, values + b.low * d, d, sums, d);
+    for (int64_t i = 0; i < b.m; ++i)
       pack(sums + i * d, 1, d, inverse[i], Matrix<T>{out.data + (first + i) * out.stride, out.stride});
   }
 }
@@ -148,32 +278,43 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
   float* rows = ds + block * keys;        // scaled queries (block, d)
   float* drows = rows + block * d;        // (block, d)
   float* sums = drows + block * d;        // (block, d)
-  float* keep = sums + block * d + kDropoutGroup;
+  float* slopes = sums + block * d;       // of Sigsoftmax: a query's (keys)
+  const Distances distances(how, slopes + keys);
+  float* dy = slopes + keys + distances_scratch(how);  // (block, d)
+  float* keep = dy + block * d + kDropoutGroup;
+  if (how.relative != nullptr) {
+    for (float* of_bias : {gradients.du, gradients.dv_bias})
+      std::memset(of_bias, 0, static_cast<size_t>(d) * sizeof(float));
+    std::memset(gradients.dr, 0, static_cast<size_t>(distances.count * d) * sizeof(float));
+  }
   unpack(v, how.keys, d, 1.0F, plain);
   transpose(plain, keys, d, turned_v);
   unpack(k, how.keys, d, 1.0F, plain);
   transpose(plain, keys, d, turned_k);
   std::memset(dk, 0, static_cast<size_t>(2 * keys * d) * sizeof(float));
   for (int64_t first = 0; first < how.queries; first += block) {
-    const int64_t m = std::min(block, how.queries - first), mp = padded(m);
-    const int64_t width = padded(seen_by(how, first + m - 1));
-    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, m, d, how.scale, rows);
-    unpack(Matrix<const T>{dout.data + first * dout.stride, dout.stride}, m, d, 1.0F, drows);
-    product<Tile, false>(mp, width, d, rows, d, 1, turned_k, keys, p, keys);
-    product<Tile, false>(mp, width, d, drows, d, 1, turned_v, keys, ds, keys);
-    if (how.dropout != nullptr) decide_block(how, first, m, keep);
-    for (int64_t i = 0; i < mp; ++i) {
-      float* pi = p + i * keys;
-      float* dsi = ds + i * keys;
-      if (i >= m) {  // rows that only fill the tile
+    const Block b(how, first);
+    const int64_t width = b.width - b.low;
+    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, b.m, d, how.scale, rows);
+    unpack(Matrix<const T>{dout.data + first * dout.stride, dout.stride}, b.m, d, 1.0F, drows);
+    logits_of<Tile>(how, b, distances, rows, turned_k, keys, p);
+    product<Tile, false>(b.mp, width, d, drows, d, 1, turned_v + b.low, keys, ds + b.low, keys);
+    if (how.dropout != nullptr) decide_block(how, first, b.m, keep);
+    for (int64_t i = 0; i < b.mp; ++i) {
+      float* pi = p + i * keys + b.low;
+      float* dsi = ds + i * keys + b.low;
+      if (i >= b.m) {  // rows that only fill the tile
         std::memset(pi, 0, static_cast<size_t>(width) * sizeof(float));
         std::memset(dsi, 0, static_cast<size_t>(width) * sizeof(float));
         continue;
       }
-      const int64_t seen = seen_by(how, first + i);
-      exponentials(pi, seen, width, log_sums[first + i]);
-      const float* kept = keep + i * how.dropout_row;
-      if (how.dropout != nullptr) drop(kept, seen, dsi);
+      const Seen see(how, b, i);
+      const bool sloped = how.normaliser == Normaliser::sigsoftmax;
+      if (sloped) sigsoftmax_logits(pi, width, slopes);
+      exponentials(pi, see.end, width, log_sums[first + i]);
+      hide(see.first, 0, pi);
+      const float* kept = keep + i * how.dropout_row + b.low;
+      if (how.dropout != nullptr) drop(kept, see.end, dsi);
       Floats product_sum{};  // sum over the row of P dP, dropout included: dO times O
       for (int64_t j = 0; j < d; j += lanes) {
         Floats o, g;
@@ -183,18 +324,28 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
       }
       const float delta = sum_of(product_sum);
       for (int64_t j = 0; j < width; j += lanes) {
-        Floats a, b;
+        Floats a, g;
         load(pi + j, a);
-        load(dsi + j, b);
-        b = a * (b - delta);
-        store(b, dsi + j);
+        load(dsi + j, g);
+        g = a * (g - delta);
+        if (sloped) {
+          load(slopes + j, a);
+          g = g * a;
+        }
+        store(g, dsi + j);
       }
-      if (how.dropout != nullptr) drop(kept, seen, pi);
+      if (how.dropout != nullptr) drop(kept, see.end, pi);
     }
-    product<Tile, false>(mp, d, width, ds, keys, 1, plain, d, sums, d);
-    pack(sums, m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
-    product<Tile, true>(width, d, mp, ds, 1, keys, rows, d, dk, d);
-    product<Tile, true>(width, d, mp, p, 1, keys, drows, d, dv, d);
+    product<Tile, false>(b.mp, d, width, ds + b.low, keys, 1, plain + b.low * d, d, sums, d);
+    if (how.relative != nullptr) {
+      distances_backward<Tile>(how, b, distances, keys, ds, gradients.dr, dy);
+      add_rows(sums, b.m, d, how.scale, gradients.du);
+      add_rows(dy, b.m, d, how.scale, gradients.dv_bias);
+      for (int64_t i = 0; i < b.m; ++i) add_shifted(dy + i * d, d, sums + i * d);
+    }
+    pack(sums, b.m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
+    product<Tile, true>(width, d, b.mp, ds + b.low, 1, keys, rows, d, dk + b.low * d, d);
+    product<Tile, true>(width, d, b.mp, p + b.low, 1, keys, drows, d, dv + b.low * d, d);
   }
   pack(dk, how.keys, d, 1.0F, gradients.dk);
   pack(dv, how.keys, d, 1.0F, gradients.dv);
@@ -234,11 +385,12 @@ bool wide() {
 
 int64_t attention_forward_scratch(const Attention& how) {
   const int64_t keys = padded(how.keys);
-  return 2 * keys * how.size + block * keys + 2 * block * how.size + decisions_scratch(how);
+  return 2 * keys * how.size + block * keys + 2 * block * how.size + distances_scratch(how) + decisions_scratch(how);
 }
 int64_t attention_backward_scratch(const Attention& how) {
   const int64_t keys = padded(how.keys);
-  return 5 * keys * how.size + 2 * block * keys + 3 * block * how.size + decisions_scratch(how);
+  return 5 * keys * how.size + 2 * block * keys + 4 * block * how.size + keys + distances_scratch(how) +
+         decisions_scratch(how);
 }
 
 template <>

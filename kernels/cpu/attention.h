@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "dropout_plan.h"
+#include "policy.h"
 
 namespace mh::kernels {
 
@@ -15,18 +15,9 @@ namespace mh::kernels {
 // read where it is, once a query. The same query has other bits, in the last place, among so few and among more.
 constexpr int64_t kFewQueries = 8;
 
-struct Attention {
-  int64_t queries, keys;  // without a key the result is zero
-  int64_t size;           // of a query, key or value: a multiple of 16
-  float scale;            // of the logits
-  bool causal;            // query i sees keys 0 … keys - queries + i; queries <= keys
-  // A backward pass follows: logits are rounded as it will round them, from which it takes the probabilities again.
-  bool gradient = true;
-  // What is dropped of the probabilities, or null: that of query i and key j by element dropout_first + i *
-  // dropout_row + j of the stream. dropout_row >= keys.
-  const Dropout* dropout = nullptr;
-  uint64_t dropout_first = 0;
-  int64_t dropout_row = 0;
+struct Attention : Policy {
+  int64_t size = 0;  // of a query, key or value: a multiple of 16
+  int64_t head = 0;  // which of Policy::relative's
 };
 
 // (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).
@@ -48,6 +39,8 @@ void attention_forward(const Attention& how, Matrix<const T> q, Matrix<const T> 
 template <class T>
 struct AttentionGradients {
   Matrix<T> dq, dk, dv;
+  // Of Relative's u and v (size) and r (distances, size), what this head of this row gives; written, not added to.
+  float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 template <class T>
 void attention_backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,

@@ -8,6 +8,7 @@
 #include "cpu/dropout_decisions.h"
 #include "cpu/head_mix_chunk.h"
 #include "cpu/products.h"
+#include "cpu/relative.h"
 
 namespace mh::kernels {
 
@@ -38,10 +39,18 @@ struct Layout {
   int64_t decisions() const { return keys() + 2 * kDropoutGroup; }
 };
 
-int64_t seen_by(const MixedAttention& how, int64_t i) { return how.causal ? how.keys - how.queries + i + 1 : how.keys; }
-
 bool takes_few(const MixedAttention& how) {
-  return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr;
+  return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr && how.relative == nullptr;
+}
+
+int64_t decisions_scratch(const MixedAttention& how, const Layout& l) {
+  return how.dropout != nullptr ? l.heads * l.decisions() : 0;
+}
+int64_t by_distance_scratch(const MixedAttention& how, const Layout& l) {
+  return how.relative != nullptr ? l.rows * distances_of(how.keys, l.rows) : 0;
+}
+int64_t positions_scratch(const MixedAttention& how, const Layout& l) {
+  return how.relative != nullptr ? how.in * l.rows * l.dk + by_distance_scratch(how, l) : 0;
 }
 
 // What a level of vector instructions has.
@@ -51,6 +60,9 @@ struct Loops {
   decltype(&mixed_forward<T>) forward;
   decltype(&mixed_backward<T>) backward;
   decltype(&mixed_gather<T>) gather;
+  decltype(&mixed_few_logits<T>) few_logits;
+  decltype(&mixed_few_mix) few_mix;
+  decltype(&mixed_few_values<T>) few_values;
 };
 
 // As functions of their own, not as clones of one that everything is inlined into, they take a minute less to compile.
@@ -81,10 +93,6 @@ const Loops<T>& best_loops() {
   return best;
 }
 
-int64_t decisions_scratch(const MixedAttention& how, const Layout& l) {
-  return how.dropout != nullptr ? l.heads * l.decisions() : 0;
-}
-
 }  // namespace
 
 int64_t mixed_attention_rows(const MixedAttention& how) {
@@ -107,12 +115,30 @@ int64_t mixed_pack_floats(const MixedAttention& how, bool backward) {
 int64_t mixed_forward_scratch(const MixedAttention& how) {
   const Layout l(how, mixed_attention_rows(how));
   return l.tile() + how.in * l.rows * l.dk + l.rows * l.dv + l.heads * chunk + padded(how.in * how.out) +
-         decisions_scratch(how, l);
+         decisions_scratch(how, l) + positions_scratch(how, l);
 }
 int64_t mixed_backward_scratch(const MixedAttention& how) {
   const Layout l(how, mixed_attention_rows(how));
   return 2 * l.tile() + how.in * l.rows * l.dk + how.out * l.rows * l.dv + l.rows * l.dk + how.in * how.out * lanes +
-         padded(how.in * how.out) + 2 * l.heads * chunk + decisions_scratch(how, l);
+         padded(how.in * how.out) + 2 * l.heads * chunk + decisions_scratch(how, l) + l.query() +
+         positions_scratch(how, l) + l.rows * l.dk;
+}
+
+bool mixed_takes_few(const MixedAttention& how) { return takes_few(how); }
+int64_t mixed_few_floats(const MixedAttention& how) {
+  const Layout l(how, 1);
+  return how.queries * l.query() + l.heads * chunk + padded(how.in * how.out);
+}
+template <class T>
+void mixed_few_logits(const MixedAttention& how, int64_t head, Heads<const T> q, Heads<const T> k, float* shared) {
+  best_loops<T>().few_logits(how, head, q, k, shared);
+}
+void mixed_few_mix(const MixedAttention& how, const float* m, float* log_sums, float* shared) {
+  best_loops<float>().few_mix(how, m, log_sums, shared);
+}
+template <class T>
+void mixed_few_values(const MixedAttention& how, int64_t head, Heads<const T> v, Heads<T> out, float* shared) {
+  best_loops<T>().few_values(how, head, v, out, shared);
 }
 
 template <class T>
@@ -130,9 +156,9 @@ void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads
 
 template <class T>
 void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
-                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, float* dk, float* dv,
-                    float* dm, float* scratch) {
-  best_loops<T>().backward(how, part, parts, q, packed, m, dout, log_sums, dq, dk, dv, dm, scratch);
+                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, const MixedGradients& to,
+                    float* scratch) {
+  best_loops<T>().backward(how, part, parts, q, packed, m, dout, log_sums, dq, to, scratch);
 }
 
 template <class T>
@@ -146,8 +172,10 @@ void mixed_gather(const float* from, int64_t parts, int64_t step, int64_t length
   template void mixed_forward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, Heads<const T>,              \
                                  Heads<const T>, const float*, const float*, Heads<T>, float*, float*);                \
   template void mixed_backward<T>(const MixedAttention&, int64_t, int64_t, Heads<const T>, const float*, const float*, \
-                                  Heads<const T>, const float*, Heads<T>, float*, float*, float*, float*);             \
-  template void mixed_gather<T>(const float*, int64_t, int64_t, int64_t, int64_t, T*, int64_t);
+                                  Heads<const T>, const float*, Heads<T>, const MixedGradients&, float*);              \
+  template void mixed_gather<T>(const float*, int64_t, int64_t, int64_t, int64_t, T*, int64_t);                        \
+  template void mixed_few_logits<T>(const MixedAttention&, int64_t, Heads<const T>, Heads<const T>, float*);           \
+  template void mixed_few_values<T>(const MixedAttention&, int64_t, Heads<const T>, Heads<T>, float*);
 MH_MIXED(float)
 MH_MIXED(uint16_t)
 #undef MH_MIXED

@@ -1,5 +1,6 @@
 // Attention whose heads are mixed behind the softmax (Mixhead, Zhang et al. 2022, and any map across heads), in fp32
-// whatever the type of the tensors: P_j = softmax(scale * Q_j K_jᵀ), P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i.
+// whatever the type of the tensors: P_j = softmax(scale * Q_j K_jᵀ), or as the policy says, P̄_i = Σ_j m[j, i] P_j,
+// out_i = P̄_i V_i.
 //
 // Nothing of the size queries x keys leaves the cache: a few queries against all keys of all heads are held at once.
 // The backward pass takes the probabilities again from the logarithm of each query's sum of exponentials. With
@@ -9,25 +10,19 @@
 
 #include <cstdint>
 
-#include "dropout_plan.h"
+#include "policy.h"
 
 namespace mh::kernels {
 
-struct MixedAttention {
-  int64_t queries, keys;         // of one row of the batch; without a key the result is zero
-  int64_t most_keys;             // of any row: by it queries are cut into tiles
-  int64_t in, out;               // heads of queries and keys; heads of values
-  int64_t key_size, value_size;  // of a query or key; of a value
-  float scale;                   // of the logits
-  bool causal;                   // query i sees keys 0 … keys - queries + i; queries <= keys
-  bool by_query;                 // a matrix for each query, (queries, in, out); else one, (in, out)
-  bool gradient = true;          // a backward pass follows
-  // What is dropped, or null: of the mixed probabilities, or of those that are mixed (dropped_first). That of head i,
-  // query t and key s by element dropout_first + i * dropout_head + t * dropout_row + s; dropout_row >= keys.
-  const Dropout* dropout = nullptr;
+struct MixedAttention : Policy {
+  int64_t most_keys = 0;                 // of any row: by it queries are cut into tiles
+  int64_t in = 0, out = 0;               // heads of queries and keys; heads of values
+  int64_t key_size = 0, value_size = 0;  // of a query or key; of a value
+  bool by_query = false;                 // a matrix for each query, (queries, in, out); else one, (in, out)
+  // Dropout is of the mixed probabilities, or of those that are mixed (dropped_first); from head to head its elements
+  // are dropout_head apart.
   bool dropped_first = false;
-  uint64_t dropout_first = 0;
-  int64_t dropout_head = 0, dropout_row = 0;
+  int64_t dropout_head = 0;
 };
 
 // (heads, length, size): element (h, t) starts at data + h * head + t * position. T is float or uint16_t (bf16).
@@ -53,21 +48,39 @@ void mixed_pack(const MixedAttention& how, bool backward, int64_t head, Heads<co
 int64_t mixed_forward_scratch(const MixedAttention& how);
 int64_t mixed_backward_scratch(const MixedAttention& how);
 
-// The tiles of the queries that are the part's of so many parts. out (out, queries, value_size), log_sums (in, queries).
+// The tiles of the queries that are the part's of so many parts. out (out, queries, value_size), log_sums (in,
+// queries).
 template <class T>
 void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
                    Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
                    float* scratch);
 
-// The same tiles: dq; dk and dv, what these queries give them, fp32 (in, keys, key_size padded to 16) and (out, keys,
-// value_size padded to 16), keys padded to 128 (mixed_key_floats, mixed_value_floats); dm, by_query (queries, in, out),
-// of which the tiles' are written, else (in, out), theirs alone.
+// Few queries without a gradient, as decoding has them, need nothing packed; mixed_forward does all of a row in its
+// first part. Threads that share a row take its heads in three steps: logits of each head; mixing; values of each head.
+// They share mixed_few_floats.
+bool mixed_takes_few(const MixedAttention& how);
+int64_t mixed_few_floats(const MixedAttention& how);
+template <class T>
+void mixed_few_logits(const MixedAttention& how, int64_t head, Heads<const T> q, Heads<const T> k, float* shared);
+void mixed_few_mix(const MixedAttention& how, const float* m, float* log_sums, float* shared);
+template <class T>
+void mixed_few_values(const MixedAttention& how, int64_t head, Heads<const T> v, Heads<T> out, float* shared);
+
+// What a part's queries give, fp32; written, not added to.
 int64_t mixed_key_floats(const MixedAttention& how);
 int64_t mixed_value_floats(const MixedAttention& how);
+struct MixedGradients {
+  float *dk, *dv;  // (in, keys, key_size padded to 16) and (out, keys, value_size padded to 16), keys padded to 128:
+                   // mixed_key_floats, mixed_value_floats
+  float* dm;       // by_query (queries, in, out), of which the tiles' are written, else (in, out)
+  float *du = nullptr, *dv_bias = nullptr,
+        *dr = nullptr;  // of Relative's u and v (in, size) and r (in, distances, size)
+};
+// The same tiles.
 template <class T>
 void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
-                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, float* dk, float* dv,
-                    float* dm, float* scratch);
+                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, const MixedGradients& to,
+                    float* scratch);
 
 // to (length, size) of one head = the sum of `parts` gradients as mixed_backward makes them, `step` floats apart.
 template <class T>

@@ -161,6 +161,92 @@ MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t
   }
 }
 
+// Queries as relative positions read them: rows (heads, l.rows, dk), scaled, get the bias of keys, and `positions` that
+// of distances.
+MH_TARGET void with_biases(const MixedAttention& how, const Layout& l, int64_t count, float* rows, float* positions) {
+  const Relative& r = *how.relative;
+  std::fill_n(positions, how.in * l.rows * l.dk, 0.0F);
+  for (int64_t j = 0; j < how.in; ++j)
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t s = 0; s < l.dk; s += lanes) {
+        const int64_t at = (j * l.rows + i) * l.dk + s;
+        Floats q, u, v;
+        load(rows + at, q);
+        load(r.u + j * r.size + s, u);
+        load(r.v + j * r.size + s, v);
+        u = q + u * how.scale, v = q + v * how.scale;
+        store(u, rows + at);
+        store(v, positions + at);
+      }
+}
+
+// Where a query's numbers of a head are, of keys that are in one place: up to the chunk's end.
+MH_INLINE int64_t place_of(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
+MH_INLINE int64_t together(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
+
+// A tile of logits gets those of distances.
+MH_TARGET void add_distances(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
+                             int64_t count, const float* positions, float* by_distance, float* tile) {
+  const Relative& r = *how.relative;
+  const int64_t row = distances_of(how.keys, l.rows);
+  for (int64_t j = 0; j < how.in; ++j)
+    for (int64_t run = 0; run < r.count; ++run) {
+      const Reach z = reach_of(r.runs[run], how.queries, first, count, 0, sight.width);
+      if (z.keys <= 0) continue;
+      product<Tile, false>(sight.queries, padded(z.rows), l.dk, positions + j * l.rows * l.dk, l.dk, 1,
+                           r.turned + j * r.size * r.distances + z.row, r.distances, by_distance, row);
+      for (int64_t i = 0; i < count; ++i) {
+        const float* from = by_distance + i * row + count - 1 - i;
+        const int64_t end = std::min(z.key + z.keys, sight.reach(i));
+        for (int64_t s = z.key, n = 0; s < end; s += n) {
+          n = together(s, end);
+          add_shifted(from + s - z.key, n, tile + i * l.query() + j * chunk + place_of(l, s));
+        }
+      }
+    }
+}
+
+// The gradients of those, from that of the logits of head j: dr, and dy (rows, dk) of its positions.
+MH_TARGET void distances_backward(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
+                                  int64_t count, int64_t j, const float* positions, const float* tile,
+                                  float* by_distance, float* dr, float* dy) {
+  const Relative& r = *how.relative;
+  const int64_t row = distances_of(how.keys, l.rows);
+  std::fill_n(dy, sight.queries * l.dk, 0.0F);
+  for (int64_t run = 0; run < r.count; ++run) {
+    const Reach z = reach_of(r.runs[run], how.queries, first, count, 0, sight.width);
+    if (z.keys <= 0) continue;
+    std::fill_n(by_distance, sight.queries * row, 0.0F);
+    for (int64_t i = 0; i < count; ++i) {
+      float* to = by_distance + i * row + count - 1 - i;
+      const int64_t end = std::min(z.key + z.keys, how.seen(first + i));
+      for (int64_t s = z.key, n = 0; s < end; s += n) {
+        n = together(s, end);
+        std::memcpy(to + s - z.key, tile + i * l.query() + j * chunk + place_of(l, s),
+                    static_cast<size_t>(n) * sizeof(float));
+      }
+    }
+    const int64_t of_head = j * r.distances * r.size + z.row * r.size;
+    product<Tile, true>(sight.queries, l.dk, z.rows, by_distance, row, 1, r.rows + of_head, l.dk, dy, l.dk);
+    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, sight.queries, by_distance, 1, row, positions + j * l.rows * l.dk,
+                        l.dk, dr + of_head, l.dk);
+  }
+}
+
+// Of one head of one query: what it does not see in front becomes `value`.
+MH_TARGET void hide_before(const Layout& l, int64_t first, float value, float* x) {
+  for (int64_t s = 0, n = 0; s < first; s += n) {
+    n = together(s, first);
+    std::fill_n(x + place_of(l, s), n, value);
+  }
+}
+
+MH_TARGET void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
+  for (int64_t c = 0; c * chunk < width; ++c)
+    sigsoftmax_logits(x + c * l.step(), padded(std::min(chunk, width - c * chunk)),
+                      slopes != nullptr ? slopes + c * l.step() : nullptr);
+}
+
 // One head of one query.
 MH_TARGET float maximum_in(const Layout& l, const float* x, int64_t seen) {
   float top = -INFINITY;
@@ -205,6 +291,29 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
       load(from + h * chunk + s, v);
       store(v, to + h * chunk + s);
     }
+}
+
+// y (heads, chunk) *= x.
+MH_TARGET void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t s = 0; s < count; s += lanes) {
+      Floats a, b;
+      load(x + h * chunk + s, a);
+      load(y + h * chunk + s, b);
+      b = b * a;
+      store(b, y + h * chunk + s);
+    }
+}
+
+// to (count) += factor * from.
+MH_INLINE void add_scaled(const float* from, float factor, int64_t count, float* to) {
+  for (int64_t s = 0; s < count; s += lanes) {
+    Floats a, b;
+    load(from + s, a);
+    load(to + s, b);
+    b = b + a * factor;
+    store(b, to + s);
+  }
 }
 
 // Exponentials of a query (in) become mixed probabilities (out), where it sees `seen` keys and others of the tile
@@ -276,10 +385,14 @@ MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, int64_t t
 MH_TARGET void normalise_and_mix(const MixedAttention& how, const Layout& l, int64_t t, int64_t width,
                                  const float* given, float* x, float* log_sums, float* matrix, float* keep,
                                  float* mixed) {
-  const int64_t seen = seen_by(how, t);
+  const int64_t seen = how.seen(t), unseen = how.first_seen(t);
   for (int64_t j = 0; j < how.in; ++j) {
-    const float top = maximum_in(l, x + j * chunk, seen);
-    const float sum = exponentials_in(l, x + j * chunk, seen, width, top), inverse = sum == 0 ? 0 : 1 / sum;
+    float* of_head = x + j * chunk;
+    if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, width, of_head, nullptr);
+    hide_before(l, unseen, -INFINITY, of_head);
+    const float top = maximum_in(l, of_head, seen);
+    const float sum = exponentials_in(l, of_head, seen, width, top), inverse = sum == 0 ? 0 : 1 / sum;
+    hide_before(l, unseen, 0, of_head);
     log_sums[j * how.queries + t] = top + std::log(sum);
     for (int64_t i = 0; i < how.out; ++i) matrix[j * how.out + i] = given[j * how.out + i] * inverse;
   }
@@ -303,40 +416,73 @@ MH_TARGET void weighed_values(const Layout& l, const float* x, int64_t seen, con
   for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
-// Of kFewQueries at most: nothing is unpacked.
+// Of kFewQueries at most nothing is unpacked. What the three steps share: the numbers of every query, and behind them
+// what one query is mixed with.
+struct Few {
+  Layout l;
+  float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
+  MH_INLINE Few(const MixedAttention& how, float* shared)
+      : l(how, 1), queries(shared), mixed(queries + how.queries * l.query()), matrix(mixed + l.heads * chunk) {}
+  MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
+};
+
+// x = or += the products of one query's `size` numbers, in so many vectors, with its keys.
+template <int vectors, class T>
+MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t size, const T* k, int64_t position,
+                            int64_t seen, bool add, float* x) {
+  Floats row[vectors];
+  for (int i = 0; i < vectors; ++i) {
+    load_part(q + i * lanes, size - i * lanes, row[i]);
+    row[i] = row[i] * scale;
+  }
+  const bool whole = size == vectors * lanes;
+  for (int64_t s = 0; s < seen; ++s) {
+    const T* key = k + s * position;
+    Floats sum{};
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      if (whole) load(key + i * lanes, b);
+      else load_part(key + i * lanes, size - i * lanes, b);
+      sum += row[i] * b;
+    }
+    float& to = x[place_of(l, s)];
+    to = (add ? to : 0) + sum_of(sum);
+  }
+}
+
+// Logits of head j.
 template <class T>
-MH_TARGET void forward_few(const MixedAttention& how, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                           const float* m, Heads<T> out, float* log_sums, float* scratch) {
-  const Layout l(how, 1);
-  float* x = scratch;                       // one query
-  float* row = x + l.tile();                // a scaled query (dk)
-  float* mixed = row + l.dk;                // (heads, chunk)
-  float* matrix = mixed + l.heads * chunk;  // (in, out)
+MH_TARGET void few_logits(const MixedAttention& how, int64_t j, Heads<const T> q, Heads<const T> k, float* shared) {
+  const Few few(how, shared);
+  for (int64_t t = 0; t < how.queries; ++t)
+    for (int64_t first = 0; first < how.key_size; first += 4 * lanes) {
+      const int64_t size = std::min<int64_t>(how.key_size - first, 4 * lanes);
+      const auto products = size > 2 * lanes ? few_products<4, T>
+                            : size > lanes   ? few_products<2, T>
+                                             : few_products<1, T>;
+      products(few.l, q.at(j, t) + first, how.scale, size, k.at(j, 0) + first, k.position, how.seen(t), first > 0,
+               few.query(t) + j * chunk);
+    }
+}
+
+MH_TARGET void few_mix(const MixedAttention& how, const float* m, float* log_sums, float* shared) {
+  const Few few(how, shared);
+  for (int64_t t = 0; t < how.queries; ++t)
+    normalise_and_mix(how, few.l, t, how.seen(t), m + (how.by_query ? t * how.in * how.out : 0), few.query(t), log_sums,
+                      few.matrix, nullptr, few.mixed);
+}
+
+// Values of head i.
+template <class T>
+MH_TARGET void few_values(const MixedAttention& how, int64_t i, Heads<const T> v, Heads<T> out, float* shared) {
+  const Few few(how, shared);
   for (int64_t t = 0; t < how.queries; ++t) {
-    const int64_t seen = seen_by(how, t);
-    for (int64_t j = 0; j < how.in; ++j) {
-      unpack_rows(q.at(j, t), q.position, 1, how.key_size, how.scale, 1, row);
-      for (int64_t s = 0; s < seen; ++s) {
-        const T* key = k.at(j, s);
-        Floats sum{};
-        for (int64_t i = 0; i < how.key_size; i += lanes) {
-          Floats a, b;
-          load(row + i, a);
-          load_part(key + i, how.key_size - i, b);
-          sum += a * b;
-        }
-        x[s / chunk * l.step() + j * chunk + s % chunk] = sum_of(sum);
-      }
-    }
-    normalise_and_mix(how, l, t, seen, m + (how.by_query ? t * how.in * how.out : 0), x, log_sums, matrix, nullptr,
-                      mixed);
-    for (int64_t i = 0; i < how.out; ++i) {
-      int64_t c = 0;
-      for (; c + 4 * lanes <= how.value_size; c += 4 * lanes)
-        weighed_values<4>(l, x + i * chunk, seen, v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
-      for (; c < how.value_size; c += lanes)
-        weighed_values<1>(l, x + i * chunk, seen, v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
-    }
+    const float* x = few.query(t) + i * chunk;
+    int64_t c = 0;
+    for (; c + 4 * lanes <= how.value_size; c += 4 * lanes)
+      weighed_values<4>(few.l, x, how.seen(t), v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+    for (; c < how.value_size; c += lanes)
+      weighed_values<1>(few.l, x, how.seen(t), v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
   }
 }
 
@@ -350,7 +496,10 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
                        Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
                        float* scratch) {
   if (takes_few(how)) {
-    if (part == 0) forward_few(how, q, k, v, m, out, log_sums, scratch);
+    if (part != 0) return;
+    for (int64_t j = 0; j < how.in; ++j) few_logits(how, j, q, k, scratch);
+    few_mix(how, m, log_sums, scratch);
+    for (int64_t i = 0; i < how.out; ++i) few_values(how, i, v, out, scratch);
     return;
   }
   const Layout l(how, mixed_attention_rows(how));
@@ -361,13 +510,17 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
   float* mixed = sums + l.rows * l.dv;          // (heads, chunk)
   float* matrix = mixed + l.heads * chunk;      // (in, out), for one query
   float* keep = matrix + padded(how.in * how.out);
+  float* positions = keep + decisions_scratch(how, l);      // queries with their bias for distances (in, rows, dk)
+  float* by_distance = positions + how.in * l.rows * l.dk;  // (rows, distances)
   for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
     const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
-    const Sight sight{(count + 7) / 8 * 8, seen_by(how, first), seen_by(how, first + count - 1), how.causal};
+    const Sight sight{(count + 7) / 8 * 8, how.seen(first), how.seen(first + count - 1), how.causal};
     for (int64_t j = 0; j < how.in; ++j)
       unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
+    if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
     products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, tile);
+    if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, tile);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t t = first + i;
       normalise_and_mix(how, l, t, sight.reach(i), m + (how.by_query ? t * how.in * how.out : 0), tile + i * l.query(),
@@ -387,8 +540,9 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
 
 template <class T>
 MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
-                        const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, float* dk, float* dv,
-                        float* dm, float* scratch) {
+                        const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
+                        const MixedGradients& to, float* scratch) {
+  float *dk = to.dk, *dv = to.dv, *dm = to.dm;
   const Layout l(how, mixed_attention_rows(how));
   const int64_t numbers = how.in * how.out;
   const Packed from(how, true, packed);
@@ -402,25 +556,44 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
   float* given = g + padded(numbers);             // (heads, chunk)
   float* mixed = given + l.heads * chunk;         // (heads, chunk)
   float* keep = mixed + l.heads * chunk;
+  float* slopes = keep + decisions_scratch(how, l);         // of Sigsoftmax, as a query of a tile
+  float* positions = slopes + l.query();                    // (in, rows, dk)
+  float* by_distance = positions + how.in * l.rows * l.dk;  // (rows, distances)
+  float* dy = by_distance + by_distance_scratch(how, l);    // (rows, dk)
+  const bool sloped = how.normaliser == Normaliser::sigsoftmax;
+  if (const Relative* r = how.relative; r != nullptr) {
+    std::fill_n(to.du, how.in * l.dk, 0.0F), std::fill_n(to.dv_bias, how.in * l.dk, 0.0F);
+    std::fill_n(to.dr, how.in * r->distances * r->size, 0.0F);
+  }
   std::fill_n(dk, mixed_key_floats(how), 0.0F);
   std::fill_n(dv, mixed_value_floats(how), 0.0F);
   if (!how.by_query) std::fill_n(dm, numbers, 0.0F);
   for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
     const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
-    const Sight sight{(count + 7) / 8 * 8, seen_by(how, first), seen_by(how, first + count - 1), how.causal};
+    const Sight sight{(count + 7) / 8 * 8, how.seen(first), how.seen(first + count - 1), how.causal};
     for (int64_t j = 0; j < how.in; ++j)
       unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
     for (int64_t i = 0; i < how.out; ++i)
       unpack_rows(dout.at(i, first), dout.position, count, how.value_size, 1.0F, l.rows, drows + i * l.rows * l.dv);
+    if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
     products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, p);
+    if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, p);
     products_with_keys(l, how.out, sight, how.value_size, l.dv, drows, from.values, d);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t t = first + i, seen = seen_by(how, t), width = sight.reach(i);
-      for (int64_t j = 0; j < how.in; ++j)
-        exponentials_in(l, p + i * l.query() + j * chunk, seen, width, log_sums[j * how.queries + t]);
+      const int64_t t = first + i, seen = how.seen(t), width = sight.reach(i);
+      for (int64_t j = 0; j < how.in; ++j) {
+        float* of_head = p + i * l.query() + j * chunk;
+        if (sloped) sigsoftmax_in(l, width, of_head, slopes + j * chunk);
+        exponentials_in(l, of_head, seen, width, log_sums[j * how.queries + t]);
+        hide_before(l, how.first_seen(t), 0, of_head);
+      }
       unmix_query(how, l, t, seen, width, m + (how.by_query ? t * numbers : 0), p + i * l.query(), d + i * l.query(),
                   keep, g, of_lanes, given, mixed);
+      if (sloped)
+        for (int64_t c = 0; c * chunk < width; ++c)
+          multiply_chunk(how.in, std::min(chunk, width - c * chunk), slopes + c * l.step(),
+                         d + i * l.query() + c * l.step());
       if (how.by_query) std::memcpy(dm + t * numbers, g, static_cast<size_t>(numbers) * sizeof(float));
       else
         for (int64_t n = 0; n < numbers; ++n) dm[n] += g[n];
@@ -429,6 +602,14 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
       for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
     for (int64_t j = 0; j < how.in; ++j) {
       product_over_keys(l, sight, l.dk, d + j * chunk, from.keys + j * l.keys() * l.dk, sums);
+      if (how.relative != nullptr) {
+        distances_backward(how, l, sight, first, count, j, positions, d, by_distance, to.dr, dy);
+        for (int64_t r = 0; r < count; ++r) {
+          add_scaled(sums + r * l.dk, how.scale, l.dk, to.du + j * l.dk);
+          add_scaled(dy + r * l.dk, how.scale, l.dk, to.dv_bias + j * l.dk);
+          add_shifted(dy + r * l.dk, l.dk, sums + r * l.dk);
+        }
+      }
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.key_size; s += lanes) {
           Floats sum;
@@ -461,4 +642,4 @@ MH_TARGET void gather(const float* from, int64_t parts, int64_t step, int64_t le
 }
 
 template <class T>
-constexpr Loops<T> loops{pack<T>, forward<T>, backward<T>, gather<T>};
+constexpr Loops<T> loops{pack<T>, forward<T>, backward<T>, gather<T>, few_logits<T>, few_mix, few_values<T>};

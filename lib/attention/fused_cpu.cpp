@@ -37,52 +37,71 @@ void each_head(const at::Tensor& q, int64_t scratch, const Visit& visit) {
   });
 }
 
-// What is the same for q, k and v of all heads.
-struct How {
-  bool causal = false;
-  at::Tensor key_lengths;
-  std::optional<kernels::DropoutFrom> drops;
-};
-
-kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const How& how) {
-  kernels::Attention a{q.size(2), k.size(2), q.size(3),
-                       static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3)))), how.causal};
-  if (how.drops) a.dropout = &how.drops->how, a.dropout_row = k.size(2);
+kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const FusedPolicy& policy, bool gradient,
+                            const Distances& distances) {
+  kernels::Attention a{};
+  policy.describe(q, k, gradient, a);
+  a.size = q.size(3);
+  a.relative = distances.get();
   return a;
 }
 
 // Of head i, counted over all rows; with the keys that are real in row b.
-kernels::Attention of_head(kernels::Attention a, const How& how, int64_t i, int64_t b) {
-  if (how.drops) a.dropout_first = how.drops->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
-  if (how.key_lengths.defined()) a.keys = std::min(a.keys, how.key_lengths.const_data_ptr<int64_t>()[b]);
+kernels::Attention of_head(kernels::Attention a, const FusedPolicy& policy, int64_t i, int64_t b, int64_t head) {
+  a.head = head;
+  if (policy.drops) a.dropout_first = policy.drops->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
+  if (policy.key_lengths.defined()) a.keys = std::min(a.keys, policy.key_lengths.const_data_ptr<int64_t>()[b]);
   return a;
 }
 
 template <class T>
-void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const How& how, bool gradient,
-                   at::Tensor& out, at::Tensor& sums) {
-  kernels::Attention all = describe(q, k, how);
-  all.gradient = gradient;
+void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy,
+                   bool gradient, at::Tensor& out, at::Tensor& sums) {
+  const Distances distances(policy.relative);
+  const kernels::Attention all = describe(q, k, policy, gradient, distances);
   auto* log_sums = sums.mutable_data_ptr<float>();
   each_head(q, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    kernels::attention_forward<T>(of_head(all, how, i, b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
+    kernels::attention_forward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
                                   head_of<const T>(v, b, h), head_of<T>(out, b, h), log_sums + i * all.queries,
                                   scratch);
   });
 }
 
+struct Gradients {
+  std::array<at::Tensor, 3> qkv;
+  RelativePositions relative;  // of each head of each row, fp32: (B, h, d) twice and (B, h, D, d)
+};
+
 template <class T>
-void backward_heads(const variable_list& saved, const at::Tensor& dout, const How& how,
-                    const std::array<at::Tensor, 3>& d) {
+void backward_heads(const variable_list& saved, const at::Tensor& dout, const FusedPolicy& policy, Gradients& d) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
-  const kernels::Attention all = describe(q, k, how);
+  const Distances distances(policy.relative);
+  const kernels::Attention all = describe(q, k, policy, true, distances);
   const auto* log_sums = saved[4].const_data_ptr<float>();
+  const int64_t size = q.size(3), rows = q.size(0) * q.size(1);
+  std::array<float*, 3> of_positions{};
+  if (all.relative != nullptr) {
+    d.relative.u = at::empty({rows, size}, at::kFloat), d.relative.v = at::empty({rows, size}, at::kFloat);
+    d.relative.r = at::empty({rows, distances.rows(), size}, at::kFloat);
+    of_positions = {d.relative.u.mutable_data_ptr<float>(), d.relative.v.mutable_data_ptr<float>(),
+                    d.relative.r.mutable_data_ptr<float>()};
+  }
   each_head(q, kernels::attention_backward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    kernels::AttentionGradients<T> gradients{head_of<T>(d[0], b, h), head_of<T>(d[1], b, h), head_of<T>(d[2], b, h)};
-    kernels::attention_backward<T>(of_head(all, how, i, b), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
+    kernels::AttentionGradients<T> gradients{head_of<T>(d.qkv[0], b, h), head_of<T>(d.qkv[1], b, h),
+                                             head_of<T>(d.qkv[2], b, h)};
+    if (all.relative != nullptr)
+      gradients.du = of_positions[0] + i * size, gradients.dv_bias = of_positions[1] + i * size,
+      gradients.dr = of_positions[2] + i * distances.rows() * size;
+    kernels::attention_backward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
                                    head_of<const T>(v, b, h), head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
                                    log_sums + i * all.queries, gradients, scratch);
   });
+}
+
+// x (B h, …) of each row -> (h, …), as `like` is.
+at::Tensor over_rows(const at::Tensor& x, const at::Tensor& like) {
+  at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
+  return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
 at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
@@ -93,34 +112,33 @@ at::Tensor by_position(int64_t batch, int64_t heads, int64_t length, int64_t siz
 }
 
 // The result and each query's log-sum-exp.
-std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const How& how,
-                                         bool gradient) {
+std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                         const FusedPolicy& policy, bool gradient) {
   at::Tensor out = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
   at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-  if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, how, gradient, out, sums);
-  else forward_heads<uint16_t>(q, k, v, how, gradient, out, sums);
+  if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, policy, gradient, out, sums);
+  else forward_heads<uint16_t>(q, k, v, policy, gradient, out, sums);
   return {out, sums};
 }
 
 struct Fused : torch::autograd::Function<Fused> {
+  // u, bias and r are the policy's, as inputs of the graph.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const How& how) {
-    const auto [out, sums] = attend(q, k, v, how, true);
-    context->save_for_backward({q, k, v, out, sums, how.key_lengths});
-    context->saved_data["causal"] = how.causal;
-    if (how.drops)
-      context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*how.drops), sizeof *how.drops);
+                            const Given& u, const Given& bias, const Given& r, const FusedPolicy& policy) {
+    const auto [out, sums] = attend(q, k, v, policy, true);
+    context->save_for_backward(
+        {q, k, v, out, sums, policy.key_lengths, policy.relative.u, policy.relative.v, policy.relative.r});
+    policy.keep(*context);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list given) {
     auto saved = context->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1];
-    How how{context->saved_data["causal"].toBool(), saved[5], {}};
-    if (const auto drops = context->saved_data.find("drops"); drops != context->saved_data.end())
-      std::memcpy(&how.drops.emplace(), drops->second.toStringRef().data(), sizeof *how.drops);
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}});
     at::Tensor dout = with_contiguous_rows(given[0]);
-    std::array<at::Tensor, 3> d;
+    Gradients g;
+    std::array<at::Tensor, 3>& d = g.qkv;
     if (q.size(2) == k.size(2)) {
       // Side by side as in a joint projection; split_projection takes them as they are.
       at::Tensor joint = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
@@ -131,9 +149,16 @@ struct Fused : torch::autograd::Function<Fused> {
     }
     if (saved[5].defined())  // of keys that are not real
       for (size_t i : {1, 2}) d[i].zero_();
-    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, how, d);
-    else backward_heads<uint16_t>(saved, dout, how, d);
-    return {d[0], d[1], d[2], {}};
+    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, policy, g);
+    else backward_heads<uint16_t>(saved, dout, policy, g);
+    if (!g.relative.u.defined()) return {d[0], d[1], d[2], {}, {}, {}, {}};
+    return {d[0],
+            d[1],
+            d[2],
+            over_rows(g.relative.u, saved[6]),
+            over_rows(g.relative.v, saved[7]),
+            over_rows(g.relative.r, saved[8]),
+            {}};
   }
 };
 
@@ -175,13 +200,15 @@ bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
          q.size(3) % 16 == 0 && v.size(3) == q.size(3);
 }
 
-at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                     const at::Tensor& key_lengths, const std::optional<kernels::DropoutFrom>& drops) {
-  const How how{causal, key_lengths.defined() ? key_lengths.contiguous() : at::Tensor(), drops};
+at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& given) {
+  FusedPolicy policy = given;
+  if (policy.key_lengths.defined()) policy.key_lengths = policy.key_lengths.contiguous();
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
-  if (!c10::GradMode::is_enabled() || !(q.requires_grad() || k.requires_grad() || v.requires_grad()))
-    return attend(rows[0], rows[1], rows[2], how, false).first;
-  return Fused::apply(rows[0], rows[1], rows[2], how);
+  const RelativePositions& p = policy.relative;
+  const auto wanted = [](const at::Tensor& x) { return x.requires_grad(); };
+  if (!c10::GradMode::is_enabled() || !(wanted(q) || wanted(k) || wanted(v) || p.wants_gradient()))
+    return attend(rows[0], rows[1], rows[2], policy, false).first;
+  return Fused::apply(rows[0], rows[1], rows[2], given_or_not(p.u), given_or_not(p.v), given_or_not(p.r), policy);
 }
 
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,

@@ -8,21 +8,18 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
-#include "dropout_plan.h"
+#include "attention/fused_policy.h"
 
 namespace mh::attention {
 
 // Whether the kernel takes these: fp32 or bf16 on a CPU, sizes of queries, keys and values equal and a multiple of 16.
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, stored as (B, Tq, h, d). causal:
-// query t sees keys 0 … Tk - Tq + t. key_lengths (B) int64, or undefined: only keys s < key_lengths[b] are real; not
-// with causal. drops: how the softmax, (B, h, Tq, Tk), is dropped as model::dropout would. Differentiable; nothing but
-// the log-sum-exp of each query is kept for the backward pass.
-at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                     const at::Tensor& key_lengths = {}, const std::optional<kernels::DropoutFrom>& drops = {});
+// q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, or as the policy says, stored as (B,
+// Tq, h, d). Differentiable, in the policy's relative positions too; nothing but the log-sum-exp of each query is kept
+// for the backward pass.
+at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy);
 
 // A joint projection (B, T, 2 h key_size + hv value_size) -> q, k (B, h, T, key_size) and v (B, hv, T, value_size),
 // views of it. Their gradients, when fused_cpu makes them, are taken as the projection's without a copy.

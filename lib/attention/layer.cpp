@@ -234,21 +234,30 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 bool AttentionLayer::reads_in_place(const Projected& p, const Mask& mask, const Step& step, const Cache& cache) const {
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
-  return shape_.kind == Kind::decoder_self && mixer_->mixes() == Mixes::nothing && sees_all && p.q.size(2) == 1 &&
-         p.k.size(2) == 1 && by_query() && takes_fused(step.training) && !c10::GradMode::is_enabled() &&
-         has_fused_cpu(p.q, p.k, p.v);
+  return shape_.kind == Kind::decoder_self && mixer_->mixes() == Mixes::nothing &&
+         normaliser_->fused() == kernels::Normaliser::softmax && sees_all && p.q.size(2) == 1 && p.k.size(2) == 1 &&
+         by_query() && takes_fused(step.training) && !c10::GradMode::is_enabled() && has_fused_cpu(p.q, p.k, p.v);
 }
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons = unfused_reasons_;
-  if (shape_.heads == 0) return reasons;
+  if (shape_.heads == 0 || !reasons.empty()) return reasons;
   const bool mixes = mixer_->mixes() != Mixes::nothing;
-  if (mixes && reasons.empty() && output_->value().is_cuda()) reasons.emplace_back("mixed heads, on a GPU");
-  if (!drops(training) || !reasons.empty() || mixes) return reasons;
-  if (output_->value().is_cuda()) reasons.emplace_back("dropout of the probabilities, on a GPU");
-  else if (shape_.key_size % 16 != 0)
-    reasons.push_back(str("dropout of the probabilities, with head_size ", shape_.key_size, ", no multiple of 16"));
+  for (const std::string& what : left_to_the_kernel(training)) {
+    if (output_->value().is_cuda()) reasons.push_back(what + ", on a GPU");
+    else if (!mixes && shape_.key_size % 16 != 0)
+      reasons.push_back(str(what, ", with head_size ", shape_.key_size, ", no multiple of 16"));
+  }
   return reasons;
+}
+
+std::vector<std::string> AttentionLayer::left_to_the_kernel(bool training) const {
+  std::vector<std::string> what;
+  if (mixer_->mixes() != Mixes::nothing) what.emplace_back("mixed heads");
+  if (score_->has_positions()) what.emplace_back("relative positions");
+  if (normaliser_->fused() != kernels::Normaliser::softmax) what.emplace_back("Sigsoftmax");
+  if (drops(training)) what.emplace_back("dropout of the probabilities");
+  return what;
 }
 
 bool AttentionLayer::takes_fused(bool training) const {
@@ -278,8 +287,8 @@ std::string AttentionLayer::probabilities_stream() const {
 at::Tensor AttentionLayer::fused(Context& c) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
-  // Positions behind all keys before them, and lengths of keys, are known to the kernel; anything else is given as a
-  // tensor. A new position after those of a cache may see them all.
+  // Positions behind all keys before them, windows and lengths of keys are known to the kernel; anything else is given
+  // as a tensor. A new position after those of a cache may see them all.
   const bool plain = mask.window == 0 && !mask.additive.defined();
   const auto not_here = [&](const std::string& what) {
     if (path_ == Path::fused) refuse_path({what});
@@ -295,19 +304,25 @@ at::Tensor AttentionLayer::fused(Context& c) {
     return model::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
                                static_cast<uint32_t>(shape_.layer));
   };
+  FusedPolicy policy{behind && (!open || mask.window > 0), behind ? mask.window : 0, mask.key_lengths,
+                     normaliser_->fused()};
+  const bool fits = !mask.additive.defined() && (behind || (open && mask.window == 0));
+  if (!score_->positions(c, policy.relative)) return composed(c);
+  if (c.q.numel() == 0 || c.k.numel() == 0) return composed(c);  // nothing to look at
+  const auto alone = left_to_the_kernel(c.step.training);
+  if (!fits && !alone.empty()) return not_here(join(alone, ", ") + " behind an added mask or a part of the keys");
   if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
-    if (!plain || !(open || behind))
-      return not_here("mixed heads behind a window, an added mask or a part of the keys");
-    if (!has_mixed_cpu(c.q, c.k, c.v)) return composed(c);  // nothing to look at
-    std::optional<MixedDropout> drop;
-    const bool before = mixer_->dropout_before();
-    if (const auto from = dropout_of(before ? shape_.heads : shape_.value_heads)) drop = MixedDropout{*from, before};
-    return mixed_cpu(c.q, c.k, c.v, matrix, {!open, mask.key_lengths}, drop);
+    if (!has_mixed_cpu(c.q, c.k, c.v)) return composed(c);
+    policy.dropped_before_mixing = mixer_->dropout_before();
+    policy.drops = dropout_of(policy.dropped_before_mixing ? shape_.heads : shape_.value_heads);
+    return mixed_cpu(c.q, c.k, c.v, matrix, policy);
   }
   if (shape_.value_size != shape_.key_size) return composed(c);  // of a mixer that mixes nothing here
-  if (plain && (open || behind) && has_fused_cpu(c.q, c.k, c.v))
-    return fused_cpu(c.q, c.k, c.v, !open, mask.key_lengths, dropout_of(shape_.heads));
-  if (drops(c.step.training)) return not_here("dropout of the probabilities behind a window or an added mask");
+  if (fits && has_fused_cpu(c.q, c.k, c.v)) {
+    policy.drops = dropout_of(shape_.heads);
+    return fused_cpu(c.q, c.k, c.v, policy);
+  }
+  if (!alone.empty()) return composed(c);
   std::optional<at::Tensor> given;
   if (!square) {
     at::Tensor ok = allowed(mask, queries, keys, c.q.device());

@@ -113,6 +113,8 @@ class AttentionLayer {
   void copy_inputs(Context& context) const;
   at::Tensor fused(Context& context);
   [[noreturn]] void refuse_path(const std::vector<std::string>& reasons) const;
+  // What of the layer the project's own kernels do, and the tensor library's fused attention does not.
+  std::vector<std::string> left_to_the_kernel(bool training) const;
   bool drops(bool training) const { return training && options_.dropout > 0; }
   std::string probabilities_stream() const;  // of the dropout of probabilities
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;

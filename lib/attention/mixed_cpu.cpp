@@ -28,34 +28,30 @@ kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
   return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())) + b * x.stride(0), x.stride(1), x.stride(2)};
 }
 
-struct How {
-  MixedMask mask;
-  std::optional<MixedDropout> drops;
-};
-
 class Call {
  public:
-  Call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const How& how,
+  Call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const FusedPolicy& policy,
        bool gradient)
-      : how_(how), by_row_(m.dim() == 4 ? m.stride(0) : 0), rows_(q.size(0)) {
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    all_ = {q.size(2),       k.size(2),    k.size(2), q.size(1),
-            v.size(1),       q.size(3),    v.size(3), static_cast<float>(scale),
-            how.mask.causal, m.dim() == 4, gradient};
-    if (!how.drops) return;
-    all_.dropout = &how.drops->from.how;
-    all_.dropped_first = how.drops->before_mixing;
-    all_.dropout_row = all_.keys, all_.dropout_head = all_.queries * all_.keys;
+      : policy_(policy), distances_(policy.relative), by_row_(m.dim() == 4 ? m.stride(0) : 0), rows_(q.size(0)) {
+    policy.describe(q, k, gradient, all_);
+    all_.most_keys = all_.keys, all_.in = q.size(1), all_.out = v.size(1);
+    all_.key_size = q.size(3), all_.value_size = v.size(3), all_.by_query = m.dim() == 4;
+    all_.relative = distances_.get();
+    all_.dropped_first = policy.dropped_before_mixing, all_.dropout_head = all_.queries * all_.keys;
   }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
   const kernels::MixedAttention& all() const { return all_; }
+  // Rows of zeros included.
+  int64_t distances() const { return all_.relative != nullptr ? all_.relative->distances : 0; }
   kernels::MixedAttention of_row(int64_t b) const {
     kernels::MixedAttention a = all_;
-    if (how_.drops)
+    if (policy_.drops)
       a.dropout_first =
-          how_.drops->from.first + static_cast<uint64_t>(b * (a.dropped_first ? a.in : a.out) * a.dropout_head);
-    if (how_.mask.key_lengths.defined())
-      a.keys = std::clamp<int64_t>(how_.mask.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
+          policy_.drops->first + static_cast<uint64_t>(b * (a.dropped_first ? a.in : a.out) * a.dropout_head);
+    if (policy_.key_lengths.defined())
+      a.keys = std::clamp<int64_t>(policy_.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
     return a;
   }
   const float* matrix(const at::Tensor& m, int64_t b) const { return m.const_data_ptr<float>() + b * by_row_; }
@@ -67,7 +63,8 @@ class Call {
   }
 
  private:
-  const How& how_;
+  const FusedPolicy& policy_;
+  Distances distances_;
   int64_t by_row_, rows_;
   kernels::MixedAttention all_{};
 };
@@ -93,11 +90,32 @@ void pack_rows(const at::Tensor& k, const at::Tensor& v, const Call& call, bool 
   });
 }
 
+// Fewer rows than threads, of few queries: threads share each row.
+template <class T>
+void few_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const Call& call,
+              at::Tensor& out, float* sums) {
+  const Scratch shared(kernels::mixed_few_floats(call.all()));
+  for (int64_t b = 0; b < q.size(0); ++b) {
+    const kernels::MixedAttention a = call.of_row(b);
+    at::parallel_for(0, a.in, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j)
+        kernels::mixed_few_logits<T>(a, j, row_of<const T>(q, b), row_of<const T>(k, b), shared.data());
+    });
+    kernels::mixed_few_mix(a, call.matrix(m, b), sums + b * a.in * a.queries, shared.data());
+    at::parallel_for(0, a.out, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        kernels::mixed_few_values<T>(a, i, row_of<const T>(v, b), row_of<T>(out, b), shared.data());
+    });
+  }
+}
+
 template <class T>
 void forward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const Call& call,
                   at::Tensor& out, at::Tensor& log_sums) {
   const int64_t parts = call.parts(), size = kernels::mixed_pack_floats(call.all(), false);
   auto* sums = log_sums.mutable_data_ptr<float>();
+  if (kernels::mixed_takes_few(call.all()) && q.size(0) < at::get_num_threads())
+    return few_rows<T>(q, k, v, m, call, out, sums);
   std::optional<Scratch> packed;
   each_group(q.size(0), parts, [&](int64_t first, int64_t rows) {
     if (!packed) packed.emplace(rows * size);
@@ -116,17 +134,25 @@ void forward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 struct Gradients {
   at::Tensor q, k, v, m;
+  // Of relative positions, from each part of each row, fp32: (B parts, h, dk padded to 16), twice, and (B parts, h, D,
+  // dk padded).
+  at::Tensor du, dv_bias, dr;
 };
 
 template <class T>
 void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                   const at::Tensor& log_sums, const at::Tensor& dout, const Call& call, const Gradients& d) {
+                   const at::Tensor& log_sums, const at::Tensor& dout, const Call& call, Gradients& d) {
   const int64_t parts = call.parts(), h = q.size(1), hv = v.size(1), numbers = h * hv;
   const int64_t of_keys = kernels::mixed_key_floats(call.all()), of_values = kernels::mixed_value_floats(call.all());
   const int64_t size = kernels::mixed_pack_floats(call.all(), true), of_part = of_keys + of_values;
   const auto* sums = log_sums.const_data_ptr<float>();
   const bool by_query = m.dim() == 4;
   auto* dm = d.m.mutable_data_ptr<float>();
+  const int64_t wide = call.distances() > 0 ? call.all().relative->size : 0;
+  if (wide > 0) {
+    d.du = at::empty({q.size(0) * parts, h, wide}, at::kFloat), d.dv_bias = at::empty_like(d.du);
+    d.dr = at::empty({q.size(0) * parts, h, call.distances(), wide}, at::kFloat);
+  }
   std::optional<Scratch> packed, given;  // given: what each part gives keys and values
   each_group(q.size(0), parts, [&](int64_t first, int64_t rows) {
     if (!packed) packed.emplace(rows * size), given.emplace(rows * parts * of_part);
@@ -135,11 +161,15 @@ void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
       const Scratch scratch(kernels::mixed_backward_scratch(call.all()));
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts, part = i % parts;
-        float* to = given->data() + i * of_part;
+        float* dk = given->data() + i * of_part;
+        kernels::MixedGradients to{dk, dk + of_keys, dm + (by_query ? b * q.size(2) : b * parts + part) * numbers};
+        if (const int64_t n = b * parts + part; wide > 0)
+          to.du = d.du.mutable_data_ptr<float>() + n * h * wide,
+          to.dv_bias = d.dv_bias.mutable_data_ptr<float>() + n * h * wide,
+          to.dr = d.dr.mutable_data_ptr<float>() + n * h * call.distances() * wide;
         kernels::mixed_backward<T>(call.of_row(b), part, parts, row_of<const T>(q, b),
                                    packed->data() + i / parts * size, call.matrix(m, b), row_of<const T>(dout, b),
-                                   sums + b * log_sums.stride(0), row_of<T>(d.q, b), to, to + of_keys,
-                                   dm + (by_query ? b * q.size(2) : b * parts + part) * numbers, scratch.data());
+                                   sums + b * log_sums.stride(0), row_of<T>(d.q, b), to, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
@@ -168,41 +198,50 @@ at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t size) {
 }
 
 std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                         const at::Tensor& m, const How& how, bool gradient) {
+                                         const at::Tensor& m, const FusedPolicy& policy, bool gradient) {
   at::Tensor out = by_position(q, v.size(1), v.size(3));
   at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-  const Call call(q, k, v, m, how, gradient);
+  const Call call(q, k, v, m, policy, gradient);
   if (q.scalar_type() == at::kFloat) forward_rows<float>(q, k, v, m, call, out, sums);
   else forward_rows<uint16_t>(q, k, v, m, call, out, sums);
   return {out, sums};
 }
 
+// x (n, h, …) of the parts -> as `like` is, without what fills it up.
+at::Tensor over_parts(const at::Tensor& x, const at::Tensor& like) {
+  at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
+  return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
+}
+
 struct Mixed : torch::autograd::Function<Mixed> {
+  // u, bias and r are the policy's, as inputs of the graph.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& m, const How& how) {
-    const auto [out, sums] = attend(q, k, v, m, how, true);
-    context->save_for_backward({q, k, v, m, sums, how.mask.key_lengths});
-    context->saved_data["causal"] = how.mask.causal;
-    if (how.drops)
-      context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*how.drops), sizeof *how.drops);
+                            const at::Tensor& m, const Given& u, const Given& bias, const Given& r,
+                            const FusedPolicy& policy) {
+    const auto [out, sums] = attend(q, k, v, m, policy, true);
+    context->save_for_backward(
+        {q, k, v, m, sums, policy.key_lengths, policy.relative.u, policy.relative.v, policy.relative.r});
+    policy.keep(*context);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list given) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &m = saved[3];
-    How how{{context->saved_data["causal"].toBool(), saved[5]}, {}};
-    if (const auto drops = context->saved_data.find("drops"); drops != context->saved_data.end())
-      std::memcpy(&how.drops.emplace(), drops->second.toStringRef().data(), sizeof *how.drops);
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}});
     const at::Tensor dout = with_contiguous_rows(given[0]);
-    const Call call(q, k, v, m, how, true);
+    const Call call(q, k, v, m, policy, true);
     Gradients d = places(q, k, v);
     if (saved[5].defined()) d.k.zero_(), d.v.zero_();  // of keys that are not real
     d.m = m.dim() == 4 ? at::empty(m.sizes(), m.options())
                        : at::empty({q.size(0) * call.parts(), m.size(0), m.size(1)}, m.options());
     if (q.scalar_type() == at::kFloat) backward_rows<float>(q, k, v, m, saved[4], dout, call, d);
     else backward_rows<uint16_t>(q, k, v, m, saved[4], dout, call, d);
-    return {d.q, d.k, d.v, m.dim() == 4 ? d.m : d.m.sum(0, false, at::kDouble).to(at::kFloat), {}};
+    at::Tensor du, dv_bias, dr;
+    if (d.du.defined())
+      du = over_parts(d.du, saved[6]), dv_bias = over_parts(d.dv_bias, saved[7]), dr = over_parts(d.dr, saved[8]);
+    const at::Tensor dm = m.dim() == 4 ? d.m : d.m.sum(0, false, at::kDouble).to(at::kFloat);
+    return {d.q, d.k, d.v, dm, du, dv_bias, dr, {}};
   }
 
  private:
@@ -211,12 +250,13 @@ struct Mixed : torch::autograd::Function<Mixed> {
   static Gradients places(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     const int64_t h = q.size(1), hv = v.size(1), keys = h * q.size(3), values = hv * v.size(3);
     if (q.size(2) != k.size(2))
-      return {by_position(q, h, q.size(3)), by_position(k, h, k.size(3)), by_position(v, hv, v.size(3)), {}};
+      return {
+          by_position(q, h, q.size(3)), by_position(k, h, k.size(3)), by_position(v, hv, v.size(3)), {}, {}, {}, {}};
     const at::Tensor joint = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
     const auto part = [&](int64_t first, int64_t heads, int64_t size) {
       return joint.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
     };
-    return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3)), {}};
+    return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3)), {}, {}, {}, {}};
   }
 };
 
@@ -229,15 +269,17 @@ bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 }
 
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                     const MixedMask& mask, const std::optional<MixedDropout>& drops) {
-  How how{mask, drops};
-  if (how.mask.key_lengths.defined()) how.mask.key_lengths = how.mask.key_lengths.contiguous();
+                     const FusedPolicy& given) {
+  FusedPolicy policy = given;
+  if (policy.key_lengths.defined()) policy.key_lengths = policy.key_lengths.contiguous();
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
   const at::Tensor matrix = m.to(at::kFloat).contiguous();
+  const RelativePositions& p = policy.relative;
   const auto wanted = [](const at::Tensor& x) { return x.requires_grad(); };
-  if (!c10::GradMode::is_enabled() || !(wanted(q) || wanted(k) || wanted(v) || wanted(m)))
-    return attend(rows[0], rows[1], rows[2], matrix, how, false).first;
-  return Mixed::apply(rows[0], rows[1], rows[2], matrix, how);
+  if (!c10::GradMode::is_enabled() || !(wanted(q) || wanted(k) || wanted(v) || wanted(m) || p.wants_gradient()))
+    return attend(rows[0], rows[1], rows[2], matrix, policy, false).first;
+  return Mixed::apply(rows[0], rows[1], rows[2], matrix, given_or_not(p.u), given_or_not(p.v), given_or_not(p.r),
+                      policy);
 }
 
 }  // namespace mh::attention

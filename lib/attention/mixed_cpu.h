@@ -4,30 +4,18 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
-
-#include "dropout_plan.h"
+#include "attention/fused_policy.h"
 
 namespace mh::attention {
 
 // Whether the kernel takes these: fp32 or bf16 on a CPU, any sizes.
 bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Where probabilities are dropped, as model::dropout would: the mixed ones, (B, hv, Tq, Tk), or (B, h, Tq, Tk).
-struct MixedDropout {
-  kernels::DropoutFrom from;
-  bool before_mixing = false;
-};
-
-struct MixedMask {
-  bool causal = false;     // query t sees keys 0 … Tk - Tq + t
-  at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real; not with causal
-};
-
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv), stored as
-// (B, Tq, hv, dv). Differentiable in all four; the log-sum-exp of each query and head is kept for the backward pass,
-// and nothing else that is larger than q, k and v. The same bits for any number of threads.
+// (B, Tq, hv, dv). Differentiable in all four, and in the policy's relative positions; the log-sum-exp of each query
+// and head is kept for the backward pass, and nothing else that is larger than q, k and v. The same bits for any number
+// of threads.
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                     const MixedMask& mask, const std::optional<MixedDropout>& drops = {});
+                     const FusedPolicy& policy);
 
 }  // namespace mh::attention

@@ -11,6 +11,8 @@ class Sigsoftmax : public Normaliser {
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
     return masked_sigsoftmax(logits, allowed);
   }
+  std::string unfused_because() const override { return ""; }
+  kernels::Normaliser fused() const override { return kernels::Normaliser::sigsoftmax; }
   bool by_query() const override { return true; }
 };
 

@@ -85,7 +85,28 @@ class Relative : public Score {
     p.incremental = options_.distances == Distances::exact;
     return p;
   }
-  std::string unfused_because() const override { return "distances enter the logits"; }
+  std::string unfused_because() const override {
+    return options_.distances == Distances::exact ? "" : "distances are those to the end of the block";
+  }
+
+  bool has_positions() const override { return true; }
+  bool positions(const Context& c, RelativePositions& p) override {
+    if (few(c)) return false;
+    const int64_t queries = c.q.size(2);
+    std::vector<at::Tensor> parts;
+    int64_t rows = 0;
+    for (const Run& run : runs(c.mask, c.k.size(2))) {
+      int64_t seen = run.count;  // by the first query and those after it, at most
+      if (c.mask.causal) seen = std::min(seen, c.mask.offset - run.first + 1);
+      const int64_t count = std::max<int64_t>(1, queries + seen - 1), largest = queries - 1 - run.position;
+      parts.push_back(embedded(c, largest - count + 1, count));
+      p.runs.push_back({run.first, run.count, rows});
+      rows += count;
+    }
+    p.u = content_->value(), p.v = position_->value();
+    p.r = parts.size() == 1 ? parts[0] : at::cat(parts, 1);
+    return true;
+  }
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
@@ -127,22 +148,31 @@ class Relative : public Score {
   // What to multiply for y · r[δ], for the distances δ of lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r (h,
   // count, dk); or y W^R (B, h, Tq, d) and S (1, count, d).
   std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
-    const int64_t h = c.shape.heads, dk = c.shape.key_size, d = c.shape.width;
-    at::Tensor s = table(lowest, count, y.device());
+    // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
+    if (!few(c)) return {y, embedded(c, lowest, count)};
+    at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
+    if (c.pairs.defined()) w = w.index_select(0, c.pairs);
+    return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
+  }
+
+  static bool few(const Context& c) { return c.q.size(0) * c.q.size(2) < c.shape.key_size; }
+
+  // r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
+  at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {
+    at::Tensor r = model::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
+                       .view({count, c.shape.heads, c.shape.key_size})
+                       .transpose(0, 1);
+    return c.pairs.defined() ? r.index_select(0, c.pairs) : r;
+  }
+
+  // S of these distances, (count, d), with dropout.
+  at::Tensor sinusoids_of(const Context& c, int64_t lowest, int64_t count) {
+    const at::Tensor s = table(lowest, count, c.q.device());
     // One decision for a distance, whatever the layer and the rows of the batch: the published model drops one
     // position embedding for all of them. The offset makes every distance a row that is not negative.
     Step whole = c.step;
     whole.row_offset = lowest + (int64_t{1} << 30);
-    s = model::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
-    // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
-    if (y.size(0) * y.size(2) < dk) {
-      at::Tensor w = weight_->value().view({h, dk, d});
-      if (c.pairs.defined()) w = w.index_select(0, c.pairs);
-      return {at::matmul(y, w), s.to(y.scalar_type()).unsqueeze(0)};
-    }
-    at::Tensor r = model::linear(s, weight_->value(), {}).view({count, h, dk}).transpose(0, 1);
-    if (c.pairs.defined()) r = r.index_select(0, c.pairs);
-    return {y, r};
+    return model::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
   }
 
   // (count, d): S of the distances lowest, lowest + 1, …

@@ -15,6 +15,7 @@
 #include <string>
 #include <type_traits>
 
+#include "attention/fused_policy.h"
 #include "attention/kind.h"
 #include "attention/mask.h"
 #include "attention/step.h"
@@ -150,6 +151,10 @@ class Score : public Stage {
   virtual void score(Context& context) = 0;
   // Whether it reads context.k; a layer whose score does not has no key projection.
   virtual bool uses_keys() const { return true; }
+  // Whether its fused form adds something to products of queries and keys; and what. False where queries are so few
+  // that the composed path is the faster one.
+  virtual bool has_positions() const { return false; }
+  virtual bool positions(const Context&, RelativePositions&) { return true; }
 };
 
 // Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly
@@ -157,6 +162,8 @@ class Score : public Stage {
 class Normaliser : public Stage {
  public:
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
+  // Which it is to the fused path, if it has a fused form.
+  virtual kernels::Normaliser fused() const { return kernels::Normaliser::softmax; }
 };
 
 // What a mixer mixes first.

@@ -228,20 +228,20 @@ class Bench:
 
     def attention(self):
         """Attention alone, forward and backward, two rows of 8 heads of 64 under a causal mask."""
-        def of(program, kind, n, dtype):
+        def of(program, kind, n, dtype, batch=2):
             environment = dict(os.environ, **({} if program == "project" else allocator))
             command = ([self.tools.parent / "tests/attention-bench"] if program == "project" else
                        [sys.executable, "-B", here / "peer_attention.py"])
-            done = subprocess.run([*command, kind, "2", "8", str(n), "64", dtype, str(self.a.threads)], check=True, capture_output=True,
+            done = subprocess.run([*command, kind, str(batch), "8", str(n), "64", dtype, str(self.a.threads)], check=True, capture_output=True,
                                   text=True, env=environment)
             return [float(number) for number in done.stdout.split()]
 
-        def alternating(what, mine, theirs, n, dtype):
+        def alternating(what, mine, theirs, n, dtype, batch=2):
             found = ([], [])
             for i in range(self.a.rounds):
                 self.talk(f"attention, {what}, round {i + 1} of {self.a.rounds}")
                 for results, (program, kind) in zip(found, (mine, theirs)):
-                    results.append(of(program, kind, n, dtype))
+                    results.append(of(program, kind, n, dtype, batch))
             return [[result[0] for result in results] for results in found], [[result[1] for result in results] for results in found]
 
         for n in (512, 1024, 2048):
@@ -257,6 +257,15 @@ class Bench:
                 what = f"plain, n {n}, {dtype}, against PyTorch's fused"
                 times, _ = alternating(what, ("project", "plain"), ("peer", "sdpa"), n, dtype)
                 self.row(f"attention, {what}", "ms", *times, 1, less=True)
+
+        for n in (256, 512, 1024):
+            what = f"relative, n {n} and a memory as long, fp32, against eager"
+            times, memory = alternating(what, ("project", "relative"), ("peer", "relative"), n, "fp32")
+            self.row(f"attention, {what}", "ms", *times, 3, less=True)
+        for kind in ("decode-a", "decode-b"):
+            what = f"{kind} of 8 rows, 1024 keys, fp32, against eager"
+            times, _ = alternating(what, ("project", kind), ("peer", kind), 1024, "fp32", batch=8)
+            self.row(f"attention, {what}", "ms", *times, 3, less=True)
 
     def start(self):
         times = []

@@ -4,7 +4,8 @@
     peer_attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16 THREADS
 
 KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them; sdpa,
-the fused attention of PyTorch, without mixing.
+the fused attention of PyTorch, without mixing; relative, that of Transformer-XL with a memory as long, eager, the logits of
+distances moved into place by the view of the paper's appendix; decode-a and decode-b, Mixhead of one query, forward alone.
 """
 import statistics
 import sys
@@ -23,29 +24,44 @@ def main():
     torch.set_num_threads(int(sys.argv[7]))
     dtype = torch.bfloat16 if dtype == "bf16" else torch.float32
 
-    def leaf():
-        return torch.randn(batch, n, heads, size).to(dtype).transpose(1, 2).detach().requires_grad_()
+    decodes, relative = kind.startswith("decode"), kind == "relative"
+    queries, keys = 1 if decodes else n, 2 * n if relative else n
 
-    q, k, v = leaf(), leaf(), leaf()
-    given = torch.randn(batch, n, heads, size).to(dtype).transpose(1, 2)
+    def leaf(length):
+        return torch.randn(batch, length, heads, size).to(dtype).transpose(1, 2).detach().requires_grad_()
+
+    q, k, v = leaf(queries), leaf(keys), leaf(keys)
+    if decodes:  # as a cache keeps them
+        k, v = k.detach().contiguous(), v.detach().contiguous()
+    given = torch.randn(batch, queries, heads, size).to(dtype).transpose(1, 2)
     m = torch.eye(heads) + 0.1 * torch.randn(heads, heads)
-    if kind == "mixhead-b":
-        m = m.expand(batch, n, heads, heads).contiguous()
+    if kind.endswith("-b"):
+        m = m.expand(batch, queries, heads, heads).contiguous()
     m.requires_grad_()
-    mask = torch.full((n, n), float("-inf")).triu(1).to(dtype)
+    u, bias, r = (torch.randn(shape).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
+    mask = torch.full((queries, keys), float("-inf")).triu(1 + keys - queries).to(dtype)
 
     def attend():
         if kind == "sdpa":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        p = (torch.matmul(q * size**-0.5, k.transpose(2, 3)) + mask).softmax(-1)
-        if kind == "mixhead-a":
-            p = torch.matmul(m.t().to(dtype), p.reshape(batch, heads, n * n)).view(batch, heads, n, n)
+        if relative:
+            by_distance = torch.matmul((q + bias) * size**-0.5, r.transpose(1, 2))
+            shifted = torch.nn.functional.pad(by_distance, (1, 0)).view(batch, heads, keys + 1, queries)[:, :, 1:].view_as(by_distance)
+            return torch.matmul((torch.matmul((q + u) * size**-0.5, k.transpose(2, 3)) + shifted + mask).softmax(-1), v)
+        logits = torch.matmul(q * size**-0.5, k.transpose(2, 3))
+        p = (logits if decodes else logits + mask).softmax(-1)
+        if kind.endswith("-a"):
+            p = torch.matmul(m.t().to(dtype), p.reshape(batch, heads, queries * keys)).view(batch, heads, queries, keys)
         else:  # (B, T, h, h) times (B, T, h, S)
             p = torch.matmul(m.transpose(2, 3).to(dtype), p.transpose(1, 2)).transpose(1, 2)
         return torch.matmul(p, v)
 
     def call():
-        for t in (q, k, v, m):
+        if decodes:
+            with torch.inference_mode():
+                attend()
+            return
+        for t in (q, k, v, m, u, bias, r):
             t.grad = None
         attend().backward(given)
 
@@ -53,7 +69,7 @@ def main():
         clear.write("5")
     before = peak_mb()
     call()
-    memory = peak_mb() - before - 4 * q.nbytes / 2**20  # besides its results
+    memory = peak_mb() - before - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20  # besides its results
     times = []
     began = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - began < 1:

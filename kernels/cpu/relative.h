@@ -1,0 +1,68 @@
+// Logits of distances, of a tile of queries. Products of `m` queries from `first` on with the distances that they need
+// of a run make rows of seen + m - 1 numbers, in which query first + i finds the run's key s in column m - 1 - i + s:
+// the relative shift (Dai et al. 2019, appendix B) is where one begins to read.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/products.h"
+#include "policy.h"
+
+namespace mh::kernels {
+
+// What a tile reads of a run: keys from `key` on, so many of them, and so many rows of r from `row` on.
+struct Reach {
+  int64_t key, keys, row, rows;
+};
+
+// Of m queries from `first` on, which see keys from `low` to width - 1.
+MH_INLINE Reach reach_of(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low, int64_t width) {
+  const int64_t skipped = std::max<int64_t>(0, low - run.first);
+  const int64_t keys = std::min(width - run.first, run.count) - skipped;
+  return {run.first + skipped, keys, run.row + queries - first - m + skipped, keys + m - 1};
+}
+
+// Floats of a row of such products, for a tile of so many queries.
+MH_INLINE int64_t distances_of(int64_t keys, int64_t queries) {
+  return (keys + queries + lanes - 1) / lanes * lanes + lanes;
+}
+
+// s (count) += by_distance, of one query.
+MH_INLINE void add_shifted(const float* by_distance, int64_t count, float* s) {
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Floats a, b;
+    load(s + i, a);
+    load(by_distance + i, b);
+    a = a + b;
+    store(a, s + i);
+  }
+  for (; i < count; ++i) s[i] += by_distance[i];
+}
+
+// Logits a (count) become 2a - softplus(a), whose softmax is a's Sigsoftmax. slope: the derivative, 2 - σ(a), or null.
+MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
+  for (int64_t i = 0; i < count; i += lanes) {
+    Floats a;
+    load(s + i, a);
+    Floats z = a < 0.0F ? a : -a;  // -|a|
+    exp_negative(z);
+    // log(1 + z) = 2 artanh(z / (2 + z)), a series in squares of at most 1/9.
+    const Floats w = z / (z + 2.0F), w2 = w * w;
+    Floats series = w2 * (1.0F / 15) + 1.0F / 13;
+    series = series * w2 + 1.0F / 11;
+    series = series * w2 + 1.0F / 9;
+    series = series * w2 + 1.0F / 7;
+    series = series * w2 + 1.0F / 5;
+    series = series * w2 + 1.0F / 3;
+    series = series * w2 + 1.0F;
+    const Floats positive = a < 0.0F ? Floats{} : a;
+    const Floats t = 2.0F * a - (positive + 2.0F * w * series);
+    store(t, s + i);
+    if (slope == nullptr) continue;
+    const Floats sigmoid = (a < 0.0F ? z : Floats{} + 1.0F) / (z + 1.0F), by = 2.0F - sigmoid;
+    store(by, slope + i);
+  }
+}
+
+}  // namespace mh::kernels

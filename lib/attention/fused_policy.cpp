@@ -1,0 +1,64 @@
+#include "attention/fused_policy.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace mh::attention {
+
+void FusedPolicy::describe(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& policy) const {
+  policy.queries = q.size(2), policy.keys = k.size(2);
+  policy.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
+  policy.causal = causal, policy.window = window;
+  policy.normaliser = normaliser;
+  policy.gradient = gradient;
+  if (drops) policy.dropout = &drops->how, policy.dropout_row = policy.keys;
+}
+
+void FusedPolicy::keep(torch::autograd::AutogradContext& context) const {
+  auto& data = context.saved_data;
+  data["causal"] = causal, data["window"] = window;
+  data["sigsoftmax"] = normaliser == kernels::Normaliser::sigsoftmax;
+  data["before"] = dropped_before_mixing;
+  if (drops) data["drops"] = std::string(reinterpret_cast<const char*>(&*drops), sizeof *drops);
+  std::vector<int64_t> runs;
+  for (const kernels::Run& r : relative.runs) runs.insert(runs.end(), {r.first, r.count, r.row});
+  data["runs"] = runs;
+}
+
+FusedPolicy FusedPolicy::kept(torch::autograd::AutogradContext& context, const at::Tensor& key_lengths,
+                              const RelativePositions& tensors) {
+  auto& data = context.saved_data;
+  FusedPolicy p{data["causal"].toBool(), data["window"].toInt(), key_lengths};
+  if (data["sigsoftmax"].toBool()) p.normaliser = kernels::Normaliser::sigsoftmax;
+  p.dropped_before_mixing = data["before"].toBool();
+  if (const auto drops = data.find("drops"); drops != data.end())
+    std::memcpy(&p.drops.emplace(), drops->second.toStringRef().data(), sizeof *p.drops);
+  p.relative = tensors;
+  const std::vector<int64_t> runs = data["runs"].toIntVector();
+  for (size_t i = 0; i < runs.size(); i += 3) p.relative.runs.push_back({runs[i], runs[i + 1], runs[i + 2]});
+  return p;
+}
+
+Distances::Distances(const RelativePositions& given) {
+  if (!given.u.defined()) return;
+  const int64_t behind = (16 - given.r.size(2) % 16) % 16;  // whole vectors
+  const auto wide = [&](const at::Tensor& x, int64_t rows) {
+    return at::constant_pad_nd(x.detach().to(at::kFloat), {0, behind, 0, rows}).contiguous();
+  };
+  u_ = wide(given.u, 0), v_ = wide(given.v, 0);
+  rows_ = wide(given.r, kernels::Relative::kBehind);
+  turned_ = rows_.transpose(1, 2).contiguous();
+  runs_ = given.runs;
+  relative_ = {u_.const_data_ptr<float>(),
+               v_.const_data_ptr<float>(),
+               rows_.const_data_ptr<float>(),
+               turned_.const_data_ptr<float>(),
+               rows_.size(1),
+               rows_.size(2),
+               runs_.data(),
+               static_cast<int64_t>(runs_.size())};
+}
+
+}  // namespace mh::attention
