@@ -5,6 +5,7 @@
 
 #include "cpu/attention_row.h"
 #include "cpu/dropout_decisions.h"
+#include "cpu/level.h"
 #include "cpu/products.h"
 #include "cpu/relative.h"
 
@@ -351,34 +352,30 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
   pack(dv, how.keys, d, 1.0F, gradients.dv);
 }
 
-#define MH_ATTENTION(T, name)                                                                                        \
-  __attribute__((target("arch=x86-64-v4"))) void forward_large_##name(                                               \
-      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out, float* log_sums, \
-      float* scratch) {                                                                                              \
-    forward<Large>(how, q, k, v, out, log_sums, scratch);                                                            \
-  }                                                                                                                  \
-  __attribute__((target_clones("arch=x86-64-v3", "default"))) void forward_small_##name(                             \
-      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out, float* log_sums, \
-      float* scratch) {                                                                                              \
-    forward<Small>(how, q, k, v, out, log_sums, scratch);                                                            \
-  }                                                                                                                  \
-  __attribute__((target("arch=x86-64-v4"))) void backward_large_##name(                                              \
-      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<const T> out,            \
-      Matrix<const T> dout, const float* log_sums, const AttentionGradients<T>& gradients, float* scratch) {         \
-    backward<Large>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                          \
-  }                                                                                                                  \
-  __attribute__((target_clones("arch=x86-64-v3", "default"))) void backward_small_##name(                            \
-      const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<const T> out,            \
-      Matrix<const T> dout, const float* log_sums, const AttentionGradients<T>& gradients, float* scratch) {         \
-    backward<Small>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                          \
+// One level of vector instructions, with the register tile that suits it.
+#define MH_ATTENTION(T, name, Tile, target)                                                                  \
+  target void forward_##name(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,  \
+                             Matrix<T> out, float* log_sums, float* scratch) {                               \
+    forward<Tile>(how, q, k, v, out, log_sums, scratch);                                                     \
+  }                                                                                                          \
+  target void backward_##name(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, \
+                              Matrix<const T> out, Matrix<const T> dout, const float* log_sums,              \
+                              const AttentionGradients<T>& gradients, float* scratch) {                      \
+    backward<Tile>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                   \
   }
-MH_ATTENTION(float, fp32)
-MH_ATTENTION(uint16_t, bf16)
+MH_ATTENTION(float, fp32_avx512, Large, __attribute__((target("arch=x86-64-v4"))))
+MH_ATTENTION(float, fp32_avx2, Small, __attribute__((target("arch=x86-64-v3"))))
+MH_ATTENTION(float, fp32_baseline, Small, )
+MH_ATTENTION(uint16_t, bf16_avx512, Large, __attribute__((target("arch=x86-64-v4"))))
+MH_ATTENTION(uint16_t, bf16_avx2, Small, __attribute__((target("arch=x86-64-v3"))))
+MH_ATTENTION(uint16_t, bf16_baseline, Small, )
 #undef MH_ATTENTION
 
-bool wide() {
-  static const bool answer = __builtin_cpu_supports("x86-64-v4");
-  return answer;
+// What the level at hand has of one function.
+template <class F>
+F* of_level(F* avx512, F* avx2, F* baseline) {
+  const Level used = level();
+  return used == Level::avx512 ? avx512 : used == Level::avx2 ? avx2 : baseline;
 }
 
 }  // namespace
@@ -396,24 +393,26 @@ int64_t attention_backward_scratch(const Attention& how) {
 template <>
 void attention_forward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
                        Matrix<float> out, float* log_sums, float* scratch) {
-  (wide() ? forward_large_fp32 : forward_small_fp32)(how, q, k, v, out, log_sums, scratch);
+  of_level(forward_fp32_avx512, forward_fp32_avx2, forward_fp32_baseline)(how, q, k, v, out, log_sums, scratch);
 }
 template <>
 void attention_forward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
                        Matrix<const uint16_t> v, Matrix<uint16_t> out, float* log_sums, float* scratch) {
-  (wide() ? forward_large_bf16 : forward_small_bf16)(how, q, k, v, out, log_sums, scratch);
+  of_level(forward_bf16_avx512, forward_bf16_avx2, forward_bf16_baseline)(how, q, k, v, out, log_sums, scratch);
 }
 template <>
 void attention_backward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
                         Matrix<const float> out, Matrix<const float> dout, const float* log_sums,
                         const AttentionGradients<float>& gradients, float* scratch) {
-  (wide() ? backward_large_fp32 : backward_small_fp32)(how, q, k, v, out, dout, log_sums, gradients, scratch);
+  of_level(backward_fp32_avx512, backward_fp32_avx2, backward_fp32_baseline)(how, q, k, v, out, dout, log_sums,
+                                                                             gradients, scratch);
 }
 template <>
 void attention_backward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
                         Matrix<const uint16_t> v, Matrix<const uint16_t> out, Matrix<const uint16_t> dout,
                         const float* log_sums, const AttentionGradients<uint16_t>& gradients, float* scratch) {
-  (wide() ? backward_large_bf16 : backward_small_bf16)(how, q, k, v, out, dout, log_sums, gradients, scratch);
+  of_level(backward_bf16_avx512, backward_bf16_avx2, backward_bf16_baseline)(how, q, k, v, out, dout, log_sums,
+                                                                             gradients, scratch);
 }
 
 }  // namespace mh::kernels

@@ -7,6 +7,7 @@
 #include "cpu/attention_row.h"
 #include "cpu/dropout_decisions.h"
 #include "cpu/head_mix_chunk.h"
+#include "cpu/level.h"
 #include "cpu/products.h"
 #include "cpu/relative.h"
 
@@ -87,10 +88,8 @@ using Tile = Small;
 
 template <class T>
 const Loops<T>& best_loops() {
-  static const Loops<T>& best = __builtin_cpu_supports("x86-64-v4")   ? avx512::loops<T>
-                                : __builtin_cpu_supports("x86-64-v3") ? avx2::loops<T>
-                                                                      : baseline::loops<T>;
-  return best;
+  const Level used = level();
+  return used == Level::avx512 ? avx512::loops<T> : used == Level::avx2 ? avx2::loops<T> : baseline::loops<T>;
 }
 
 }  // namespace

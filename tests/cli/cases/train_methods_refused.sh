@@ -67,7 +67,7 @@ dry "its combiner weighs no heads" --set train.validate_every=1e --set $r.mode=h
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000
-dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.normaliser=sigsoftmax
+dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5

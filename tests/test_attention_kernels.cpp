@@ -1,0 +1,215 @@
+// The kernels of attention in memory that is exactly as large as they say, also under the sanitizers: odd sizes, rows
+// without keys, tails, few queries, both types, both places of dropout, all that a policy may say. Their numbers are
+// checked where there are tensors (test_fused_policy.cpp); here, that those of one query are right and that none is
+// left unwritten.
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "cpu/attention.h"
+#include "cpu/mixed_attention.h"
+
+using namespace mh::kernels;
+
+namespace {
+
+std::vector<float> unwritten(int64_t floats) {
+  return std::vector<float>(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
+}
+
+template <class T>
+struct Tensor {
+  int64_t heads, length, size;
+  std::vector<T> data;
+  Tensor(int64_t h, int64_t n, int64_t d, std::mt19937& random)
+      : heads(h), length(n), size(d), data(static_cast<size_t>(h * n * d)) {
+    std::uniform_int_distribution<int> number(-2, 2);
+    for (T& x : data)
+      if constexpr (std::is_same_v<T, float>) x = static_cast<float>(number(random));
+      else x = static_cast<uint16_t>(0x3F80 | (random() & 0x8000));  // 1 or -1
+  }
+  Heads<const T> read() const { return {data.data(), length * size, size}; }
+  Heads<T> write() { return {data.data(), length * size, size}; }
+  bool same(const Tensor& other) const { return data == other.data; }
+  bool finite() const {
+    for (const T& x : data)
+      if constexpr (std::is_same_v<T, float>) {
+        if (!std::isfinite(x)) return false;
+      } else if ((x & 0x7F80) == 0x7F80) {
+        return false;
+      }
+    return true;
+  }
+};
+
+int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
+
+// Relative positions of keys with gaps between them, and where their gradients go.
+struct Positions {
+  std::vector<float> u, v, rows, turned, du, dv, dr;
+  std::vector<Run> runs;
+  Relative relative{};
+
+  Positions(const Policy& h, int64_t heads, int64_t size) {
+    int64_t count = 0;
+    for (int64_t first = 0; first < h.keys;) {
+      const int64_t keys = pick(1, h.keys - first),
+                    seen = h.causal ? std::min(keys, h.keys - h.queries - first + 1) : keys;
+      runs.push_back({first, keys, count});
+      count += std::max<int64_t>(1, h.queries + seen - 1);
+      first += keys;
+    }
+    count += Relative::kBehind;
+    for (auto* bias : {&u, &v}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
+    for (auto* table : {&rows, &turned}) table->assign(static_cast<size_t>(heads * count * size), 0.25F);
+    du = dv = unwritten(heads * size), dr = unwritten(heads * count * size);
+    relative = {u.data(), v.data(), rows.data(), turned.data(),
+                count,    size,     runs.data(), static_cast<int64_t>(runs.size())};
+  }
+  bool finite() const {
+    const auto is = [](float x) { return std::isfinite(x); };
+    return std::all_of(du.begin(), du.end(), is) && std::all_of(dv.begin(), dv.end(), is) &&
+           std::all_of(dr.begin(), dr.end(), is);
+  }
+};
+
+// What a policy may say besides its sizes and dropout.
+void draw(Policy& h) {
+  if (h.causal && pick(0, 1) == 1) h.window = pick(1, h.keys + 5);
+  if (pick(0, 1) == 1) h.normaliser = Normaliser::sigsoftmax;
+}
+
+template <class T>
+void both_passes(Attention h, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(1, h.queries, h.size, random), k(1, h.keys, h.size, random), v(1, h.keys, h.size, random);
+  Tensor<T> out = q, dq = q, dk = k, dv = v;
+  std::vector<float> log_sums = unwritten(h.queries);
+  const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().position}; };
+  const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().position}; };
+  for (const bool gradient : {false, true}) {
+    h.gradient = gradient;
+    std::vector<float> scratch = unwritten(attention_forward_scratch(h));
+    attention_forward<T>(h, read(q), read(k), read(v), write(out), log_sums.data(), scratch.data());
+    RC_ASSERT(out.finite());
+  }
+  AttentionGradients<T> gradients{write(dq), write(dk), write(dv)};
+  if (positions != nullptr)
+    gradients.du = positions->du.data(), gradients.dv_bias = positions->dv.data(), gradients.dr = positions->dr.data();
+  std::vector<float> scratch = unwritten(attention_backward_scratch(h));
+  attention_backward<T>(h, read(q), read(k), read(v), read(out), read(q), log_sums.data(), gradients, scratch.data());
+  RC_ASSERT(dq.finite() && dk.finite() && dv.finite());
+  RC_ASSERT((positions == nullptr || positions->finite()));
+}
+
+template <class T>
+void both_passes(MixedAttention h, int64_t parts, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(h.in, h.queries, h.key_size, random), k(h.in, h.keys, h.key_size, random),
+      v(h.out, h.keys, h.value_size, random), given(h.out, h.queries, h.value_size, random);
+  Tensor<T> out = given, dq = q, dk = k, dv = v;
+  const int64_t matrices = h.by_query ? h.queries : 1;
+  const std::vector<float> m(static_cast<size_t>(matrices * h.in * h.out), 0.5F);
+  std::vector<float> log_sums = unwritten(h.in * h.queries), dm = unwritten(matrices * h.in * h.out);
+  {
+    std::vector<float> packed = unwritten(mixed_pack_floats(h, false)), scratch = unwritten(mixed_forward_scratch(h));
+    for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data());
+    for (int64_t part = 0; part < parts; ++part)
+      mixed_forward<T>(h, part, parts, q.read(), k.read(), v.read(), packed.data(), m.data(), out.write(),
+                       log_sums.data(), scratch.data());
+  }
+  RC_ASSERT(out.finite());
+  if (mixed_takes_few(h)) {  // the same in steps, between which other threads may have worked
+    Tensor<T> again = given;
+    std::vector<float> shared = unwritten(mixed_few_floats(h));
+    for (int64_t j = 0; j < h.in; ++j) mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data());
+    mixed_few_mix(h, m.data(), log_sums.data(), shared.data());
+    for (int64_t i = 0; i < h.out; ++i) mixed_few_values<T>(h, i, v.read(), again.write(), shared.data());
+    RC_ASSERT(again.same(out));
+  }
+  h.gradient = true;
+  std::vector<float> packed = unwritten(mixed_pack_floats(h, true)), scratch = unwritten(mixed_backward_scratch(h)),
+                     keys = unwritten(mixed_key_floats(h)), values = unwritten(mixed_value_floats(h));
+  for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data());
+  for (int64_t part = 0; part < parts; ++part) {
+    MixedGradients to{keys.data(), values.data(), dm.data()};
+    if (positions != nullptr)
+      to.du = positions->du.data(), to.dv_bias = positions->dv.data(), to.dr = positions->dr.data();
+    mixed_backward<T>(h, part, parts, q.read(), packed.data(), m.data(), given.read(), log_sums.data(), dq.write(), to,
+                      scratch.data());
+    RC_ASSERT((positions == nullptr || positions->finite()));
+    for (int64_t i = 0; i < h.in; ++i)
+      mixed_gather<T>(keys.data() + i * (mixed_key_floats(h) / h.in), 1, 0, h.keys, h.key_size, dk.write().at(i, 0),
+                      h.key_size);
+    for (int64_t i = 0; i < h.out; ++i)
+      mixed_gather<T>(values.data() + i * (mixed_value_floats(h) / h.out), 1, 0, h.keys, h.value_size,
+                      dv.write().at(i, 0), h.value_size);
+    RC_ASSERT(dk.finite() && dv.finite());
+  }
+  RC_ASSERT(dq.finite());
+  for (float x : dm) RC_ASSERT(std::isfinite(x));
+}
+
+}  // namespace
+
+TEST_CASE("attention with mixed heads stays within the memory that it says, and writes all of its results",
+          "[kernels]") {
+  CHECK(rc::check([] {
+    MixedAttention h{};
+    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
+    h.most_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
+    h.keys = h.causal ? h.most_keys : pick(0, h.most_keys);
+    h.in = pick(1, 9), h.out = pick(1, 9), h.key_size = pick(1, 40), h.value_size = pick(1, 40);
+    h.scale = 0.3F, h.by_query = pick(0, 1) == 1, h.gradient = pick(0, 1) == 1;
+    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    if (pick(0, 1) == 1) {
+      h.dropout = &dropout, h.dropped_first = pick(0, 1) == 1, h.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      h.dropout_row = h.most_keys, h.dropout_head = h.queries * h.most_keys;
+    }
+    const int64_t parts = pick(1, 4);
+    draw(h);
+    std::optional<Positions> positions;
+    if (pick(0, 1) == 1) h.relative = &positions.emplace(h, h.in, (h.key_size + 15) / 16 * 16).relative;
+    std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    both_passes<float>(h, parts, positions ? &*positions : nullptr, random);
+    both_passes<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
+  }));
+}
+
+TEST_CASE("plain attention stays within the memory that it says, and writes all of its results", "[kernels]") {
+  CHECK(rc::check([] {
+    Attention h{};
+    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
+    const int64_t most = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
+    h.keys = h.causal ? most : pick(0, most);
+    h.size = 16 * pick(1, 4), h.scale = 0.3F;
+    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    if (pick(0, 1) == 1) h.dropout = &dropout, h.dropout_row = most;
+    draw(h);
+    std::optional<Positions> positions;
+    if (pick(0, 1) == 1) h.relative = &positions.emplace(h, 1, h.size).relative;
+    std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    both_passes<float>(h, positions ? &*positions : nullptr, random);
+    both_passes<uint16_t>(h, positions ? &*positions : nullptr, random);
+  }));
+}
+
+TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]") {
+  // One key: every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
+  const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
+  float out[2], log_sums[2];
+  MixedAttention h{};
+  h.queries = h.keys = h.most_keys = 1, h.in = h.out = 2, h.key_size = h.value_size = 1;
+  h.scale = 1, h.gradient = false;
+  std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
+  mixed_forward<float>(h, 0, 1, {q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, m, {out, 1, 1}, log_sums, scratch.data());
+  CHECK(out[0] == 7.5F);
+  CHECK(out[1] == -200);
+  CHECK(log_sums[0] == 1.5F);
+  CHECK(log_sums[1] == -2);
+}
