@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "eval.h"
+#include "option_columns.h"
 #include "subject.h"
 
 namespace mh::eval {
@@ -64,14 +65,15 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pai
                " tokens/s"));
   if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
   const task::BleuScore s = bleu_score(sum, job.bleu, task::BleuOf::corpus);
-  return {{"bleu", s.score},
-          {"signature", bleu_signature(job.bleu, 1, task::BleuOf::corpus)},
-          {"brevity_penalty", s.brevity_penalty},
-          {"length_ratio", s.length_ratio},
-          {"sentences", sum.sentences},
-          {"truncated", translator.truncated()},
-          {"search", task::protocol_of(job.translation.search)},
-          {"references", job.lines != nullptr ? job.lines->name : "of the shard"}};
+  ordered_json row = {{"bleu", s.score},
+                      {"signature", bleu_signature(job.bleu, 1, task::BleuOf::corpus)},
+                      {"brevity_penalty", s.brevity_penalty},
+                      {"length_ratio", s.length_ratio},
+                      {"sentences", sum.sentences},
+                      {"truncated", translator.truncated()},
+                      {"references", job.lines != nullptr ? job.lines->name : shard}};
+  row.update(option_columns(job.translation.search));
+  return row;
 }
 
 }  // namespace mh::eval

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "option_columns.h"
 #include "subject.h"
 #include "task/example_scores.h"
 
@@ -70,8 +71,9 @@ double Metric::of(model::LoadedModel& m, const task::Corpus& corpus, const std::
 
 nlohmann::ordered_json Metric::protocol() const {
   if (!is_bleu()) return nlohmann::ordered_json::object();
-  return {{"signature", bleu_signature(bleu_, 1, task::BleuOf::corpus)},
-          {"search", task::protocol_of(translation_.search)}};
+  nlohmann::ordered_json columns = {{"signature", bleu_signature(bleu_, 1, task::BleuOf::corpus)}};
+  columns.update(option_columns(translation_.search));
+  return columns;
 }
 
 }  // namespace mh

@@ -21,7 +21,7 @@ wanted = [float(a) for a in sys.argv[1:]]
 assert wanted[0] > 1 and len(set(wanted)) > 1, wanted
 assert [r["bleu"] for r in rows[:4]] == wanted, ([r["bleu"] for r in rows], wanted)
 assert all(abs(r["bleu_difference"] - r["bleu"] + wanted[0]) < 1e-9 for r in rows)
-assert rows[0]["search"] == "beam 2, length penalty 1, at most 0·s + 20 tokens, at least 1" and "tok:none" in rows[0]["signature"]
+assert rows[0]["beam"] == 2 and rows[0]["max_length_b"] == 20 and "tok:none" in rows[0]["signature"]
 P
 expect 0 mh-prune curve --by taylor --step 25% $m p.mhs; ! grep -q bleu out || fail "columns of BLEU unasked"
 experts() { expect "$1" mh-spectrum experts --show scores --random 2 --blocks 0 --format json "${@:2}"; }

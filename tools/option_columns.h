@@ -1,0 +1,24 @@
+// Options as columns of a table, named as they are.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/fields.h"
+
+namespace mh {
+
+template <class Options>
+nlohmann::ordered_json option_columns(Options options) {
+  struct Columns : Fields {
+    nlohmann::ordered_json row = nlohmann::ordered_json::object();
+    bool visit(const Field& field, std::string& /*text*/) override {
+      row[field.key] = nlohmann::ordered_json::parse(field.text);  // both write values alike
+      return false;
+    }
+  } columns;
+  options.describe(columns);
+  return columns.row;
+}
+
+}  // namespace mh
