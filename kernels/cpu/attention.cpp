@@ -363,11 +363,11 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
                               const AttentionGradients<T>& gradients, float* scratch) {                      \
     backward<Tile>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                   \
   }
-MH_ATTENTION(float, fp32_avx512, Large, __attribute__((target("arch=x86-64-v4"))))
-MH_ATTENTION(float, fp32_avx2, Small, __attribute__((target("arch=x86-64-v3"))))
+MH_ATTENTION(float, fp32_avx512, Large, MH_AVX512)
+MH_ATTENTION(float, fp32_avx2, Small, MH_AVX2)
 MH_ATTENTION(float, fp32_baseline, Small, )
-MH_ATTENTION(uint16_t, bf16_avx512, Large, __attribute__((target("arch=x86-64-v4"))))
-MH_ATTENTION(uint16_t, bf16_avx2, Small, __attribute__((target("arch=x86-64-v3"))))
+MH_ATTENTION(uint16_t, bf16_avx512, Large, MH_AVX512)
+MH_ATTENTION(uint16_t, bf16_avx2, Small, MH_AVX2)
 MH_ATTENTION(uint16_t, bf16_baseline, Small, )
 #undef MH_ATTENTION
 

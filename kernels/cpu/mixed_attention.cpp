@@ -68,13 +68,13 @@ struct Loops {
 
 // As functions of their own, not as clones of one that everything is inlined into, they take a minute less to compile.
 namespace avx512 {
-#define MH_TARGET __attribute__((target("arch=x86-64-v4")))
+#define MH_TARGET MH_AVX512
 using Tile = Large;
 #include "cpu/mixed_attention_loops.h"
 #undef MH_TARGET
 }  // namespace avx512
 namespace avx2 {
-#define MH_TARGET __attribute__((target("arch=x86-64-v3")))
+#define MH_TARGET MH_AVX2
 using Tile = Small;
 #include "cpu/mixed_attention_loops.h"
 #undef MH_TARGET

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cpu/level.h"
 #include "model/parameter.h"
 
 namespace mh::model {
@@ -38,9 +39,9 @@ bool is_fast_float(const at::Tensor& x) {
 
 // Of weights in bf16 oneDNN asks for a processor that it has bf16 loops for.
 bool can_be_packed(const at::Tensor& weight) {
-  static const bool has_bf16 = __builtin_cpu_supports("avx512bf16");
-  return is_fast_float(weight) || (has_bf16 && weight.device().is_cpu() && weight.scalar_type() == at::kBFloat16 &&
-                                   weight.numel() > 0 && onednn_linear().has_value());
+  return is_fast_float(weight) ||
+         (kernels::has_bf16_products() && weight.device().is_cpu() && weight.scalar_type() == at::kBFloat16 &&
+          weight.numel() > 0 && onednn_linear().has_value());
 }
 
 // Without gaps, by rows or by columns: of anything else oneDNN has plain loops alone, a hundred times slower.

@@ -52,7 +52,7 @@ void RunConfig::check_together() const {
     refuse("train.validate_by", "loss, or a score of the model's task", "bleu, which is of translations", "");
   if (train.validate_by != "bleu" && train.validate_by != "loss" && reads != model::Reads::examples)
     refuse("train.validate_by", reads == model::Reads::pairs ? "loss or bleu" : "loss, for a language model",
-           train.validate_by + ", which is of examples", "");
+           train.validate_by + ", which is of examples", "mh-finetune continues a model that reads them");
   if (train.batch_rows > 0 && reads != model::Reads::examples)
     refuse("train.batch_rows", "0, for a model that does not read examples", str(train.batch_rows),
            "set train.batch_tokens");
