@@ -1,7 +1,8 @@
 // The kernels of attention in memory that is exactly as large as they say, also under the sanitizers: odd sizes, rows
 // without keys, tails, few queries, both types, both places of dropout, all that a policy may say. Their numbers are
 // checked where there are tensors (test_fused_policy.cpp); here, that those of one query are right and that none is
-// left unwritten.
+// left unwritten. What a caller may do at once is done by threads: under the thread sanitizer nobody writes where
+// another one reads.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -57,6 +59,7 @@ struct Positions {
   std::vector<Run> runs;
   Relative relative{};
 
+  Positions() = default;
   Positions(const Policy& h, int64_t heads, int64_t size) {
     int64_t count = 0;
     for (int64_t first = 0; first < h.keys;) {
@@ -108,6 +111,14 @@ void both_passes(Attention h, Positions* positions, std::mt19937& random) {
   RC_ASSERT((positions == nullptr || positions->finite()));
 }
 
+// f(0) … f(count - 1), each in a thread.
+template <class F>
+void side_by_side(int64_t count, const F& f) {
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < count; ++i) threads.emplace_back(f, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
 template <class T>
 void both_passes(MixedAttention h, int64_t parts, Positions* positions, std::mt19937& random) {
   const Tensor<T> q(h.in, h.queries, h.key_size, random), k(h.in, h.keys, h.key_size, random),
@@ -115,44 +126,56 @@ void both_passes(MixedAttention h, int64_t parts, Positions* positions, std::mt1
   Tensor<T> out = given, dq = q, dk = k, dv = v;
   const int64_t matrices = h.by_query ? h.queries : 1;
   const std::vector<float> m(static_cast<size_t>(matrices * h.in * h.out), 0.5F);
-  std::vector<float> log_sums = unwritten(h.in * h.queries), dm = unwritten(matrices * h.in * h.out);
+  std::vector<float> log_sums = unwritten(h.in * h.queries);
   {
-    std::vector<float> packed = unwritten(mixed_pack_floats(h, false)), scratch = unwritten(mixed_forward_scratch(h));
-    for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data());
-    for (int64_t part = 0; part < parts; ++part)
+    std::vector<float> packed = unwritten(mixed_pack_floats(h, false));
+    side_by_side(h.in + h.out, [&](int64_t i) { mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
+    side_by_side(parts, [&](int64_t part) {
+      std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
       mixed_forward<T>(h, part, parts, q.read(), k.read(), v.read(), packed.data(), m.data(), out.write(),
                        log_sums.data(), scratch.data());
+    });
   }
   RC_ASSERT(out.finite());
   if (mixed_takes_few(h)) {  // the same in steps, between which other threads may have worked
     Tensor<T> again = given;
     std::vector<float> shared = unwritten(mixed_few_floats(h));
-    for (int64_t j = 0; j < h.in; ++j) mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data());
+    side_by_side(h.in, [&](int64_t j) { mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data()); });
     mixed_few_mix(h, m.data(), log_sums.data(), shared.data());
-    for (int64_t i = 0; i < h.out; ++i) mixed_few_values<T>(h, i, v.read(), again.write(), shared.data());
+    side_by_side(h.out, [&](int64_t i) { mixed_few_values<T>(h, i, v.read(), again.write(), shared.data()); });
     RC_ASSERT(again.same(out));
   }
   h.gradient = true;
-  std::vector<float> packed = unwritten(mixed_pack_floats(h, true)), scratch = unwritten(mixed_backward_scratch(h)),
-                     keys = unwritten(mixed_key_floats(h)), values = unwritten(mixed_value_floats(h));
-  for (int64_t i = 0; i < h.in + h.out; ++i) mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data());
-  for (int64_t part = 0; part < parts; ++part) {
-    MixedGradients to{keys.data(), values.data(), dm.data()};
-    if (positions != nullptr)
-      to.du = positions->du.data(), to.dv_bias = positions->dv.data(), to.dr = positions->dr.data();
+  std::vector<float> packed = unwritten(mixed_pack_floats(h, true));
+  side_by_side(h.in + h.out, [&](int64_t i) { mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
+  const int64_t of_keys = mixed_key_floats(h), of_part = of_keys + mixed_value_floats(h);
+  std::vector<float> sums = unwritten(parts * of_part);
+  // Queries with matrices of their own are each of one part; of one matrix every part has a share.
+  std::vector<float> dm = unwritten((h.by_query ? h.queries : parts) * h.in * h.out);
+  std::vector<Positions> shares(positions != nullptr ? static_cast<size_t>(parts) : 0,
+                                positions != nullptr ? *positions : Positions{});
+  side_by_side(parts, [&](int64_t part) {
+    std::vector<float> scratch = unwritten(mixed_backward_scratch(h));
+    float* dk_of_part = sums.data() + part * of_part;
+    MixedGradients to{dk_of_part, dk_of_part + of_keys, dm.data() + (h.by_query ? 0 : part * h.in * h.out)};
+    if (positions != nullptr) {
+      Positions& share = shares[static_cast<size_t>(part)];
+      to.du = share.du.data(), to.dv_bias = share.dv.data(), to.dr = share.dr.data();
+    }
     mixed_backward<T>(h, part, parts, q.read(), packed.data(), m.data(), given.read(), log_sums.data(), dq.write(), to,
                       scratch.data());
-    RC_ASSERT((positions == nullptr || positions->finite()));
-    for (int64_t i = 0; i < h.in; ++i)
-      mixed_gather<T>(keys.data() + i * (mixed_key_floats(h) / h.in), 1, 0, h.keys, h.key_size, dk.write().at(i, 0),
-                      h.key_size);
-    for (int64_t i = 0; i < h.out; ++i)
-      mixed_gather<T>(values.data() + i * (mixed_value_floats(h) / h.out), 1, 0, h.keys, h.value_size,
-                      dv.write().at(i, 0), h.value_size);
-    RC_ASSERT(dk.finite() && dv.finite());
-  }
-  RC_ASSERT(dq.finite());
+  });
+  side_by_side(h.in, [&](int64_t i) {
+    mixed_gather<T>(sums.data() + i * (of_keys / h.in), parts, of_part, h.keys, h.key_size, dk.write().at(i, 0),
+                    h.key_size);
+  });
+  side_by_side(h.out, [&](int64_t i) {
+    mixed_gather<T>(sums.data() + of_keys + i * ((of_part - of_keys) / h.out), parts, of_part, h.keys, h.value_size,
+                    dv.write().at(i, 0), h.value_size);
+  });
+  RC_ASSERT(dq.finite() && dk.finite() && dv.finite());
   for (float x : dm) RC_ASSERT(std::isfinite(x));
+  for (const Positions& share : shares) RC_ASSERT(share.finite());
 }
 
 }  // namespace
