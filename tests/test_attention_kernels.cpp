@@ -6,6 +6,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "cpu/attention.h"
+#include "cpu/level.h"
 #include "cpu/mixed_attention.h"
 
 using namespace mh::kernels;
@@ -87,6 +89,18 @@ struct Positions {
 void draw(Policy& h) {
   if (h.causal && pick(0, 1) == 1) h.window = pick(1, h.keys + 5);
   if (pick(0, 1) == 1) h.normaliser = Normaliser::sigsoftmax;
+}
+
+float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+
+void product_by_loops(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool add,
+                      const uint16_t* a, const uint16_t* b, float* c) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = add ? c[i * ldc + j] : 0;
+      for (int64_t t = 0; t < k; ++t) sum += to_float(a[i * lda + t]) * to_float(b[t / 2 * 2 * ldb + 2 * j + t % 2]);
+      c[i * ldc + j] = sum;
+    }
 }
 
 template <class T>
@@ -200,6 +214,8 @@ TEST_CASE("attention with mixed heads stays within the memory that it says, and 
     if (pick(0, 1) == 1) h.relative = &positions.emplace(h, h.in, (h.key_size + 15) / 16 * 16).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     both_passes<float>(h, parts, positions ? &*positions : nullptr, random);
+    const Bf16Engine engine{product_by_loops};
+    if (pick(0, 1) == 1) h.bf16 = &engine;
     both_passes<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
   }));
 }
@@ -218,6 +234,8 @@ TEST_CASE("plain attention stays within the memory that it says, and writes all 
     if (pick(0, 1) == 1) h.relative = &positions.emplace(h, 1, h.size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     both_passes<float>(h, positions ? &*positions : nullptr, random);
+    const Bf16Engine engine{product_by_loops};
+    if (level() >= Level::avx512 && pick(0, 1) == 1) h.bf16 = &engine;
     both_passes<uint16_t>(h, positions ? &*positions : nullptr, random);
   }));
 }

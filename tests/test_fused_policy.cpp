@@ -155,8 +155,10 @@ TEST_CASE("fused attention does all that a policy says, and its gradient", "[att
     ~Back() { kernels::use_level(kernels::best_level()); }
   } back;
   using kernels::Level;
-  for (const auto& [level, name] :
-       {std::pair{Level::baseline, "baseline"}, {Level::avx2, "AVX2"}, {Level::avx512, "AVX-512"}})
+  for (const auto& [level, name] : {std::pair{Level::baseline, "baseline"},
+                                    {Level::avx2, "AVX2"},
+                                    {Level::avx512, "AVX-512"},
+                                    {Level::avx512_bf16, "AVX-512 with bf16"}})
     for (const bool mixed : {false, true}) {
       if (level > kernels::best_level()) {
         if (mixed) WARN("skipped: this processor has no " << name);

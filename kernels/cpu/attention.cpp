@@ -3,40 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/attention_row.h"
+#include "cpu/block_products.h"
 #include "cpu/dropout_decisions.h"
 #include "cpu/level.h"
-#include "cpu/products.h"
 #include "cpu/relative.h"
 
 namespace mh::kernels {
 
 namespace {
-
-constexpr int64_t block = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
-
-// to (rows, size) = factor * from; rows up to the next multiple of 16 are zero.
-template <class T>
-MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t size, float factor, float* to) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t i = 0; i < size; i += lanes) {
-      Floats v;
-      load(from.data + r * from.stride + i, v);
-      v = v * factor;
-      store(v, to + r * size + i);
-    }
-  std::memset(to + rows * size, 0, static_cast<size_t>((padded(rows) - rows) * size) * sizeof(float));
-}
-
-// to (size, padded rows) = from (padded rows, size) transposed.
-MH_INLINE void transpose(const float* from, int64_t rows, int64_t size, float* to) {
-  for (int64_t r = 0; r < rows; r += lanes)
-    for (int64_t i = 0; i < size; ++i) {
-      Floats v;
-      for (int j = 0; j < lanes; ++j) v[j] = from[(r + j) * size + i];
-      store(v, to + i * rows + r);
-    }
-}
 
 template <class T>
 MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
@@ -70,18 +44,6 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
     }
 }
 
-// Which queries a block is of, and which keys they see.
-struct Block {
-  int64_t first, m, mp;  // queries, and the rows that they fill
-  int64_t low, width;    // keys from low to width - 1, multiples of 16
-  MH_INLINE Block(const Attention& how, int64_t begin)
-      : first(begin),
-        m(std::min(block, how.queries - begin)),
-        mp(padded(m)),
-        low(how.first_seen(begin) / lanes * lanes),
-        width(padded(how.seen(begin + m - 1))) {}
-};
-
 // What relative positions need of a block: products with distances, and queries with the bias that they have there.
 struct Distances {
   const float *u, *v, *rows, *turned;  // of this head
@@ -90,7 +52,7 @@ struct Distances {
   float* by_distance;                  // (block, row)
   float* queries;                      // (block, size)
   MH_INLINE Distances(const Attention& how, float* scratch)
-      : row(distances_of(how.keys, block)), by_distance(scratch), queries(scratch + block * row) {
+      : row(distances_of(how.keys, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
     if (how.relative == nullptr) return;
     const Relative& r = *how.relative;
     size = r.size, count = r.distances;
@@ -100,7 +62,7 @@ struct Distances {
 };
 
 int64_t distances_scratch(const Attention& how) {
-  return how.relative != nullptr ? block * (distances_of(how.keys, block) + how.size) : 0;
+  return how.relative != nullptr ? kBlock * (distances_of(how.keys, kBlock) + how.size) : 0;
 }
 
 MH_INLINE Reach reach_of(const Attention& how, const Block& b, int64_t run) {
@@ -119,7 +81,7 @@ MH_INLINE void add_distances(const Attention& how, const Block& b, const Distanc
   for (int64_t run = 0; run < how.relative->count; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
-    product<Tile, false>(b.mp, padded(z.rows), d.size, d.queries, d.size, 1, d.turned + z.row, d.count, d.by_distance,
+    product<Tile, false>(b.rows, padded(z.rows), d.size, d.queries, d.size, 1, d.turned + z.row, d.count, d.by_distance,
                          d.row);
     for (int64_t i = 0; i < b.m; ++i)
       add_shifted(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * keys + z.key);
@@ -130,16 +92,16 @@ MH_INLINE void add_distances(const Attention& how, const Block& b, const Distanc
 template <class Tile>
 MH_INLINE void distances_backward(const Attention& how, const Block& b, const Distances& d, int64_t keys,
                                   const float* ds, float* dr, float* dy) {
-  std::memset(dy, 0, static_cast<size_t>(b.mp * d.size) * sizeof(float));
+  std::memset(dy, 0, static_cast<size_t>(b.rows * d.size) * sizeof(float));
   for (int64_t run = 0; run < how.relative->count; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
-    std::memset(d.by_distance, 0, static_cast<size_t>(b.mp * d.row) * sizeof(float));
+    std::memset(d.by_distance, 0, static_cast<size_t>(b.rows * d.row) * sizeof(float));
     for (int64_t i = 0; i < b.m; ++i)
       std::memcpy(d.by_distance + i * d.row + b.m - 1 - i, ds + i * keys + z.key,
                   static_cast<size_t>(z.keys) * sizeof(float));
-    product<Tile, true>(b.mp, d.size, z.rows, d.by_distance, d.row, 1, d.rows + z.row * d.size, d.size, dy, d.size);
-    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.mp, d.by_distance, 1, d.row, d.queries, d.size,
+    product<Tile, true>(b.rows, d.size, z.rows, d.by_distance, d.row, 1, d.rows + z.row * d.size, d.size, dy, d.size);
+    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, d.by_distance, 1, d.row, d.queries, d.size,
                         dr + z.row * d.size, d.size);
   }
 }
@@ -182,7 +144,7 @@ MH_INLINE void drop(const float* keep, int64_t count, float* x) {
 
 // Of decide_block, whole groups included.
 int64_t decisions_scratch(const Attention& how) {
-  return how.dropout != nullptr ? padded(block * how.dropout_row) + 2 * kDropoutGroup : 0;
+  return how.dropout != nullptr ? padded(kBlock * how.dropout_row) + 2 * kDropoutGroup : 0;
 }
 
 bool takes_few(const Attention& how) {
@@ -199,7 +161,7 @@ MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const
   float* row = s + keys;  // a scaled query (d)
   for (int64_t i = 0; i < how.queries; ++i) {
     const int64_t first = how.first_seen(i);
-    unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, d, how.scale, row);
+    unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, how.scale, row);
     log_sums[i] =
         attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first}, s, out.data + i * out.stride);
   }
@@ -216,36 +178,31 @@ MH_INLINE void hide(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// s (block, keys) of a block of scaled queries, to which the biases of relative positions are added.
-template <class Tile>
-MH_INLINE void logits_of(const Attention& how, const Block& b, const Distances& distances, float* queries,
-                         const float* turned, int64_t keys, float* s) {
-  if (how.relative != nullptr) with_biases(how, b, distances, queries);
-  product<Tile, false>(b.mp, b.width - b.low, how.size, queries, how.size, 1, turned + b.low, keys, s + b.low, keys);
+// s (block, keys) of a block.
+template <class Tile, class Products>
+MH_INLINE void logits_of(const Attention& how, const Block& b, const Distances& distances, Products& products,
+                         int64_t keys, float* s) {
+  if (how.relative != nullptr) with_biases(how, b, distances, products.queries());
+  products.logits(b, s);
   if (how.relative != nullptr) add_distances<Tile>(how, b, distances, keys, s);
 }
 
-template <class Tile, class T>
+template <class Tile, class Products, class T>
 MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch) {
-  if (takes_few(how)) return forward_few(how, q, k, v, out, log_sums, scratch);
-  const int64_t d = how.size, keys = padded(how.keys);
-  float* values = scratch;            // (keys, d)
-  float* turned = values + keys * d;  // keys transposed: (d, keys)
-  float* s = turned + keys * d;       // (block, keys)
-  float* rows = s + block * keys;     // (block, d)
-  float* sums = rows + block * d;     // (block, d)
-  const Distances distances(how, sums + block * d);
-  float* keep = sums + block * d + distances_scratch(how) + kDropoutGroup;
-  unpack(k, how.keys, d, 1.0F, values);
-  transpose(values, keys, d, turned);
-  unpack(v, how.keys, d, 1.0F, values);
-  for (int64_t first = 0; first < how.queries; first += block) {
-    const Block b(how, first);
-    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, b.m, d, how.scale, rows);
-    logits_of<Tile>(how, b, distances, rows, turned, keys, s);
+  const int64_t d = how.size, keys = Products::keys(how);
+  Parts parts{scratch};
+  Products products(how, false, k, v, parts);
+  float* s = parts.take(kBlock * keys);
+  float* sums = parts.take(kBlock * d);
+  const Distances distances(how, parts.take(distances_scratch(how)));
+  float* keep = parts.at + kDropoutGroup;
+  for (int64_t first = 0; first < how.queries; first += kBlock) {
+    const Block b = Products::block_at(how, first);
+    products.take_queries(b, q);
+    logits_of<Tile>(how, b, distances, products, keys, s);
     if (how.dropout != nullptr) decide_block(how, first, b.m, keep);
-    float inverse[block];
+    float inverse[kBlock];
     for (int64_t i = 0; i < b.m; ++i) {
       float* x = s + i * keys + b.low;
       if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.width - b.low, nullptr);
@@ -258,50 +215,43 @@ MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> 
       log_sums[first + i] = top + std::log(sum);
       if (how.dropout != nullptr) drop(keep + i * how.dropout_row + b.low, see.end, x);
     }
-    product<Tile, false>(b.mp, d, b.width - b.low, s + b.low, keys, 1, values + b.low * d, d, sums, d);
+    products.weigh_values(b, s, sums);
     for (int64_t i = 0; i < b.m; ++i)
       pack(sums + i * d, 1, d, inverse[i], Matrix<T>{out.data + (first + i) * out.stride, out.stride});
   }
 }
 
-template <class Tile, class T>
+template <class Tile, class Products, class T>
 MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,
                         Matrix<const T> out, Matrix<const T> dout, const float* log_sums,
                         const AttentionGradients<T>& gradients, float* scratch) {
-  const int64_t d = how.size, keys = padded(how.keys);
-  float* plain = scratch;                 // keys (keys, d)
-  float* turned_k = plain + keys * d;     // (d, keys)
-  float* turned_v = turned_k + keys * d;  // (d, keys)
-  float* dk = turned_v + keys * d;        // (keys, d)
-  float* dv = dk + keys * d;              // (keys, d)
-  float* p = dv + keys * d;               // (block, keys)
-  float* ds = p + block * keys;           // (block, keys)
-  float* rows = ds + block * keys;        // scaled queries (block, d)
-  float* drows = rows + block * d;        // (block, d)
-  float* sums = drows + block * d;        // (block, d)
-  float* slopes = sums + block * d;       // of Sigsoftmax: a query's (keys)
-  const Distances distances(how, slopes + keys);
-  float* dy = slopes + keys + distances_scratch(how);  // (block, d)
-  float* keep = dy + block * d + kDropoutGroup;
+  const int64_t d = how.size, keys = Products::keys(how);
+  Parts parts{scratch};
+  Products products(how, true, k, v, parts);
+  float* dk = parts.take(keys * d);
+  float* dv = parts.take(keys * d);
+  float* p = parts.take(kBlock * keys);
+  float* ds = parts.take(kBlock * keys);
+  float* sums = parts.take(kBlock * d);
+  float* dy = parts.take(kBlock * d);
+  float* slopes = parts.take(keys);  // of Sigsoftmax, of a query
+  const Distances distances(how, parts.take(distances_scratch(how)));
+  float* keep = parts.at + kDropoutGroup;
   if (how.relative != nullptr) {
     for (float* of_bias : {gradients.du, gradients.dv_bias})
       std::memset(of_bias, 0, static_cast<size_t>(d) * sizeof(float));
     std::memset(gradients.dr, 0, static_cast<size_t>(distances.count * d) * sizeof(float));
   }
-  unpack(v, how.keys, d, 1.0F, plain);
-  transpose(plain, keys, d, turned_v);
-  unpack(k, how.keys, d, 1.0F, plain);
-  transpose(plain, keys, d, turned_k);
   std::memset(dk, 0, static_cast<size_t>(2 * keys * d) * sizeof(float));
-  for (int64_t first = 0; first < how.queries; first += block) {
-    const Block b(how, first);
+  for (int64_t first = 0; first < how.queries; first += kBlock) {
+    const Block b = Products::block_at(how, first);
     const int64_t width = b.width - b.low;
-    unpack(Matrix<const T>{q.data + first * q.stride, q.stride}, b.m, d, how.scale, rows);
-    unpack(Matrix<const T>{dout.data + first * dout.stride, dout.stride}, b.m, d, 1.0F, drows);
-    logits_of<Tile>(how, b, distances, rows, turned_k, keys, p);
-    product<Tile, false>(b.mp, width, d, drows, d, 1, turned_v + b.low, keys, ds + b.low, keys);
+    products.take_queries(b, q);
+    products.take_given(b, dout);
+    logits_of<Tile>(how, b, distances, products, keys, p);
+    products.with_values(b, ds);
     if (how.dropout != nullptr) decide_block(how, first, b.m, keep);
-    for (int64_t i = 0; i < b.mp; ++i) {
+    for (int64_t i = 0; i < b.rows; ++i) {
       float* pi = p + i * keys + b.low;
       float* dsi = ds + i * keys + b.low;
       if (i >= b.m) {  // rows that only fill the tile
@@ -320,7 +270,7 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
       for (int64_t j = 0; j < d; j += lanes) {
         Floats o, g;
         load(out.data + (first + i) * out.stride + j, o);
-        load(drows + i * d + j, g);
+        load(dout.data + (first + i) * dout.stride + j, g);
         product_sum += o * g;
       }
       const float delta = sum_of(product_sum);
@@ -337,7 +287,7 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
       }
       if (how.dropout != nullptr) drop(kept, see.end, pi);
     }
-    product<Tile, false>(b.mp, d, width, ds + b.low, keys, 1, plain + b.low * d, d, sums, d);
+    products.to_queries(b, ds, sums);
     if (how.relative != nullptr) {
       distances_backward<Tile>(how, b, distances, keys, ds, gradients.dr, dy);
       add_rows(sums, b.m, d, how.scale, gradients.du);
@@ -345,49 +295,66 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
       for (int64_t i = 0; i < b.m; ++i) add_shifted(dy + i * d, d, sums + i * d);
     }
     pack(sums, b.m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
-    product<Tile, true>(width, d, b.mp, ds + b.low, 1, keys, rows, d, dk + b.low * d, d);
-    product<Tile, true>(width, d, b.mp, p + b.low, 1, keys, drows, d, dv + b.low * d, d);
+    products.to_keys(b, ds, dk);
+    products.to_values(b, p, dv);
   }
-  pack(dk, how.keys, d, 1.0F, gradients.dk);
+  pack(dk, how.keys, d, Products::scales_queries ? 1 : how.scale, gradients.dk);
   pack(dv, how.keys, d, 1.0F, gradients.dv);
 }
 
 // One level of vector instructions, with the register tile that suits it.
-#define MH_ATTENTION(T, name, Tile, target)                                                                  \
+#define MH_ATTENTION(T, name, Tile, Products, target)                                                        \
   target void forward_##name(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,  \
                              Matrix<T> out, float* log_sums, float* scratch) {                               \
-    forward<Tile>(how, q, k, v, out, log_sums, scratch);                                                     \
+    if (takes_few(how)) forward_few(how, q, k, v, out, log_sums, scratch);                                   \
+    else forward<Tile, Products>(how, q, k, v, out, log_sums, scratch);                                      \
   }                                                                                                          \
   target void backward_##name(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, \
                               Matrix<const T> out, Matrix<const T> dout, const float* log_sums,              \
                               const AttentionGradients<T>& gradients, float* scratch) {                      \
-    backward<Tile>(how, q, k, v, out, dout, log_sums, gradients, scratch);                                   \
+    backward<Tile, Products>(how, q, k, v, out, dout, log_sums, gradients, scratch);                         \
   }
-MH_ATTENTION(float, fp32_avx512, Large, MH_AVX512)
-MH_ATTENTION(float, fp32_avx2, Small, MH_AVX2)
-MH_ATTENTION(float, fp32_baseline, Small, )
-MH_ATTENTION(uint16_t, bf16_avx512, Large, MH_AVX512)
-MH_ATTENTION(uint16_t, bf16_avx2, Small, MH_AVX2)
-MH_ATTENTION(uint16_t, bf16_baseline, Small, )
+using Fp32Large = Fp32Products<Large, float>;
+using Fp32Small = Fp32Products<Small, float>;
+using Bf16Large = Fp32Products<Large, uint16_t>;
+using Bf16Small = Fp32Products<Small, uint16_t>;
+MH_ATTENTION(float, fp32_avx512, Large, Fp32Large, MH_AVX512)
+MH_ATTENTION(float, fp32_avx2, Small, Fp32Small, MH_AVX2)
+MH_ATTENTION(float, fp32_baseline, Small, Fp32Small, )
+MH_ATTENTION(uint16_t, bf16_avx512, Large, Bf16Large, MH_AVX512)
+MH_ATTENTION(uint16_t, bf16_avx2, Small, Bf16Small, MH_AVX2)
+MH_ATTENTION(uint16_t, bf16_baseline, Small, Bf16Small, )
+MH_ATTENTION(uint16_t, bf16_engine, Large, Bf16Products, MH_AVX512)
 #undef MH_ATTENTION
 
 // What the level at hand has of one function.
 template <class F>
 F* of_level(F* avx512, F* avx2, F* baseline) {
   const Level used = level();
-  return used == Level::avx512 ? avx512 : used == Level::avx2 ? avx2 : baseline;
+  return used >= Level::avx512 ? avx512 : used == Level::avx2 ? avx2 : baseline;
+}
+
+// Biases of relative positions are added in fp32, and stay so.
+bool by_engine(const Attention& how) { return how.bf16 != nullptr && how.relative == nullptr; }
+
+// Scratch besides that of products with the keys' and values' size.
+int64_t forward_floats(const Attention& how, int64_t keys) {
+  return kBlock * keys + kBlock * how.size + distances_scratch(how) + decisions_scratch(how);
+}
+int64_t backward_floats(const Attention& how, int64_t keys) {
+  return 2 * keys * how.size + 2 * kBlock * keys + 2 * kBlock * how.size + keys + distances_scratch(how) +
+         decisions_scratch(how);
 }
 
 }  // namespace
 
 int64_t attention_forward_scratch(const Attention& how) {
-  const int64_t keys = padded(how.keys);
-  return 2 * keys * how.size + block * keys + 2 * block * how.size + distances_scratch(how) + decisions_scratch(how);
+  return by_engine(how) ? Bf16Products::floats(how, false) + forward_floats(how, Bf16Products::keys(how))
+                        : Fp32Large::floats(how, false) + forward_floats(how, Fp32Large::keys(how));
 }
 int64_t attention_backward_scratch(const Attention& how) {
-  const int64_t keys = padded(how.keys);
-  return 5 * keys * how.size + 2 * block * keys + 4 * block * how.size + keys + distances_scratch(how) +
-         decisions_scratch(how);
+  return by_engine(how) ? Bf16Products::floats(how, true) + backward_floats(how, Bf16Products::keys(how))
+                        : Fp32Large::floats(how, true) + backward_floats(how, Fp32Large::keys(how));
 }
 
 template <>
@@ -398,7 +365,8 @@ void attention_forward(const Attention& how, Matrix<const float> q, Matrix<const
 template <>
 void attention_forward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
                        Matrix<const uint16_t> v, Matrix<uint16_t> out, float* log_sums, float* scratch) {
-  of_level(forward_bf16_avx512, forward_bf16_avx2, forward_bf16_baseline)(how, q, k, v, out, log_sums, scratch);
+  (by_engine(how) ? forward_bf16_engine : of_level(forward_bf16_avx512, forward_bf16_avx2, forward_bf16_baseline))(
+      how, q, k, v, out, log_sums, scratch);
 }
 template <>
 void attention_backward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
@@ -411,8 +379,8 @@ template <>
 void attention_backward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
                         Matrix<const uint16_t> v, Matrix<const uint16_t> out, Matrix<const uint16_t> dout,
                         const float* log_sums, const AttentionGradients<uint16_t>& gradients, float* scratch) {
-  of_level(backward_bf16_avx512, backward_bf16_avx2, backward_bf16_baseline)(how, q, k, v, out, dout, log_sums,
-                                                                             gradients, scratch);
+  (by_engine(how) ? backward_bf16_engine : of_level(backward_bf16_avx512, backward_bf16_avx2, backward_bf16_baseline))(
+      how, q, k, v, out, dout, log_sums, gradients, scratch);
 }
 
 }  // namespace mh::kernels

@@ -1,5 +1,6 @@
 // Plain attention of one head of one row of the batch: softmax(scale * Q Kᵀ) V and its gradient, in fp32 whatever the
-// type of the tensors, without ever holding more than a block of queries' probabilities.
+// type of the tensors but for operands of products of bf16, without ever holding more than a block of queries'
+// probabilities.
 //
 // A block of queries against all its keys fits the second-level cache, so the softmax is exact in one pass; the keys
 // and values are unpacked once. The backward pass takes the probabilities again from the log-sum-exp of each query.
@@ -7,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cpu/bf16_engine.h"
 #include "policy.h"
 
 namespace mh::kernels {
@@ -18,6 +20,9 @@ constexpr int64_t kFewQueries = 8;
 struct Attention : Policy {
   int64_t size = 0;  // of a query, key or value: a multiple of 16
   int64_t head = 0;  // which of Policy::relative's
+  // What multiplies bf16, but for relative positions and few queries; null: products are in fp32. It is null of fp32,
+  // and its processor has AVX-512.
+  const Bf16Engine* bf16 = nullptr;
 };
 
 // (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).

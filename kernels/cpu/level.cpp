@@ -16,18 +16,14 @@ std::atomic<Level>& used() {
 
 #if defined(__x86_64__)
 Level best_level() {
-  static const Level best = __builtin_cpu_supports("x86-64-v4")   ? Level::avx512
-                            : __builtin_cpu_supports("x86-64-v3") ? Level::avx2
-                                                                  : Level::baseline;
+  static const Level best = !__builtin_cpu_supports("x86-64-v3")    ? Level::baseline
+                            : !__builtin_cpu_supports("x86-64-v4")  ? Level::avx2
+                            : !__builtin_cpu_supports("avx512bf16") ? Level::avx512
+                                                                    : Level::avx512_bf16;
   return best;
-}
-bool has_bf16_products() {
-  static const bool has = __builtin_cpu_supports("avx512bf16");
-  return has;
 }
 #else
 Level best_level() { return Level::baseline; }
-bool has_bf16_products() { return false; }
 #endif
 
 Level level() { return used(); }

@@ -6,14 +6,13 @@
 
 namespace mh::kernels {
 
-// x86-64, x86-64-v3 and x86-64-v4; elsewhere the first alone, with what the compiler takes for granted.
-enum class Level : uint8_t { baseline, avx2, avx512 };
+// x86-64, x86-64-v3, x86-64-v4, and that with products of bf16; elsewhere the first alone, with what the compiler takes
+// for granted.
+enum class Level : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
 Level best_level();  // of this processor
 Level level();       // what is used
 // For tests: not above the processor's. Results of two levels differ by rounding.
 void use_level(Level level);
-
-bool has_bf16_products();  // the processor multiplies pairs of bf16: AVX512-BF16
 
 }  // namespace mh::kernels

@@ -5,6 +5,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/attention_row.h"
+#include "cpu/bf16_operands.h"
 #include "cpu/dropout_decisions.h"
 #include "cpu/head_mix_chunk.h"
 #include "cpu/level.h"
@@ -44,6 +45,9 @@ bool takes_few(const MixedAttention& how) {
   return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr && how.relative == nullptr;
 }
 
+// Biases of relative positions are added in fp32, and stay so.
+bool by_engine(const MixedAttention& how) { return how.bf16 != nullptr && how.relative == nullptr; }
+
 int64_t decisions_scratch(const MixedAttention& how, const Layout& l) {
   return how.dropout != nullptr ? l.heads * l.decisions() : 0;
 }
@@ -51,6 +55,7 @@ int64_t by_distance_scratch(const MixedAttention& how, const Layout& l) {
   return how.relative != nullptr ? l.rows * distances_of(how.keys, l.rows) : 0;
 }
 int64_t positions_scratch(const MixedAttention& how, const Layout& l) {
+  if (by_engine(how)) return l.rows * kEngineColumns / 2;  // what is rounded of a tile
   return how.relative != nullptr ? how.in * l.rows * l.dk + by_distance_scratch(how, l) : 0;
 }
 
@@ -89,7 +94,7 @@ using Tile = Small;
 template <class T>
 const Loops<T>& best_loops() {
   const Level used = level();
-  return used == Level::avx512 ? avx512::loops<T> : used == Level::avx2 ? avx2::loops<T> : baseline::loops<T>;
+  return used >= Level::avx512 ? avx512::loops<T> : used == Level::avx2 ? avx2::loops<T> : baseline::loops<T>;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Attention whose heads are mixed behind the softmax (Mixhead, Zhang et al. 2022, and any map across heads), in fp32
-// whatever the type of the tensors: P_j = softmax(scale * Q_j K_jᵀ), or as the policy says, P̄_i = Σ_j m[j, i] P_j,
-// out_i = P̄_i V_i.
+// whatever the type of the tensors, but for operands of products of bf16: P_j = softmax(scale * Q_j K_jᵀ), or as the
+// policy says, P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i.
 //
 // Nothing of the size queries x keys leaves the cache: a few queries against all keys of all heads are held at once.
 // The backward pass takes the probabilities again from the logarithm of each query's sum of exponentials. With
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "cpu/bf16_engine.h"
 #include "policy.h"
 
 namespace mh::kernels {
@@ -23,6 +24,8 @@ struct MixedAttention : Policy {
   // are dropout_head apart.
   bool dropped_first = false;
   int64_t dropout_head = 0;
+  // What multiplies bf16, but for relative positions and few queries; null: products are in fp32. It is null of fp32.
+  const Bf16Engine* bf16 = nullptr;
 };
 
 // (heads, length, size): element (h, t) starts at data + h * head + t * position. T is float or uint16_t (bf16).

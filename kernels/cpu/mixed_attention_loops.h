@@ -32,20 +32,6 @@ MH_TARGET void unpack_rows(const T* from, int64_t position, int64_t length, int6
   std::fill_n(to + length * wide, (rows - length) * wide, 0.0F);
 }
 
-// Rows become columns: four times the halves of all rows are dealt out in turn.
-MH_INLINE void transpose(Floats (&rows)[lanes]) {
-  constexpr Ints low{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-  constexpr Ints high{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  for (int stage = 0; stage < 4; ++stage) {
-    Floats dealt[lanes];
-    for (int i = 0; i < lanes / 2; ++i) {
-      dealt[2 * i] = __builtin_shuffle(rows[i], rows[i + lanes / 2], low);
-      dealt[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + lanes / 2], high);
-    }
-    for (int i = 0; i < lanes; ++i) rows[i] = dealt[i];
-  }
-}
-
 // to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns behind the length are zero.
 template <class T>
 MH_TARGET void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
@@ -72,6 +58,24 @@ struct Packed {
       : turned_k(packed), keys(packed + (backward ? mixed_key_floats(how) : 0)), values(keys + mixed_key_floats(how)) {}
 };
 
+// The same as operands of an engine: a head takes half of its floats.
+MH_TARGET void pack_bf16(const MixedAttention& how, const Layout& l, bool backward, int64_t head,
+                         Heads<const uint16_t> k, Heads<const uint16_t> v, float* turned_k, float* keys,
+                         float* values) {
+  const auto of_head = [&](float* part, int64_t i, int64_t wide) {
+    return reinterpret_cast<uint16_t*>(part + i * l.keys() * wide);
+  };
+  if (head < how.in) {
+    turn_rows(k.at(head, 0), k.position, how.keys, l.keys(), how.key_size, of_head(turned_k, head, l.dk));
+    if (backward) pair_rows(k.at(head, 0), k.position, how.keys, l.keys(), how.key_size, of_head(keys, head, l.dk));
+    return;
+  }
+  head -= how.in;
+  uint16_t* to = of_head(values, head, l.dv);
+  if (backward) turn_rows(v.at(head, 0), v.position, how.keys, l.keys(), how.value_size, to);
+  else pair_rows(v.at(head, 0), v.position, how.keys, l.keys(), how.value_size, to);
+}
+
 template <class T>
 MH_TARGET void pack(const MixedAttention& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                     float* packed) {
@@ -79,6 +83,9 @@ MH_TARGET void pack(const MixedAttention& how, bool backward, int64_t head, Head
   const Layout l(how, 0);
   const Packed to(how, backward, packed);
   const auto at = [&](const float* part, int64_t offset) { return packed + (part - packed) + offset; };
+  if constexpr (std::is_same_v<T, uint16_t>)
+    if (by_engine(how))
+      return pack_bf16(how, l, backward, head, k, v, at(to.turned_k, 0), at(to.keys, 0), at(to.values, 0));
   if (head < how.in) {
     unpack_turned(k.at(head, 0), k.position, how.keys, how.key_size,
                   at(to.turned_k, head * l.chunks * how.key_size * chunk));
@@ -104,6 +111,10 @@ struct Sight {
   MH_INLINE int64_t reach(int64_t i) const { return causal ? std::min(width, first + (i | 7)) : width; }
   MH_INLINE bool all_see(int64_t keys) const { return !causal || first + 7 >= std::min(keys, width); }
 };
+
+// Where a query's numbers of a head are, of keys that are in one place: up to the chunk's end.
+MH_INLINE int64_t place_of(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
+MH_INLINE int64_t together(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
 // tile (queries, …) of all chunks that they see = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
 MH_TARGET void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int64_t size, int64_t wide,
@@ -161,6 +172,53 @@ MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t
   }
 }
 
+// The three products of an engine; `rows`, `turned` and `values` hold its operands, in half of their floats. `factor`
+// is of the results.
+MH_TARGET void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64_t heads, const Sight& sight,
+                                int64_t wide, float factor, const float* rows, const float* turned, float* tile) {
+  for (int64_t j = 0; j < heads; ++j)
+    for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
+      float* to = tile + j * chunk + place_of(l, s);
+      engine_product(engine, l.rows, kEngineColumns, wide, reinterpret_cast<const uint16_t*>(rows + j * l.rows * wide),
+                     wide, reinterpret_cast<const uint16_t*>(turned + j * l.keys() * wide) + s * wide, wide, 0, false,
+                     to, l.query());
+      if (factor != 1) scale_rows(factor, sight.queries, kEngineColumns, to, l.query());
+    }
+}
+MH_TARGET void engine_over_keys(const Bf16Engine& engine, const Layout& l, const Sight& sight, int64_t wide,
+                                const float* tile, const float* values, uint16_t* rounded_tile, float* sums) {
+  if (sight.width <= 0) std::fill_n(sums, l.rows * wide, 0.0F);
+  for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
+    const auto seen = [&](int64_t i) { return i < sight.queries ? padded(sight.reach(i)) - s : 0; };
+    round_tile(tile + place_of(l, s), l.query(), l.rows, kEngineColumns, seen, rounded_tile, kEngineColumns);
+    engine_product(engine, l.rows, wide, kEngineColumns, rounded_tile, kEngineColumns,
+                   reinterpret_cast<const uint16_t*>(values), l.keys(), s, s > 0, sums, wide);
+  }
+}
+MH_TARGET void engine_over_queries(const Bf16Engine& engine, const Layout& l, const Sight& sight, int64_t wide,
+                                   const float* tile, const uint16_t* paired, uint16_t* turned_tile, float* sums) {
+  for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
+    const auto seen = [&](int64_t i) { return i < sight.queries ? padded(sight.reach(i)) - s : 0; };
+    turn_tile(tile + place_of(l, s), l.query(), l.rows, seen, turned_tile);
+    engine_product(engine, kEngineColumns, wide, l.rows, turned_tile, l.rows, paired, l.rows, 0, true, sums + s * wide,
+                   wide);
+  }
+}
+
+// to (heads, l.rows, padded size) floats: in the first half of a head's the numbers of bf16, in the second they are
+// joined in pairs. Of fp32 there is no engine.
+template <class T>
+MH_TARGET void take_rows(const Layout& l, Heads<const T> from, int64_t heads, int64_t first, int64_t count,
+                         int64_t size, bool paired, float* to) {
+  if constexpr (std::is_same_v<T, uint16_t>)
+    for (int64_t j = 0; j < heads; ++j) {
+      const int64_t wide = padded(size);
+      auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * wide);
+      copy_rows(from.at(j, first), from.position, count, l.rows, size, rows);
+      if (paired) pair_rows(rows, wide, l.rows, l.rows, wide, rows + l.rows * wide);
+    }
+}
+
 // Queries as relative positions read them: rows (heads, l.rows, dk), scaled, get the bias of keys, and `positions` that
 // of distances.
 MH_TARGET void with_biases(const MixedAttention& how, const Layout& l, int64_t count, float* rows, float* positions) {
@@ -179,10 +237,6 @@ MH_TARGET void with_biases(const MixedAttention& how, const Layout& l, int64_t c
         store(v, positions + at);
       }
 }
-
-// Where a query's numbers of a head are, of keys that are in one place: up to the chunk's end.
-MH_INLINE int64_t place_of(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
-MH_INLINE int64_t together(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
 // A tile of logits gets those of distances.
 MH_TARGET void add_distances(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
@@ -510,24 +564,32 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
   float* mixed = sums + l.rows * l.dv;          // (heads, chunk)
   float* matrix = mixed + l.heads * chunk;      // (in, out), for one query
   float* keep = matrix + padded(how.in * how.out);
-  float* positions = keep + decisions_scratch(how, l);      // queries with their bias for distances (in, rows, dk)
-  float* by_distance = positions + how.in * l.rows * l.dk;  // (rows, distances)
+  float* positions = keep + decisions_scratch(how, l);          // queries with their bias for distances (in, rows, dk)
+  float* by_distance = positions + how.in * l.rows * l.dk;      // (rows, distances)
+  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // of an engine, which no distances are for
   for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
     const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
     const Sight sight{(count + 7) / 8 * 8, how.seen(first), how.seen(first + count - 1), how.causal};
-    for (int64_t j = 0; j < how.in; ++j)
-      unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
-    if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
-    products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, tile);
-    if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, tile);
+    if (by_engine(how)) {
+      take_rows(l, q, how.in, first, count, how.key_size, false, rows);
+      engine_with_keys(*how.bf16, l, how.in, sight, l.dk, how.scale, rows, from.turned_k, tile);
+    } else {
+      for (int64_t j = 0; j < how.in; ++j)
+        unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
+      if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
+      products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, tile);
+      if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, tile);
+    }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t t = first + i;
       normalise_and_mix(how, l, t, sight.reach(i), m + (how.by_query ? t * how.in * how.out : 0), tile + i * l.query(),
                         log_sums, matrix, keep, mixed);
     }
     for (int64_t i = 0; i < how.out; ++i) {
-      product_over_keys(l, sight, l.dv, tile + i * chunk, from.values + i * l.keys() * l.dv, sums);
+      const float* values = from.values + i * l.keys() * l.dv;
+      if (by_engine(how)) engine_over_keys(*how.bf16, l, sight, l.dv, tile + i * chunk, values, rounded_tile, sums);
+      else product_over_keys(l, sight, l.dv, tile + i * chunk, values, sums);
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.value_size; s += lanes) {
           Floats sum;
@@ -556,10 +618,11 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
   float* given = g + padded(numbers);             // (heads, chunk)
   float* mixed = given + l.heads * chunk;         // (heads, chunk)
   float* keep = mixed + l.heads * chunk;
-  float* slopes = keep + decisions_scratch(how, l);         // of Sigsoftmax, as a query of a tile
-  float* positions = slopes + l.query();                    // (in, rows, dk)
-  float* by_distance = positions + how.in * l.rows * l.dk;  // (rows, distances)
-  float* dy = by_distance + by_distance_scratch(how, l);    // (rows, dk)
+  float* slopes = keep + decisions_scratch(how, l);             // of Sigsoftmax, as a query of a tile
+  float* positions = slopes + l.query();                        // (in, rows, dk)
+  float* by_distance = positions + how.in * l.rows * l.dk;      // (rows, distances)
+  float* dy = by_distance + by_distance_scratch(how, l);        // (rows, dk)
+  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // of an engine, which no distances are for
   const bool sloped = how.normaliser == Normaliser::sigsoftmax;
   if (const Relative* r = how.relative; r != nullptr) {
     std::fill_n(to.du, how.in * l.dk, 0.0F), std::fill_n(to.dv_bias, how.in * l.dk, 0.0F);
@@ -572,14 +635,21 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
     const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
     const Sight sight{(count + 7) / 8 * 8, how.seen(first), how.seen(first + count - 1), how.causal};
-    for (int64_t j = 0; j < how.in; ++j)
-      unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
-    for (int64_t i = 0; i < how.out; ++i)
-      unpack_rows(dout.at(i, first), dout.position, count, how.value_size, 1.0F, l.rows, drows + i * l.rows * l.dv);
-    if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
-    products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, p);
-    if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, p);
-    products_with_keys(l, how.out, sight, how.value_size, l.dv, drows, from.values, d);
+    if (by_engine(how)) {
+      take_rows(l, q, how.in, first, count, how.key_size, true, rows);
+      take_rows(l, dout, how.out, first, count, how.value_size, true, drows);
+      engine_with_keys(*how.bf16, l, how.in, sight, l.dk, how.scale, rows, from.turned_k, p);
+      engine_with_keys(*how.bf16, l, how.out, sight, l.dv, 1, drows, from.values, d);
+    } else {
+      for (int64_t j = 0; j < how.in; ++j)
+        unpack_rows(q.at(j, first), q.position, count, how.key_size, how.scale, l.rows, rows + j * l.rows * l.dk);
+      for (int64_t i = 0; i < how.out; ++i)
+        unpack_rows(dout.at(i, first), dout.position, count, how.value_size, 1.0F, l.rows, drows + i * l.rows * l.dv);
+      if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
+      products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, from.turned_k, p);
+      if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, p);
+      products_with_keys(l, how.out, sight, how.value_size, l.dv, drows, from.values, d);
+    }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t t = first + i, seen = how.seen(t), width = sight.reach(i);
       for (int64_t j = 0; j < how.in; ++j) {
@@ -600,8 +670,16 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
     }
     for (int64_t i = count; i < sight.queries; ++i)  // rows that only fill the tile
       for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
+    const auto over_queries = [&](int64_t wide, const float* tile, const float* of_rows,
+                                  float* sums_of_keys) MH_TARGET {
+      if (!by_engine(how)) return product_over_queries(l, sight, wide, tile, of_rows, sums_of_keys);
+      const auto* paired = reinterpret_cast<const uint16_t*>(of_rows) + l.rows * wide;
+      engine_over_queries(*how.bf16, l, sight, wide, tile, paired, rounded_tile, sums_of_keys);
+    };
     for (int64_t j = 0; j < how.in; ++j) {
-      product_over_keys(l, sight, l.dk, d + j * chunk, from.keys + j * l.keys() * l.dk, sums);
+      const float* keys = from.keys + j * l.keys() * l.dk;
+      if (by_engine(how)) engine_over_keys(*how.bf16, l, sight, l.dk, d + j * chunk, keys, rounded_tile, sums);
+      else product_over_keys(l, sight, l.dk, d + j * chunk, keys, sums);
       if (how.relative != nullptr) {
         distances_backward(how, l, sight, first, count, j, positions, d, by_distance, to.dr, dy);
         for (int64_t r = 0; r < count; ++r) {
@@ -617,11 +695,13 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
           sum = sum * how.scale;
           store_part(sum, how.key_size - s, dq.at(j, first + r) + s);
         }
-      product_over_queries(l, sight, l.dk, d + j * chunk, rows + j * l.rows * l.dk, dk + j * l.keys() * l.dk);
+      over_queries(l.dk, d + j * chunk, rows + j * l.rows * l.dk, dk + j * l.keys() * l.dk);
     }
     for (int64_t i = 0; i < how.out; ++i)
-      product_over_queries(l, sight, l.dv, p + i * chunk, drows + i * l.rows * l.dv, dv + i * l.keys() * l.dv);
+      over_queries(l.dv, p + i * chunk, drows + i * l.rows * l.dv, dv + i * l.keys() * l.dv);
   }
+  // An engine's queries are not scaled, which would round them.
+  if (by_engine(how)) scale_rows(how.scale, how.in * l.keys(), l.dk, dk, l.dk);
 }
 
 template <class T>

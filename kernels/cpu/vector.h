@@ -31,10 +31,13 @@ MH_INLINE void load(const uint16_t* from, Floats& to) {
   std::memcpy(&to, &w, sizeof to);
 }
 // Rounds to the nearest, ties to even. A NaN must not be given: the carry may turn it into infinity.
+MH_INLINE void to_bf16(const Floats& from, Words& to) {
+  std::memcpy(&to, &from, sizeof to);
+  to = (to + 0x7FFF + ((to >> 16) & 1)) >> 16;
+}
 MH_INLINE void store(const Floats& from, uint16_t* to) {
   Words w;
-  std::memcpy(&w, &from, sizeof w);
-  w = (w + 0x7FFF + ((w >> 16) & 1)) >> 16;
+  to_bf16(from, w);
   Halves h = __builtin_convertvector(w, Halves);
   std::memcpy(to, &h, sizeof h);
 }
@@ -78,6 +81,20 @@ struct Maximum {
 };
 MH_INLINE float sum_of(const Floats& v) { return joined(v, Sum()); }
 MH_INLINE float max_of(const Floats& v) { return joined(v, Maximum()); }
+
+// Rows become columns: four times the halves of all rows are dealt out in turn.
+MH_INLINE void transpose(Floats (&rows)[lanes]) {
+  constexpr Ints low{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+  constexpr Ints high{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  for (int stage = 0; stage < 4; ++stage) {
+    Floats dealt[lanes];
+    for (int i = 0; i < lanes / 2; ++i) {
+      dealt[2 * i] = __builtin_shuffle(rows[i], rows[i + lanes / 2], low);
+      dealt[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + lanes / 2], high);
+    }
+    for (int i = 0; i < lanes; ++i) rows[i] = dealt[i];
+  }
+}
 
 // e^x for x <= 0 to 2 units in the last place; below -87 it is 0 or the smallest normal number. NaN stays NaN.
 MH_INLINE void exp_negative(Floats& x) {

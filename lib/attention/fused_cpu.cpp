@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "attention/bf16_engine.h"
 #include "attention/head_scale.h"
 #include "attention/scratch.h"
 #include "cpu/attention.h"
@@ -29,10 +30,11 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
 }
 
 template <class Visit>
-void each_head(const at::Tensor& q, int64_t scratch, const Visit& visit) {
+void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t scratch, const Visit& visit) {
   const int64_t heads = q.size(1);
   at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
     const Scratch memory(scratch);
+    const WithEngine with(engine);
     for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, memory.data());
   });
 }
@@ -42,6 +44,7 @@ kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const Fuse
   kernels::Attention a{};
   policy.describe(q, k, gradient, a);
   a.size = q.size(3);
+  a.bf16 = bf16_engine(q.scalar_type());
   a.relative = distances.get();
   return a;
 }
@@ -60,7 +63,7 @@ void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   const Distances distances(policy.relative);
   const kernels::Attention all = describe(q, k, policy, gradient, distances);
   auto* log_sums = sums.mutable_data_ptr<float>();
-  each_head(q, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+  each_head(q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
     kernels::attention_forward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
                                   head_of<const T>(v, b, h), head_of<T>(out, b, h), log_sums + i * all.queries,
                                   scratch);
@@ -86,16 +89,18 @@ void backward_heads(const variable_list& saved, const at::Tensor& dout, const Fu
     of_positions = {d.relative.u.mutable_data_ptr<float>(), d.relative.v.mutable_data_ptr<float>(),
                     d.relative.r.mutable_data_ptr<float>()};
   }
-  each_head(q, kernels::attention_backward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    kernels::AttentionGradients<T> gradients{head_of<T>(d.qkv[0], b, h), head_of<T>(d.qkv[1], b, h),
-                                             head_of<T>(d.qkv[2], b, h)};
-    if (all.relative != nullptr)
-      gradients.du = of_positions[0] + i * size, gradients.dv_bias = of_positions[1] + i * size,
-      gradients.dr = of_positions[2] + i * distances.rows() * size;
-    kernels::attention_backward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
-                                   head_of<const T>(v, b, h), head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
-                                   log_sums + i * all.queries, gradients, scratch);
-  });
+  each_head(q, all.bf16, kernels::attention_backward_scratch(all),
+            [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+              kernels::AttentionGradients<T> gradients{head_of<T>(d.qkv[0], b, h), head_of<T>(d.qkv[1], b, h),
+                                                       head_of<T>(d.qkv[2], b, h)};
+              if (all.relative != nullptr)
+                gradients.du = of_positions[0] + i * size, gradients.dv_bias = of_positions[1] + i * size,
+                gradients.dr = of_positions[2] + i * distances.rows() * size;
+              kernels::attention_backward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h),
+                                             head_of<const T>(k, b, h), head_of<const T>(v, b, h),
+                                             head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
+                                             log_sums + i * all.queries, gradients, scratch);
+            });
 }
 
 // x (B h, …) of each row -> (h, …), as `like` is.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "attention/bf16_engine.h"
 #include "attention/scratch.h"
 #include "cpu/mixed_attention.h"
 
@@ -37,6 +38,7 @@ class Call {
     all_.most_keys = all_.keys, all_.in = q.size(1), all_.out = v.size(1);
     all_.key_size = q.size(3), all_.value_size = v.size(3), all_.by_query = m.dim() == 4;
     all_.relative = distances_.get();
+    all_.bf16 = bf16_engine(q.scalar_type());
     all_.dropped_first = policy.dropped_before_mixing, all_.dropout_head = all_.queries * all_.keys;
   }
   Call(const Call&) = delete;
@@ -122,6 +124,7 @@ void forward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     pack_rows<T>(k, v, call, false, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::mixed_forward_scratch(call.all()));
+      const WithEngine with(call.all().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts;
         kernels::mixed_forward<T>(call.of_row(b), i % parts, parts, row_of<const T>(q, b), row_of<const T>(k, b),
@@ -159,6 +162,7 @@ void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
     pack_rows<T>(k, v, call, true, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::mixed_backward_scratch(call.all()));
+      const WithEngine with(call.all().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts, part = i % parts;
         float* dk = given->data() + i * of_part;

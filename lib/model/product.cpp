@@ -40,8 +40,8 @@ bool is_fast_float(const at::Tensor& x) {
 // Of weights in bf16 oneDNN asks for a processor that it has bf16 loops for.
 bool can_be_packed(const at::Tensor& weight) {
   return is_fast_float(weight) ||
-         (kernels::has_bf16_products() && weight.device().is_cpu() && weight.scalar_type() == at::kBFloat16 &&
-          weight.numel() > 0 && onednn_linear().has_value());
+         (kernels::best_level() >= kernels::Level::avx512_bf16 && weight.device().is_cpu() &&
+          weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
 }
 
 // Without gaps, by rows or by columns: of anything else oneDNN has plain loops alone, a hundred times slower.

@@ -1,0 +1,124 @@
+// Operands of products of bf16 as an engine reads them (cpu/bf16_engine.h). Sizes are padded to 16 with zeros; right
+// operands lie in columns of 64, all rows of one after those of the one before.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/attention_row.h"
+#include "cpu/bf16_engine.h"
+
+namespace mh::kernels {
+
+constexpr int64_t kEngineColumns = 64;
+
+// `count` numbers as the lower halves of words, fewer than 16 allowed.
+MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
+  Halves h{};
+  if (count >= lanes) std::memcpy(&h, from, sizeof h);
+  else std::memcpy(&h, from, static_cast<size_t>(count) * sizeof(uint16_t));
+  to = __builtin_convertvector(h, Words);
+}
+
+// to (filled, padded size) = from (rows, size), row r at from + r * position; the rest is zero. A left operand.
+MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+                         uint16_t* to) {
+  const int64_t wide = padded(size);
+  std::memset(to, 0, static_cast<size_t>(filled * wide) * sizeof(uint16_t));
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(to + r * wide, from + r * position, static_cast<size_t>(size) * sizeof(uint16_t));
+}
+
+// to: the same as a right operand of `filled` rows, an even number.
+MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+                         uint16_t* to) {
+  const int64_t wide = padded(size);
+  for (int64_t r = 0; r < filled; r += 2)
+    for (int64_t i = 0; i < wide; i += lanes) {
+      Words low{}, high{};
+      if (r < rows) load_words(from + r * position + i, size - i, low);
+      if (r + 1 < rows) load_words(from + (r + 1) * position + i, size - i, high);
+      low |= high << 16;
+      const int64_t first = i / kEngineColumns * kEngineColumns, columns = std::min(kEngineColumns, wide - first);
+      std::memcpy(to + first * filled + r * columns + 2 * (i - first), &low, sizeof low);
+    }
+}
+
+// to: from (rows, size) transposed as a right operand of padded size rows and `filled` columns, a multiple of 64.
+MH_INLINE void turn_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+                         uint16_t* to) {
+  const int64_t wide = padded(size);
+  std::memset(to, 0, static_cast<size_t>(filled * wide) * sizeof(uint16_t));
+  for (int64_t r = 0; r < rows; ++r) {
+    uint16_t* column = to + r / kEngineColumns * kEngineColumns * wide + 2 * (r % kEngineColumns);
+    for (int64_t i = 0; i < size; i += 2)
+      std::memcpy(column + i * kEngineColumns, from + r * position + i,
+                  static_cast<size_t>(std::min<int64_t>(2, size - i)) * sizeof(uint16_t));
+  }
+}
+
+// c (m, n; row ldc) = or += a (m, k; row lda) times rows first … first + k - 1 of b, a right operand of so many rows
+// and n columns.
+MH_INLINE void engine_product(const Bf16Engine& engine, int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda,
+                              const uint16_t* b, int64_t rows, int64_t first, bool add, float* c, int64_t ldc) {
+  for (int64_t x = 0; x < n; x += kEngineColumns) {
+    const int64_t columns = std::min(kEngineColumns, n - x);
+    engine.product(m, columns, k, lda, columns, ldc, add, a, b + x * rows + first * columns, c + x);
+  }
+}
+
+// 16 numbers of row i of a tile from column j on, rounded to words; those of columns from seen(i) on are zero. Seen is
+// int64_t(int64_t).
+template <class Seen>
+MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t i, int64_t j, Words& to) {
+  to = Words{};
+  if (j >= seen(i)) return;
+  Floats v;
+  load(tile + i * row + j, v);
+  replace_from(seen(i) - j, 0, v);
+  to_bf16(v, to);
+}
+
+// to (rows, columns; row at ldto) = a tile of fp32 (row i at tile + i * row), rounded. A left operand.
+template <class Seen>
+MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, int64_t columns, const Seen& seen, uint16_t* to,
+                          int64_t ldto) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += lanes) {
+      Words w;
+      rounded(tile, row, seen, i, j, w);
+      const Halves h = __builtin_convertvector(w, Halves);
+      std::memcpy(to + i * ldto + j, &h, sizeof h);
+    }
+}
+
+// to (64, rows): 64 columns of a tile, rounded, as rows. rows is even.
+template <class Seen>
+MH_INLINE void turn_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
+  for (int64_t j = 0; j < kEngineColumns; j += lanes)
+    for (int64_t first = 0; first < rows; first += 2 * lanes) {
+      Floats pairs[lanes];
+      const int64_t count = std::min<int64_t>(2 * lanes, rows - first);
+      for (int64_t i = 0; i < 2 * lanes; i += 2) {
+        Words low{}, high{};
+        if (i < count) rounded(tile, row, seen, first + i, j, low), rounded(tile, row, seen, first + i + 1, j, high);
+        low |= high << 16;
+        std::memcpy(&pairs[i / 2], &low, sizeof low);
+      }
+      transpose(pairs);
+      for (int64_t x = 0; x < lanes; ++x)
+        std::memcpy(to + (j + x) * rows + first, &pairs[x], static_cast<size_t>(count) * sizeof(uint16_t));
+    }
+}
+
+// x (rows, columns; row at ld) *= factor.
+MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += lanes) {
+      Floats v;
+      load(x + i * ld + j, v);
+      v = v * factor;
+      store(v, x + i * ld + j);
+    }
+}
+
+}  // namespace mh::kernels

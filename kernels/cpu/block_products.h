@@ -1,0 +1,207 @@
+// The products of plain attention, of a block of queries with the keys and values of one head: in fp32 by register
+// tiles, or of bf16 by an engine. Both keep their operands packed as they read them, and results in fp32.
+//
+// A tile is (block, keys()), rows contiguous; of it the columns from Block::low to width - 1 are read and written.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/attention.h"
+#include "cpu/attention_row.h"
+#include "cpu/bf16_operands.h"
+#include "cpu/products.h"
+
+namespace mh::kernels {
+
+constexpr int64_t kBlock = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
+
+// Which queries a block is of, and which keys they see.
+struct Block {
+  int64_t first, m, rows;  // queries, and the rows that they fill
+  int64_t low, width;      // keys from low to width - 1, multiples of `grain`
+  MH_INLINE Block(const Attention& how, int64_t begin, int64_t fill, int64_t grain)
+      : first(begin),
+        m(std::min(kBlock, how.queries - begin)),
+        rows((m + fill - 1) / fill * fill),
+        low(how.first_seen(begin) / grain * grain),
+        width((how.seen(begin + m - 1) + grain - 1) / grain * grain) {}
+};
+
+// to (rows, size) = factor * from; rows up to `filled` are zero.
+template <class T>
+MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_t size, float factor, float* to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < size; i += lanes) {
+      Floats v;
+      load(from.data + r * from.stride + i, v);
+      v = v * factor;
+      store(v, to + r * size + i);
+    }
+  std::memset(to + rows * size, 0, static_cast<size_t>((filled - rows) * size) * sizeof(float));
+}
+
+// Parts of a scratch memory one after the other.
+struct Parts {
+  float* at;
+  MH_INLINE float* take(int64_t floats) {
+    float* const part = at;
+    at += floats;
+    return part;
+  }
+};
+
+template <class Tile, class T>
+class Fp32Products {
+ public:
+  static int64_t keys(const Attention& how) { return padded(how.keys); }
+  static int64_t floats(const Attention& how, bool backward) {
+    return ((backward ? 3 : 2) * keys(how) + (backward ? 2 : 1) * kBlock) * how.size;
+  }
+  static MH_INLINE Block block_at(const Attention& how, int64_t first) { return {how, first, lanes, lanes}; }
+
+  MH_INLINE Fp32Products(const Attention& how, bool backward, Matrix<const T> k, Matrix<const T> v, Parts& parts)
+      : d_(how.size), keys_(keys(how)), scale_(how.scale) {
+    plain_ = parts.take(keys_ * d_), turned_k_ = parts.take(keys_ * d_), rows_ = parts.take(kBlock * d_);
+    if (backward) {
+      turned_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
+      unpack(v, how.keys, keys_, d_, 1.0F, plain_);
+      transpose(plain_, turned_v_);
+    }
+    unpack(k, how.keys, keys_, d_, 1.0F, plain_);
+    transpose(plain_, turned_k_);
+    if (!backward) unpack(v, how.keys, keys_, d_, 1.0F, plain_);
+  }
+
+  MH_INLINE void take_queries(const Block& b, Matrix<const T> q) {
+    unpack(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, rows_);
+  }
+  MH_INLINE void take_given(const Block& b, Matrix<const T> dout) {
+    unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, given_);
+  }
+  // Scaled queries of the block (rows, size), to which a bias may be added.
+  MH_INLINE float* queries() { return rows_; }
+  // Scaled queries in to_keys: what it gives is that of the keys.
+  static constexpr bool scales_queries = true;
+
+  MH_INLINE void logits(const Block& b, float* s) const {
+    product<Tile, false>(b.rows, b.width - b.low, d_, rows_, d_, 1, turned_k_ + b.low, keys_, s + b.low, keys_);
+  }
+  // p V -> sums (block, size)
+  MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
+  // dO Vᵀ
+  MH_INLINE void with_values(const Block& b, float* dp) const {
+    product<Tile, false>(b.rows, b.width - b.low, d_, given_, d_, 1, turned_v_ + b.low, keys_, dp + b.low, keys_);
+  }
+  // dS K -> sums (block, size)
+  MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
+  // dk (keys, size) += dSᵀ Q, dv += Pᵀ dO
+  MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
+  MH_INLINE void to_values(const Block& b, const float* p, float* dv) const { over_queries(b, p, given_, dv); }
+
+ private:
+  // to (size, keys) = from (keys, size) transposed.
+  MH_INLINE void transpose(const float* from, float* to) const {
+    for (int64_t r = 0; r < keys_; r += lanes)
+      for (int64_t i = 0; i < d_; ++i) {
+        Floats v;
+        for (int j = 0; j < lanes; ++j) v[j] = from[(r + j) * d_ + i];
+        store(v, to + i * keys_ + r);
+      }
+  }
+  MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
+    product<Tile, false>(b.rows, d_, b.width - b.low, tile + b.low, keys_, 1, plain_ + b.low * d_, d_, sums, d_);
+  }
+  MH_INLINE void over_queries(const Block& b, const float* tile, const float* rows, float* to) const {
+    product<Tile, true>(b.width - b.low, d_, b.rows, tile + b.low, 1, keys_, rows, d_, to + b.low * d_, d_);
+  }
+
+  int64_t d_, keys_;
+  float scale_;
+  float *plain_, *turned_k_, *turned_v_ = nullptr;  // keys, or forward values (keys, size); keys and values transposed
+  float *rows_, *given_ = nullptr;                  // of the block (block, size)
+};
+
+// The engine is given shapes of few kinds, for each of which it may make code: keys by 64, and whole blocks.
+class Bf16Products {
+ public:
+  static int64_t keys(const Attention& how) { return (how.keys + grain - 1) / grain * grain; }
+  static int64_t floats(const Attention& how, bool backward) {
+    const int64_t n = keys(how), d = how.size;
+    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + kBlock * n + grain * kBlock) / 2;
+  }
+  static MH_INLINE Block block_at(const Attention& how, int64_t first) { return {how, first, 1, grain}; }
+
+  MH_INLINE Bf16Products(const Attention& how, bool backward, Matrix<const uint16_t> k, Matrix<const uint16_t> v,
+                         Parts& parts)
+      : engine_(*how.bf16), d_(how.size), keys_(keys(how)), scale_(how.scale) {
+    const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(parts.take(numbers / 2)); };
+    turned_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
+    rows_ = take(kBlock * d_), tile_ = take(kBlock * keys_), turned_ = take(grain * kBlock);
+    turn_rows(k.data, k.stride, how.keys, keys_, d_, turned_k_);
+    const Matrix<const uint16_t> paired = backward ? k : v;
+    pair_rows(paired.data, paired.stride, how.keys, keys_, d_, pairs_);
+    if (!backward) return;
+    turned_v_ = take(keys_ * d_);
+    turn_rows(v.data, v.stride, how.keys, keys_, d_, turned_v_);
+    paired_rows_ = take(kBlock * d_), given_ = take(kBlock * d_), paired_given_ = take(kBlock * d_);
+  }
+
+  MH_INLINE void take_queries(const Block& b, Matrix<const uint16_t> q) {
+    take_rows(b, q, rows_);
+    if (paired_rows_ != nullptr) pair_rows(rows_, d_, kBlock, kBlock, d_, paired_rows_);
+  }
+  MH_INLINE void take_given(const Block& b, Matrix<const uint16_t> dout) {
+    take_rows(b, dout, given_);
+    pair_rows(given_, d_, kBlock, kBlock, d_, paired_given_);
+  }
+  MH_INLINE float* queries() { return nullptr; }  // they are no numbers in fp32
+  static constexpr bool scales_queries = false;   // which would round them
+
+  MH_INLINE void logits(const Block& b, float* s) const {
+    with_turned(b, rows_, turned_k_, s);
+    scale_rows(scale_, b.m, b.width - b.low, s + b.low, keys_);
+  }
+  MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
+  MH_INLINE void with_values(const Block& b, float* dp) const { with_turned(b, given_, turned_v_, dp); }
+  MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
+  MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, paired_rows_, dk); }
+  MH_INLINE void to_values(const Block& b, const float* p, float* dv) const { over_queries(b, p, paired_given_, dv); }
+
+ private:
+  static constexpr int64_t grain = kEngineColumns;  // keys at once
+
+  MH_INLINE void take_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
+    copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
+  }
+  MH_INLINE void with_turned(const Block& b, const uint16_t* rows, const uint16_t* turned, float* tile) const {
+    engine_product(engine_, kBlock, b.width - b.low, d_, rows, d_, turned + b.low * d_, d_, 0, false, tile + b.low,
+                   keys_);
+  }
+  // sums (block, size) = tile times pairs_.
+  MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
+    if (b.width <= b.low) std::memset(sums, 0, static_cast<size_t>(kBlock * d_) * sizeof(float));
+    round_tile(tile + b.low, keys_, kBlock, b.width - b.low, Filled{b}, tile_ + b.low, keys_);
+    for (int64_t c = b.low; c < b.width; c += grain)
+      engine_product(engine_, kBlock, d_, grain, tile_ + c, keys_, pairs_, keys_, c, c > b.low, sums, d_);
+  }
+  // to (keys, size) += tile transposed times `pairs` of the block's rows.
+  MH_INLINE void over_queries(const Block& b, const float* tile, const uint16_t* pairs, float* to) const {
+    for (int64_t c = b.low; c < b.width; c += grain) {
+      turn_tile(tile + c, keys_, kBlock, Filled{b}, turned_);
+      engine_product(engine_, grain, d_, kBlock, turned_, kBlock, pairs, kBlock, 0, true, to + c * d_, d_);
+    }
+  }
+  struct Filled {  // columns of a row of a tile: all, of those that are queries
+    const Block& b;
+    MH_INLINE int64_t operator()(int64_t i) const { return i < b.m ? b.width : 0; }
+  };
+
+  const Bf16Engine& engine_;
+  int64_t d_, keys_;
+  float scale_;
+  uint16_t *turned_k_, *turned_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
+  uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // of the block
+  uint16_t *tile_, *turned_;  // what is rounded of a tile: rows; transposed, of 64 keys
+};
+
+}  // namespace mh::kernels
