@@ -2,6 +2,8 @@
 
 #include <ATen/native/CPUBlas.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "cpu/level.h"
 
 namespace mh::attention {
@@ -14,12 +16,27 @@ void product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t 
                               reinterpret_cast<const at::BFloat16*>(b), c);
 }
 
+// A processor that the library's settings make less of than it is has none.
+bool is_there() {
+  try {
+    alignas(64) const uint16_t zeros[2 * 16] = {};
+    alignas(64) float result[16];
+    product(1, 16, 2, 2, 16, 16, false, zeros, zeros, result);
+    at::native::cpublas::brgemm_release();
+    return true;
+  } catch (const c10::Error& e) {
+    log_info(str("products of bf16 are done in fp32: ", e.what_without_backtrace()));
+    return false;
+  }
+}
+
 }  // namespace
 
 const kernels::Bf16Engine* bf16_engine(at::ScalarType type) {
   static const kernels::Bf16Engine engine{product};
-  const bool fast = kernels::level() >= kernels::Level::avx512_bf16 && at::globalContext().hasMKLDNN();
-  return fast && type == at::kBFloat16 ? &engine : nullptr;
+  if (type != at::kBFloat16 || kernels::level() < kernels::Level::avx512_bf16) return nullptr;
+  static const bool there = is_there();
+  return there ? &engine : nullptr;
 }
 
 WithEngine::~WithEngine() {

@@ -162,8 +162,8 @@ class Bench:
         return json.loads(done.stdout.splitlines()[-1])
 
     def training(self):
-        for entries, bar in ((8000, 1.0), (33278, 1.15)):
-            for precision in ("fp32", "bf16"):
+        for entries, bars in ((8000, (1.3, 1.0)), (33278, (1.5, 1.15))):
+            for precision, bar in zip(("fp32", "bf16"), bars):
                 updates = 10 if precision == "fp32" else 20  # about 10 seconds
                 speeds, memories = ([], []), ([], [])
                 for i in range(self.a.rounds):
@@ -211,20 +211,22 @@ class Bench:
         for name in self.a.stages.split(",") if self.a.stages else peer_stages.STAGES:
             stage = peer_stages.STAGES[name]
             mixes = name in ("mixhead-a", "mixhead-b")
-            size = peer_stages.Size(n=1024) if mixes else peer_stages.Size()
-            speeds, memories = ([], []), ([], [])
-            for i in range(self.a.rounds):
-                self.talk(f"{name}, round {i + 1} of {self.a.rounds}")
-                speed, peak = self.timed(self.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)
-                speeds[0].append(speed)
-                memories[0].append(peak / 1e6)
-                options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens)
-                speeds[1].append(self.of_peer("peer_stages.py", True, warm=warm, updates=updates, **options)[0])
-                if mixes and self.a.device == "cpu":
-                    memories[1].append(self.of_peer("peer_stages.py", False, warm=1, updates=1, **options)[1] / 1e6)
-            self.row(f"step {name}, {size.n} positions", "tokens/s", *speeds, 1.3 if mixes else 1.0)
-            if memories[1]:
-                self.row(f"memory {name}, {size.n} positions", "MB", *memories, 1 / 0.7, less=True)
+            sizes = [(peer_stages.Size(n=1024), 1.3), (peer_stages.Size(d=256, f=1024, n=1024), 4.0)] if mixes else [(peer_stages.Size(), 1.0)]
+            for size, bar in sizes:
+                what = f"{name}, width {size.d}, {size.n} positions"
+                speeds, memories = ([], []), ([], [])
+                for i in range(self.a.rounds):
+                    self.talk(f"{what}, round {i + 1} of {self.a.rounds}")
+                    speed, peak = self.timed(self.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)
+                    speeds[0].append(speed)
+                    memories[0].append(peak / 1e6)
+                    options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens, d=size.d, f=size.f)
+                    speeds[1].append(self.of_peer("peer_stages.py", True, warm=warm, updates=updates, **options)[0])
+                    if mixes and self.a.device == "cpu":
+                        memories[1].append(self.of_peer("peer_stages.py", False, warm=1, updates=1, **options)[1] / 1e6)
+                self.row(f"step {what}", "tokens/s", *speeds, bar)
+                if memories[1]:
+                    self.row(f"memory {what}", "MB", *memories, 1 / 0.7, less=True)
 
     def attention(self):
         """Attention alone, forward and backward, two rows of 8 heads of 64 under a causal mask."""
