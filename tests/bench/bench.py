@@ -253,6 +253,9 @@ class Bench:
                 self.row(f"attention, {what}", "ms", *times, 5, less=True)
                 if n == 2048:
                     self.row(f"attention, {what}, memory besides its results", "MB", *memory, 25, less=True)
+            what = f"mixhead-a, n {n}, fp32, against talking heads of x-transformers"
+            times, _ = alternating(what, ("project", "mixhead-a"), ("peer", "talking-heads"), n, "fp32")
+            self.row(f"attention, {what}", "ms", *times, 5, less=True)
             times, _ = alternating(f"mixhead-a and plain, n {n}", ("project", "mixhead-a"), ("project", "plain"), n, "fp32")
             self.row(f"attention, mixhead-a, n {n}, against our own plain (1.2 times its time)", "ms", *times, 1 / 1.2, less=True)
             for dtype in ("fp32", "bf16"):

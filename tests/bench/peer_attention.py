@@ -5,7 +5,7 @@
 
 KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them; sdpa,
 the fused attention of PyTorch, without mixing; relative, that of Transformer-XL with a memory as long, eager, the logits of
-distances moved into place by the view of the paper's appendix; decode-a and decode-b, Mixhead of one query, forward alone.
+distances moved into place by the view of the paper's appendix; talking-heads, that of x-transformers, with a matrix behind the softmax; decode-a and decode-b, Mixhead of one query, forward alone.
 """
 import statistics
 import sys
@@ -41,7 +41,13 @@ def main():
     u, bias, r = (torch.randn(shape).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
     mask = torch.full((queries, keys), float("-inf")).triu(1 + keys - queries).to(dtype)
 
+    if kind == "talking-heads":
+        from x_transformers.attend import Attend  # installed for this kind alone
+        talking = Attend(heads=heads, causal=True, post_talking_heads=True)
+
     def attend():
+        if kind == "talking-heads":
+            return talking(q, k, v)[0]
         if kind == "sdpa":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         if relative:
