@@ -83,8 +83,7 @@ MH_INLINE void add_distances(const Attention& how, const Block& b, const Distanc
     if (z.keys <= 0) continue;
     product<Tile, false>(b.rows, padded(z.rows), d.size, d.queries, d.size, 1, d.turned + z.row, d.count, d.by_distance,
                          d.row);
-    for (int64_t i = 0; i < b.m; ++i)
-      add_shifted(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * keys + z.key);
+    for (int64_t i = 0; i < b.m; ++i) add_to(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * keys + z.key);
   }
 }
 
@@ -103,21 +102,6 @@ MH_INLINE void distances_backward(const Attention& how, const Block& b, const Di
     product<Tile, true>(b.rows, d.size, z.rows, d.by_distance, d.row, 1, d.rows + z.row * d.size, d.size, dy, d.size);
     product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, d.by_distance, 1, d.row, d.queries, d.size,
                         dr + z.row * d.size, d.size);
-  }
-}
-
-// to (size) += factor * the sum of m rows.
-MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
-  for (int64_t i = 0; i < size; i += lanes) {
-    Floats sum{}, before;
-    for (int64_t r = 0; r < m; ++r) {
-      Floats v;
-      load(rows + r * size + i, v);
-      sum += v;
-    }
-    load(to + i, before);
-    before = before + sum * factor;
-    store(before, to + i);
   }
 }
 
@@ -292,7 +276,7 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
       distances_backward<Tile>(how, b, distances, keys, ds, gradients.dr, dy);
       add_rows(sums, b.m, d, how.scale, gradients.du);
       add_rows(dy, b.m, d, how.scale, gradients.dv_bias);
-      for (int64_t i = 0; i < b.m; ++i) add_shifted(dy + i * d, d, sums + i * d);
+      add_to(dy, b.m * d, sums);
     }
     pack(sums, b.m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
     products.to_keys(b, ds, dk);

@@ -78,16 +78,15 @@ MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t
   to_bf16(v, to);
 }
 
-// to (rows, columns; row at ldto) = a tile of fp32 (row i at tile + i * row), rounded. A left operand.
+// to (rows, 64) = 64 columns of a tile of fp32 (row i at tile + i * row), rounded. A left operand.
 template <class Seen>
-MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, int64_t columns, const Seen& seen, uint16_t* to,
-                          int64_t ldto) {
+MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; j += lanes) {
+    for (int64_t j = 0; j < kEngineColumns; j += lanes) {
       Words w;
       rounded(tile, row, seen, i, j, w);
       const Halves h = __builtin_convertvector(w, Halves);
-      std::memcpy(to + i * ldto + j, &h, sizeof h);
+      std::memcpy(to + i * kEngineColumns + j, &h, sizeof h);
     }
 }
 
@@ -109,6 +108,38 @@ MH_INLINE void turn_tile(const float* tile, int64_t row, int64_t rows, const See
         std::memcpy(to + (j + x) * rows + first, &pairs[x], static_cast<size_t>(count) * sizeof(uint16_t));
     }
 }
+
+// A tile of m queries in fp32 and what they see of its keys: 64 keys from key s on begin at at(s), with a row every
+// `row` floats; query i has numbers up to key seen(i). Keys run from low to width - 1, which are multiples of 64 or
+// what is behind them is unseen. `rounded`: 64 m numbers.
+template <class At, class Seen>
+struct EngineTile {
+  const Bf16Engine& engine;
+  int64_t m, low, width, row;
+  At at;
+  Seen seen;
+  uint16_t* rounded;
+
+  // sums (m, wide) = the tile times `right`, an operand of so many rows.
+  MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
+    if (width <= low) std::memset(sums, 0, static_cast<size_t>(m * wide) * sizeof(float));
+    for (int64_t s = low; s < width; s += kEngineColumns) {
+      round_tile(
+          at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
+      engine_product(engine, m, wide, kEngineColumns, rounded, kEngineColumns, right, rows, s, s > low, sums, wide);
+    }
+  }
+  // to (keys, wide) += the tile transposed times `right`, an operand of m rows.
+  MH_INLINE void over_queries(const uint16_t* right, int64_t wide, float* to) const {
+    for (int64_t s = low; s < width; s += kEngineColumns) {
+      turn_tile(
+          at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
+      engine_product(engine, kEngineColumns, wide, m, rounded, m, right, m, 0, true, to + s * wide, wide);
+    }
+  }
+};
+template <class At, class Seen>
+EngineTile(const Bf16Engine&, int64_t, int64_t, int64_t, int64_t, At, Seen, uint16_t*) -> EngineTile<At, Seen>;
 
 // x (rows, columns; row at ld) *= factor.
 MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {

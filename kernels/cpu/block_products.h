@@ -65,10 +65,10 @@ class Fp32Products {
     if (backward) {
       turned_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
       unpack(v, how.keys, keys_, d_, 1.0F, plain_);
-      transpose(plain_, turned_v_);
+      turn(plain_, turned_v_);
     }
     unpack(k, how.keys, keys_, d_, 1.0F, plain_);
-    transpose(plain_, turned_k_);
+    turn(plain_, turned_k_);
     if (!backward) unpack(v, how.keys, keys_, d_, 1.0F, plain_);
   }
 
@@ -100,12 +100,13 @@ class Fp32Products {
 
  private:
   // to (size, keys) = from (keys, size) transposed.
-  MH_INLINE void transpose(const float* from, float* to) const {
+  MH_INLINE void turn(const float* from, float* to) const {
     for (int64_t r = 0; r < keys_; r += lanes)
-      for (int64_t i = 0; i < d_; ++i) {
-        Floats v;
-        for (int j = 0; j < lanes; ++j) v[j] = from[(r + j) * d_ + i];
-        store(v, to + i * keys_ + r);
+      for (int64_t i = 0; i < d_; i += lanes) {
+        Floats rows[lanes];
+        for (int64_t j = 0; j < lanes; ++j) load(from + (r + j) * d_ + i, rows[j]);
+        transpose(rows);
+        for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * keys_ + r);
       }
   }
   MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
@@ -123,11 +124,25 @@ class Fp32Products {
 
 // The engine is given shapes of few kinds, for each of which it may make code: keys by 64, and whole blocks.
 class Bf16Products {
+  static constexpr int64_t grain = kEngineColumns;  // keys at once
+
+  // Of rows behind the queries nothing is read.
+  MH_INLINE auto engine_tile(const Block& b, const float* tile) const {
+    return EngineTile{engine_,
+                      kBlock,
+                      b.low,
+                      b.width,
+                      keys_,
+                      [tile](int64_t s) { return tile + s; },
+                      [&b](int64_t i) { return i < b.m ? b.width : 0; },
+                      rounded_};
+  }
+
  public:
   static int64_t keys(const Attention& how) { return (how.keys + grain - 1) / grain * grain; }
   static int64_t floats(const Attention& how, bool backward) {
     const int64_t n = keys(how), d = how.size;
-    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + kBlock * n + grain * kBlock) / 2;
+    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + grain * kBlock) / 2;
   }
   static MH_INLINE Block block_at(const Attention& how, int64_t first) { return {how, first, 1, grain}; }
 
@@ -136,7 +151,7 @@ class Bf16Products {
       : engine_(*how.bf16), d_(how.size), keys_(keys(how)), scale_(how.scale) {
     const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(parts.take(numbers / 2)); };
     turned_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
-    rows_ = take(kBlock * d_), tile_ = take(kBlock * keys_), turned_ = take(grain * kBlock);
+    rows_ = take(kBlock * d_), rounded_ = take(grain * kBlock);
     turn_rows(k.data, k.stride, how.keys, keys_, d_, turned_k_);
     const Matrix<const uint16_t> paired = backward ? k : v;
     pair_rows(paired.data, paired.stride, how.keys, keys_, d_, pairs_);
@@ -161,15 +176,21 @@ class Bf16Products {
     with_turned(b, rows_, turned_k_, s);
     scale_rows(scale_, b.m, b.width - b.low, s + b.low, keys_);
   }
-  MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
+  MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const {
+    engine_tile(b, p).over_keys(pairs_, keys_, d_, sums);
+  }
   MH_INLINE void with_values(const Block& b, float* dp) const { with_turned(b, given_, turned_v_, dp); }
-  MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
-  MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, paired_rows_, dk); }
-  MH_INLINE void to_values(const Block& b, const float* p, float* dv) const { over_queries(b, p, paired_given_, dv); }
+  MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const {
+    engine_tile(b, ds).over_keys(pairs_, keys_, d_, sums);
+  }
+  MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const {
+    engine_tile(b, ds).over_queries(paired_rows_, d_, dk);
+  }
+  MH_INLINE void to_values(const Block& b, const float* p, float* dv) const {
+    engine_tile(b, p).over_queries(paired_given_, d_, dv);
+  }
 
  private:
-  static constexpr int64_t grain = kEngineColumns;  // keys at once
-
   MH_INLINE void take_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
     copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
   }
@@ -177,31 +198,12 @@ class Bf16Products {
     engine_product(engine_, kBlock, b.width - b.low, d_, rows, d_, turned + b.low * d_, d_, 0, false, tile + b.low,
                    keys_);
   }
-  // sums (block, size) = tile times pairs_.
-  MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
-    if (b.width <= b.low) std::memset(sums, 0, static_cast<size_t>(kBlock * d_) * sizeof(float));
-    round_tile(tile + b.low, keys_, kBlock, b.width - b.low, Filled{b}, tile_ + b.low, keys_);
-    for (int64_t c = b.low; c < b.width; c += grain)
-      engine_product(engine_, kBlock, d_, grain, tile_ + c, keys_, pairs_, keys_, c, c > b.low, sums, d_);
-  }
-  // to (keys, size) += tile transposed times `pairs` of the block's rows.
-  MH_INLINE void over_queries(const Block& b, const float* tile, const uint16_t* pairs, float* to) const {
-    for (int64_t c = b.low; c < b.width; c += grain) {
-      turn_tile(tile + c, keys_, kBlock, Filled{b}, turned_);
-      engine_product(engine_, grain, d_, kBlock, turned_, kBlock, pairs, kBlock, 0, true, to + c * d_, d_);
-    }
-  }
-  struct Filled {  // columns of a row of a tile: all, of those that are queries
-    const Block& b;
-    MH_INLINE int64_t operator()(int64_t i) const { return i < b.m ? b.width : 0; }
-  };
-
   const Bf16Engine& engine_;
   int64_t d_, keys_;
   float scale_;
   uint16_t *turned_k_, *turned_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
   uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // of the block
-  uint16_t *tile_, *turned_;  // what is rounded of a tile: rows; transposed, of 64 keys
+  uint16_t* rounded_;                                                                     // 64 keys of a tile
 };
 
 }  // namespace mh::kernels

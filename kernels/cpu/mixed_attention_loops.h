@@ -172,8 +172,8 @@ MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t
   }
 }
 
-// The three products of an engine; `rows`, `turned` and `values` hold its operands, in half of their floats. `factor`
-// is of the results.
+// Products with keys by an engine; `rows` and `turned` hold its operands, in half of their floats. `factor` is of the
+// results.
 MH_TARGET void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64_t heads, const Sight& sight,
                                 int64_t wide, float factor, const float* rows, const float* turned, float* tile) {
   for (int64_t j = 0; j < heads; ++j)
@@ -185,24 +185,17 @@ MH_TARGET void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64
       if (factor != 1) scale_rows(factor, sight.queries, kEngineColumns, to, l.query());
     }
 }
-MH_TARGET void engine_over_keys(const Bf16Engine& engine, const Layout& l, const Sight& sight, int64_t wide,
-                                const float* tile, const float* values, uint16_t* rounded_tile, float* sums) {
-  if (sight.width <= 0) std::fill_n(sums, l.rows * wide, 0.0F);
-  for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
-    const auto seen = [&](int64_t i) { return i < sight.queries ? padded(sight.reach(i)) - s : 0; };
-    round_tile(tile + place_of(l, s), l.query(), l.rows, kEngineColumns, seen, rounded_tile, kEngineColumns);
-    engine_product(engine, l.rows, wide, kEngineColumns, rounded_tile, kEngineColumns,
-                   reinterpret_cast<const uint16_t*>(values), l.keys(), s, s > 0, sums, wide);
-  }
-}
-MH_TARGET void engine_over_queries(const Bf16Engine& engine, const Layout& l, const Sight& sight, int64_t wide,
-                                   const float* tile, const uint16_t* paired, uint16_t* turned_tile, float* sums) {
-  for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
-    const auto seen = [&](int64_t i) { return i < sight.queries ? padded(sight.reach(i)) - s : 0; };
-    turn_tile(tile + place_of(l, s), l.query(), l.rows, seen, turned_tile);
-    engine_product(engine, kEngineColumns, wide, l.rows, turned_tile, l.rows, paired, l.rows, 0, true, sums + s * wide,
-                   wide);
-  }
+// The tile of one head. Its numbers are there up to a multiple of 16.
+MH_INLINE auto engine_tile(const Bf16Engine& engine, const Layout& l, const Sight& sight, const float* tile,
+                           uint16_t* rounded_tile) {
+  return EngineTile{engine,
+                    l.rows,
+                    0,
+                    sight.width,
+                    l.query(),
+                    [&l, tile](int64_t s) { return tile + place_of(l, s); },
+                    [&sight](int64_t i) { return i < sight.queries ? padded(sight.reach(i)) : 0; },
+                    rounded_tile};
 }
 
 // to (heads, l.rows, padded size) floats: in the first half of a head's the numbers of bf16, in the second they are
@@ -254,7 +247,7 @@ MH_TARGET void add_distances(const MixedAttention& how, const Layout& l, const S
         const int64_t end = std::min(z.key + z.keys, sight.reach(i));
         for (int64_t s = z.key, n = 0; s < end; s += n) {
           n = together(s, end);
-          add_shifted(from + s - z.key, n, tile + i * l.query() + j * chunk + place_of(l, s));
+          add_to(from + s - z.key, n, tile + i * l.query() + j * chunk + place_of(l, s));
         }
       }
     }
@@ -357,17 +350,6 @@ MH_TARGET void multiply_chunk(int64_t heads, int64_t count, const float* x, floa
       b = b * a;
       store(b, y + h * chunk + s);
     }
-}
-
-// to (count) += factor * from.
-MH_INLINE void add_scaled(const float* from, float factor, int64_t count, float* to) {
-  for (int64_t s = 0; s < count; s += lanes) {
-    Floats a, b;
-    load(from + s, a);
-    load(to + s, b);
-    b = b + a * factor;
-    store(b, to + s);
-  }
 }
 
 // Exponentials of a query (in) become mixed probabilities (out), where it sees `seen` keys and others of the tile
@@ -588,7 +570,9 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
     }
     for (int64_t i = 0; i < how.out; ++i) {
       const float* values = from.values + i * l.keys() * l.dv;
-      if (by_engine(how)) engine_over_keys(*how.bf16, l, sight, l.dv, tile + i * chunk, values, rounded_tile, sums);
+      if (by_engine(how))
+        engine_tile(*how.bf16, l, sight, tile + i * chunk, rounded_tile)
+            .over_keys(reinterpret_cast<const uint16_t*>(values), l.keys(), l.dv, sums);
       else product_over_keys(l, sight, l.dv, tile + i * chunk, values, sums);
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.value_size; s += lanes) {
@@ -674,19 +658,19 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
                                   float* sums_of_keys) MH_TARGET {
       if (!by_engine(how)) return product_over_queries(l, sight, wide, tile, of_rows, sums_of_keys);
       const auto* paired = reinterpret_cast<const uint16_t*>(of_rows) + l.rows * wide;
-      engine_over_queries(*how.bf16, l, sight, wide, tile, paired, rounded_tile, sums_of_keys);
+      engine_tile(*how.bf16, l, sight, tile, rounded_tile).over_queries(paired, wide, sums_of_keys);
     };
     for (int64_t j = 0; j < how.in; ++j) {
       const float* keys = from.keys + j * l.keys() * l.dk;
-      if (by_engine(how)) engine_over_keys(*how.bf16, l, sight, l.dk, d + j * chunk, keys, rounded_tile, sums);
+      if (by_engine(how))
+        engine_tile(*how.bf16, l, sight, d + j * chunk, rounded_tile)
+            .over_keys(reinterpret_cast<const uint16_t*>(keys), l.keys(), l.dk, sums);
       else product_over_keys(l, sight, l.dk, d + j * chunk, keys, sums);
       if (how.relative != nullptr) {
         distances_backward(how, l, sight, first, count, j, positions, d, by_distance, to.dr, dy);
-        for (int64_t r = 0; r < count; ++r) {
-          add_scaled(sums + r * l.dk, how.scale, l.dk, to.du + j * l.dk);
-          add_scaled(dy + r * l.dk, how.scale, l.dk, to.dv_bias + j * l.dk);
-          add_shifted(dy + r * l.dk, l.dk, sums + r * l.dk);
-        }
+        add_rows(sums, count, l.dk, how.scale, to.du + j * l.dk);
+        add_rows(dy, count, l.dk, how.scale, to.dv_bias + j * l.dk);
+        add_to(dy, count * l.dk, sums);
       }
       for (int64_t r = 0; r < count; ++r)
         for (int64_t s = 0; s < how.key_size; s += lanes) {

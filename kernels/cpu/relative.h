@@ -27,17 +27,32 @@ MH_INLINE int64_t distances_of(int64_t keys, int64_t queries) {
   return (keys + queries + lanes - 1) / lanes * lanes + lanes;
 }
 
-// s (count) += by_distance, of one query.
-MH_INLINE void add_shifted(const float* by_distance, int64_t count, float* s) {
+// to (count) += from: of one query, its products with distances from where its keys begin.
+MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     Floats a, b;
-    load(s + i, a);
-    load(by_distance + i, b);
+    load(to + i, a);
+    load(from + i, b);
     a = a + b;
-    store(a, s + i);
+    store(a, to + i);
   }
-  for (; i < count; ++i) s[i] += by_distance[i];
+  for (; i < count; ++i) to[i] += from[i];
+}
+
+// to (size) += factor * the sum of m rows.
+MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
+  for (int64_t i = 0; i < size; i += lanes) {
+    Floats sum{}, before;
+    for (int64_t r = 0; r < m; ++r) {
+      Floats v;
+      load(rows + r * size + i, v);
+      sum += v;
+    }
+    load(to + i, before);
+    before = before + sum * factor;
+    store(before, to + i);
+  }
 }
 
 // Logits a (count) become 2a - softplus(a), whose softmax is a's Sigsoftmax. slope: the derivative, 2 - σ(a), or null.

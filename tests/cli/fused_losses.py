@@ -9,6 +9,7 @@ not take are those named below, and no others.
 """
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -54,10 +55,7 @@ def stages():
 
 def losses(text, stage, path, precision, seed=1):
     folder = pathlib.Path("run")
-    for old in sorted(folder.rglob("*"), reverse=True):
-        old.rmdir() if old.is_dir() else old.unlink()
-    if folder.exists():
-        folder.rmdir()
+    shutil.rmtree(folder, ignore_errors=True)
     settings = [("train.attention_path", path), ("train.precision", precision), ("train.length", f"{UPDATES}u")]
     settings += [(f"attention.{key}", value) for key, value in stage.items()]
     options = [word for key, value in settings for word in ("--set", f"{key}={json.dumps(value)}")]
