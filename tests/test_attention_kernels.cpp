@@ -209,6 +209,7 @@ TEST_CASE("attention with mixed heads stays within the memory that it says, and 
       h.dropout_row = h.most_keys, h.dropout_head = h.queries * h.most_keys;
     }
     const int64_t parts = pick(1, 4);
+    h.cache = int64_t{1} << pick(10, 20);  // keys are cut, or not
     draw(h);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1) h.relative = &positions.emplace(h, h.in, (h.key_size + 15) / 16 * 16).relative;
@@ -229,6 +230,7 @@ TEST_CASE("plain attention stays within the memory that it says, and writes all 
     h.size = 16 * pick(1, 4), h.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) h.dropout = &dropout, h.dropout_row = most;
+    h.cache = int64_t{1} << pick(10, 20);  // keys are cut, or not
     draw(h);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1) h.relative = &positions.emplace(h, 1, h.size).relative;

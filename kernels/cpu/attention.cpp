@@ -51,8 +51,8 @@ struct Distances {
   int64_t row;                         // floats of a query's products with distances
   float* by_distance;                  // (block, row)
   float* queries;                      // (block, size)
-  MH_INLINE Distances(const Attention& how, float* scratch)
-      : row(distances_of(how.keys, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
+  MH_INLINE Distances(const Attention& how, int64_t span, float* scratch)
+      : row(distances_of(span, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
     if (how.relative == nullptr) return;
     const Relative& r = *how.relative;
     size = r.size, count = r.distances;
@@ -61,12 +61,13 @@ struct Distances {
   }
 };
 
-int64_t distances_scratch(const Attention& how) {
-  return how.relative != nullptr ? kBlock * (distances_of(how.keys, kBlock) + how.size) : 0;
+int64_t distances_scratch(const Attention& how, int64_t span) {
+  return how.relative != nullptr ? kBlock * (distances_of(span, kBlock) + how.size) : 0;
 }
 
 MH_INLINE Reach reach_of(const Attention& how, const Block& b, int64_t run) {
-  return reach_of(how.relative->runs[run], how.queries, b.first, b.m, b.low, how.seen(b.first + b.m - 1));
+  return reach_of(how.relative->runs[run], how.queries, b.first, b.m, b.low,
+                  std::min(b.width, how.seen(b.first + b.m - 1)));
 }
 
 // x: scaled queries of a block, to which the bias of keys is added; d: what distances need.
@@ -75,29 +76,30 @@ MH_INLINE void with_biases(const Attention& how, const Block& b, const Distances
   add_bias(d.u, b.m, d.size, how.scale, x, x);
 }
 
-// Logits s (block, keys) get those of distances.
+// Logits s (block, row) get those of distances.
 template <class Tile>
-MH_INLINE void add_distances(const Attention& how, const Block& b, const Distances& d, int64_t keys, float* s) {
+MH_INLINE void add_distances(const Attention& how, const Block& b, const Distances& d, int64_t row, float* s) {
   for (int64_t run = 0; run < how.relative->count; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
     product<Tile, false>(b.rows, padded(z.rows), d.size, d.queries, d.size, 1, d.turned + z.row, d.count, d.by_distance,
                          d.row);
-    for (int64_t i = 0; i < b.m; ++i) add_to(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * keys + z.key);
+    for (int64_t i = 0; i < b.m; ++i)
+      add_to(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * row + z.key - b.low);
   }
 }
 
-// The gradients of those, from that of the logits ds (block, keys): dr, and dy (block, size) of d.queries.
+// The gradients of those, from that of the logits ds (block, row): dr, and dy (block, size) of d.queries.
 template <class Tile>
-MH_INLINE void distances_backward(const Attention& how, const Block& b, const Distances& d, int64_t keys,
+MH_INLINE void distances_backward(const Attention& how, const Block& b, const Distances& d, int64_t row,
                                   const float* ds, float* dr, float* dy) {
-  std::memset(dy, 0, static_cast<size_t>(b.rows * d.size) * sizeof(float));
+  std::fill_n(dy, b.rows * d.size, 0.0F);
   for (int64_t run = 0; run < how.relative->count; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
-    std::memset(d.by_distance, 0, static_cast<size_t>(b.rows * d.row) * sizeof(float));
+    std::fill_n(d.by_distance, b.rows * d.row, 0.0F);
     for (int64_t i = 0; i < b.m; ++i)
-      std::memcpy(d.by_distance + i * d.row + b.m - 1 - i, ds + i * keys + z.key,
+      std::memcpy(d.by_distance + i * d.row + b.m - 1 - i, ds + i * row + z.key - b.low,
                   static_cast<size_t>(z.keys) * sizeof(float));
     product<Tile, true>(b.rows, d.size, z.rows, d.by_distance, d.row, 1, d.rows + z.row * d.size, d.size, dy, d.size);
     product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, d.by_distance, 1, d.row, d.queries, d.size,
@@ -105,13 +107,10 @@ MH_INLINE void distances_backward(const Attention& how, const Block& b, const Di
   }
 }
 
-// What is kept of the probabilities of m queries from the `first` on: (m, dropout_row), where queries see keys.
-MH_INLINE void decide_block(const Attention& how, int64_t first, int64_t m, float* keep) {
-  const int64_t row = how.dropout_row;
-  const uint64_t begin = how.dropout_first + static_cast<uint64_t>(first * row);
-  if (!how.causal) return decide_range(*how.dropout, begin, m * row, keep);
-  for (int64_t i = 0; i < m; ++i)
-    decide_range(*how.dropout, begin + static_cast<uint64_t>(i * row), how.seen(first + i), keep + i * row);
+// What is kept of a query's probabilities, from the block's first key on up to its `end`.
+MH_INLINE void decide_query(const Attention& how, const Block& b, int64_t i, int64_t end, float* keep) {
+  const auto row = static_cast<uint64_t>((b.first + i) * how.dropout_row + b.low);
+  decide_range(*how.dropout, how.dropout_first + row, end, keep);
 }
 
 // x (count) is multiplied with keep; what is dropped is 0 whatever it was.
@@ -126,9 +125,9 @@ MH_INLINE void drop(const float* keep, int64_t count, float* x) {
   for (; j < count; ++j) x[j] = kept(keep[j], x[j]);
 }
 
-// Of decide_block, whole groups included.
-int64_t decisions_scratch(const Attention& how) {
-  return how.dropout != nullptr ? padded(kBlock * how.dropout_row) + 2 * kDropoutGroup : 0;
+// Of decide_query, whole groups included.
+int64_t decisions_scratch(const Attention& how, int64_t span) {
+  return how.dropout != nullptr ? span + 2 * kDropoutGroup : 0;
 }
 
 bool takes_few(const Attention& how) {
@@ -151,57 +150,92 @@ MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const
   }
 }
 
-// Which keys of its block's, counted from b.low, query i sees: those from `first` to end - 1.
+// Which keys of its block's, counted from b.low, query i sees: those from `first` to end - 1, if any.
 struct Seen {
   int64_t first, end;
   MH_INLINE Seen(const Attention& how, const Block& b, int64_t i)
-      : first(std::max<int64_t>(0, how.first_seen(b.first + i) - b.low)), end(how.seen(b.first + i) - b.low) {}
+      : first(std::max<int64_t>(0, how.first_seen(b.first + i) - b.low)),
+        end(std::min(how.seen(b.first + i), b.width) - b.low) {}
+  MH_INLINE bool none() const { return end <= first; }
 };
 
 MH_INLINE void hide(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// s (block, keys) of a block.
+// s (block, row) of a block.
 template <class Tile, class Products>
 MH_INLINE void logits_of(const Attention& how, const Block& b, const Distances& distances, Products& products,
-                         int64_t keys, float* s) {
+                         int64_t row, float* s) {
   if (how.relative != nullptr) with_biases(how, b, distances, products.queries());
   products.logits(b, s);
-  if (how.relative != nullptr) add_distances<Tile>(how, b, distances, keys, s);
+  if (how.relative != nullptr) add_distances<Tile>(how, b, distances, row, s);
+}
+
+// How keys are cut into spans, multiples of 64 as a product may want them: `tiles` of a block take a quarter of the
+// cache, keys and values the rest.
+int64_t span_of(const Attention& how, int64_t tiles) {
+  constexpr int64_t grain = 64;
+  const int64_t of_key = tiles * kBlock * static_cast<int64_t>(sizeof(float));
+  const int64_t most = std::max<int64_t>(1, how.cache / 4 / of_key / grain) * grain;
+  return std::min(most, (how.keys + grain - 1) / grain * grain);
+}
+int64_t forward_span(const Attention& how) { return span_of(how, 1); }
+int64_t backward_span(const Attention& how) { return span_of(how, 2); }
+
+// A tile's row is a line longer, so that rows are not a power of two apart.
+int64_t row_of(int64_t span) { return span + lanes; }
+
+// Softmax of the keys seen so far (Milakov and Gimelshein 2018): exponentials of a query's logits x (width), as they
+// weigh beside those before, whose maximum `top`, sum and weighed values (d) are brought up to date.
+MH_INLINE void soften(const Seen& see, int64_t width, int64_t d, float* x, float& top, float& sum, float* values) {
+  if (see.none()) return hide(width, 0, x);
+  hide(see.first, -INFINITY, x);
+  const float before = top;
+  top = std::max(top, maximum_of(x, see.end));
+  if (sum != 0 && top > before) {
+    const float factor = std::exp(before - top);
+    sum *= factor;
+    scale_rows(factor, 1, d, values, d);
+  }
+  sum += exponentials(x, see.end, width, top);
+  hide(see.first, 0, x);
 }
 
 template <class Tile, class Products, class T>
 MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch) {
-  const int64_t d = how.size, keys = Products::keys(how);
+  const int64_t d = how.size, step = forward_span(how), row = row_of(step);
   Parts parts{scratch};
-  Products products(how, false, k, v, parts);
-  float* s = parts.take(kBlock * keys);
+  Products products(how, false, row, k, v, parts);
+  float* s = parts.take(kBlock * row);
   float* sums = parts.take(kBlock * d);
-  const Distances distances(how, parts.take(distances_scratch(how)));
+  const Distances distances(how, step, parts.take(distances_scratch(how, step)));
   float* keep = parts.at + kDropoutGroup;
   for (int64_t first = 0; first < how.queries; first += kBlock) {
-    const Block b = Products::block_at(how, first);
-    products.take_queries(b, q);
-    logits_of<Tile>(how, b, distances, products, keys, s);
-    if (how.dropout != nullptr) decide_block(how, first, b.m, keep);
-    float inverse[kBlock];
-    for (int64_t i = 0; i < b.m; ++i) {
-      float* x = s + i * keys + b.low;
-      if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.width - b.low, nullptr);
-      const Seen see(how, b, i);
-      hide(see.first, -INFINITY, x);
-      const float top = maximum_of(x, see.end);
-      const float sum = exponentials(x, see.end, b.width - b.low, top);
-      hide(see.first, 0, x);
-      inverse[i] = sum == 0 ? 0 : 1 / sum;
-      log_sums[first + i] = top + std::log(sum);
-      if (how.dropout != nullptr) drop(keep + i * how.dropout_row + b.low, see.end, x);
+    float top[kBlock], sum[kBlock];
+    std::fill_n(top, kBlock, -INFINITY), std::fill_n(sum, kBlock, 0.0F), std::fill_n(sums, kBlock * d, 0.0F);
+    for (int64_t key = 0; key < how.keys; key += step) {
+      const Block b = Products::block_at(how, first, {key, key + step});
+      if (b.keys() <= 0) continue;
+      products.take_queries(b, q);
+      logits_of<Tile>(how, b, distances, products, row, s);
+      for (int64_t i = 0; i < b.m; ++i) {
+        float* x = s + i * row;
+        if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
+        const Seen see(how, b, i);
+        soften(see, b.keys(), d, x, top[i], sum[i], sums + i * d);
+        if (how.dropout == nullptr || see.none()) continue;
+        decide_query(how, b, i, see.end, keep);
+        drop(keep, see.end, x);
+      }
+      products.weigh_values(b, s, sums);
     }
-    products.weigh_values(b, s, sums);
-    for (int64_t i = 0; i < b.m; ++i)
-      pack(sums + i * d, 1, d, inverse[i], Matrix<T>{out.data + (first + i) * out.stride, out.stride});
+    for (int64_t i = 0; i < std::min(kBlock, how.queries - first); ++i) {
+      log_sums[first + i] = top[i] + std::log(sum[i]);
+      pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : 1 / sum[i],
+           Matrix<T>{out.data + (first + i) * out.stride, out.stride});
+    }
   }
 }
 
@@ -209,79 +243,80 @@ template <class Tile, class Products, class T>
 MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,
                         Matrix<const T> out, Matrix<const T> dout, const float* log_sums,
                         const AttentionGradients<T>& gradients, float* scratch) {
-  const int64_t d = how.size, keys = Products::keys(how);
+  const int64_t d = how.size, keys = Products::keys(how), step = backward_span(how), row = row_of(step);
   Parts parts{scratch};
-  Products products(how, true, k, v, parts);
+  Products products(how, true, row, k, v, parts);
   float* dk = parts.take(keys * d);
   float* dv = parts.take(keys * d);
-  float* p = parts.take(kBlock * keys);
-  float* ds = parts.take(kBlock * keys);
+  float* dq = parts.take(how.queries * d);
+  float* p = parts.take(kBlock * row);
+  float* ds = parts.take(kBlock * row);
   float* sums = parts.take(kBlock * d);
   float* dy = parts.take(kBlock * d);
-  float* slopes = parts.take(keys);  // of Sigsoftmax, of a query
-  const Distances distances(how, parts.take(distances_scratch(how)));
+  float* slopes = parts.take(row);  // of Sigsoftmax, of a query
+  const Distances distances(how, step, parts.take(distances_scratch(how, step)));
   float* keep = parts.at + kDropoutGroup;
   if (how.relative != nullptr) {
-    for (float* of_bias : {gradients.du, gradients.dv_bias})
-      std::memset(of_bias, 0, static_cast<size_t>(d) * sizeof(float));
-    std::memset(gradients.dr, 0, static_cast<size_t>(distances.count * d) * sizeof(float));
+    for (float* of_bias : {gradients.du, gradients.dv_bias}) std::fill_n(of_bias, d, 0.0F);
+    std::fill_n(gradients.dr, distances.count * d, 0.0F);
   }
-  std::memset(dk, 0, static_cast<size_t>(2 * keys * d) * sizeof(float));
-  for (int64_t first = 0; first < how.queries; first += kBlock) {
-    const Block b = Products::block_at(how, first);
-    const int64_t width = b.width - b.low;
-    products.take_queries(b, q);
-    products.take_given(b, dout);
-    logits_of<Tile>(how, b, distances, products, keys, p);
-    products.with_values(b, ds);
-    if (how.dropout != nullptr) decide_block(how, first, b.m, keep);
-    for (int64_t i = 0; i < b.rows; ++i) {
-      float* pi = p + i * keys + b.low;
-      float* dsi = ds + i * keys + b.low;
-      if (i >= b.m) {  // rows that only fill the tile
-        std::memset(pi, 0, static_cast<size_t>(width) * sizeof(float));
-        std::memset(dsi, 0, static_cast<size_t>(width) * sizeof(float));
-        continue;
-      }
-      const Seen see(how, b, i);
-      const bool sloped = how.normaliser == Normaliser::sigsoftmax;
-      if (sloped) sigsoftmax_logits(pi, width, slopes);
-      exponentials(pi, see.end, width, log_sums[first + i]);
-      hide(see.first, 0, pi);
-      const float* kept = keep + i * how.dropout_row + b.low;
-      if (how.dropout != nullptr) drop(kept, see.end, dsi);
-      Floats product_sum{};  // sum over the row of P dP, dropout included: dO times O
-      for (int64_t j = 0; j < d; j += lanes) {
-        Floats o, g;
-        load(out.data + (first + i) * out.stride + j, o);
-        load(dout.data + (first + i) * dout.stride + j, g);
-        product_sum += o * g;
-      }
-      const float delta = sum_of(product_sum);
-      for (int64_t j = 0; j < width; j += lanes) {
-        Floats a, g;
-        load(pi + j, a);
-        load(dsi + j, g);
-        g = a * (g - delta);
-        if (sloped) {
-          load(slopes + j, a);
-          g = g * a;
+  std::fill_n(dk, (2 * keys + how.queries) * d, 0.0F);
+  // Keys and values of a span, and their gradients, stay in the cache while all queries go by.
+  for (int64_t key = 0; key < how.keys; key += step)
+    for (int64_t first = 0; first < how.queries; first += kBlock) {
+      const Block b = Products::block_at(how, first, {key, key + step});
+      const int64_t width = b.keys();
+      if (width <= 0) continue;
+      products.take_queries(b, q);
+      products.take_given(b, dout);
+      logits_of<Tile>(how, b, distances, products, row, p);
+      products.with_values(b, ds);
+      for (int64_t i = 0; i < b.rows; ++i) {
+        float *pi = p + i * row, *dsi = ds + i * row;
+        if (i >= b.m || Seen(how, b, i).none()) {  // rows that only fill the tile
+          std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
+          continue;
         }
-        store(g, dsi + j);
+        const Seen see(how, b, i);
+        const bool sloped = how.normaliser == Normaliser::sigsoftmax;
+        if (sloped) sigsoftmax_logits(pi, width, slopes);
+        exponentials(pi, see.end, width, log_sums[first + i]);
+        hide(see.first, 0, pi);
+        if (how.dropout != nullptr) decide_query(how, b, i, see.end, keep), drop(keep, see.end, dsi);
+        Floats product_sum{};  // sum over the row of P dP, dropout included: dO times O
+        for (int64_t j = 0; j < d; j += lanes) {
+          Floats o, g;
+          load(out.data + (first + i) * out.stride + j, o);
+          load(dout.data + (first + i) * dout.stride + j, g);
+          product_sum += o * g;
+        }
+        const float delta = sum_of(product_sum);
+        for (int64_t j = 0; j < width; j += lanes) {
+          Floats a, g;
+          load(pi + j, a);
+          load(dsi + j, g);
+          g = a * (g - delta);
+          if (sloped) {
+            load(slopes + j, a);
+            g = g * a;
+          }
+          store(g, dsi + j);
+        }
+        if (how.dropout != nullptr) drop(keep, see.end, pi);
       }
-      if (how.dropout != nullptr) drop(kept, see.end, pi);
+      std::fill_n(sums, kBlock * d, 0.0F);
+      products.to_queries(b, ds, sums);
+      if (how.relative != nullptr) {
+        distances_backward<Tile>(how, b, distances, row, ds, gradients.dr, dy);
+        add_rows(sums, b.m, d, how.scale, gradients.du);
+        add_rows(dy, b.m, d, how.scale, gradients.dv_bias);
+        add_to(dy, b.m * d, sums);
+      }
+      add_to(sums, b.m * d, dq + first * d);
+      products.to_keys(b, ds, dk);
+      products.to_values(b, p, dv);
     }
-    products.to_queries(b, ds, sums);
-    if (how.relative != nullptr) {
-      distances_backward<Tile>(how, b, distances, keys, ds, gradients.dr, dy);
-      add_rows(sums, b.m, d, how.scale, gradients.du);
-      add_rows(dy, b.m, d, how.scale, gradients.dv_bias);
-      add_to(dy, b.m * d, sums);
-    }
-    pack(sums, b.m, d, how.scale, Matrix<T>{gradients.dq.data + first * gradients.dq.stride, gradients.dq.stride});
-    products.to_keys(b, ds, dk);
-    products.to_values(b, p, dv);
-  }
+  pack(dq, how.queries, d, how.scale, gradients.dq);
   pack(dk, how.keys, d, Products::scales_queries ? 1 : how.scale, gradients.dk);
   pack(dv, how.keys, d, 1.0F, gradients.dv);
 }
@@ -321,20 +356,21 @@ F* of_level(F* avx512, F* avx2, F* baseline) {
 // Biases of relative positions are added in fp32, and stay so.
 bool by_engine(const Attention& how) { return how.bf16 != nullptr && how.relative == nullptr; }
 
-// Scratch besides that of products with the keys' and values' size.
-int64_t forward_floats(const Attention& how, int64_t keys) {
-  return kBlock * keys + kBlock * how.size + distances_scratch(how) + decisions_scratch(how);
+// Scratch besides that of products.
+int64_t forward_floats(const Attention& how) {
+  const int64_t span = forward_span(how);
+  return kBlock * row_of(span) + kBlock * how.size + distances_scratch(how, span) + decisions_scratch(how, span);
 }
 int64_t backward_floats(const Attention& how, int64_t keys) {
-  return 2 * keys * how.size + 2 * kBlock * keys + 2 * kBlock * how.size + keys + distances_scratch(how) +
-         decisions_scratch(how);
+  const int64_t span = backward_span(how), row = row_of(span);
+  return (2 * keys + how.queries) * how.size + 2 * kBlock * row + 2 * kBlock * how.size + row +
+         distances_scratch(how, span) + decisions_scratch(how, span);
 }
 
 }  // namespace
 
 int64_t attention_forward_scratch(const Attention& how) {
-  return by_engine(how) ? Bf16Products::floats(how, false) + forward_floats(how, Bf16Products::keys(how))
-                        : Fp32Large::floats(how, false) + forward_floats(how, Fp32Large::keys(how));
+  return (by_engine(how) ? Bf16Products::floats(how, false) : Fp32Large::floats(how, false)) + forward_floats(how);
 }
 int64_t attention_backward_scratch(const Attention& how) {
   return by_engine(how) ? Bf16Products::floats(how, true) + backward_floats(how, Bf16Products::keys(how))

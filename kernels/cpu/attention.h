@@ -2,13 +2,15 @@
 // type of the tensors but for operands of products of bf16, without ever holding more than a block of queries'
 // probabilities.
 //
-// A block of queries against all its keys fits the second-level cache, so the softmax is exact in one pass; the keys
-// and values are unpacked once. The backward pass takes the probabilities again from the log-sum-exp of each query.
+// A block of queries meets a span of keys, as many as the second-level cache has place for; the keys and values are
+// unpacked once. The softmax is exact: sums of the spans before are brought to the maximum of those so far. The
+// backward pass takes the probabilities again from the log-sum-exp of each query, span by span.
 #pragma once
 
 #include <cstdint>
 
 #include "cpu/bf16_engine.h"
+#include "cpu/level.h"
 #include "policy.h"
 
 namespace mh::kernels {
@@ -18,8 +20,9 @@ namespace mh::kernels {
 constexpr int64_t kFewQueries = 8;
 
 struct Attention : Policy {
-  int64_t size = 0;  // of a query, key or value: a multiple of 16
-  int64_t head = 0;  // which of Policy::relative's
+  int64_t size = 0;             // of a query, key or value: a multiple of 16
+  int64_t head = 0;             // which of Policy::relative's
+  int64_t cache = kUsualCache;  // bytes of the processor's second level, by which keys are cut
   // What multiplies bf16, but for relative positions and few queries; null: products are in fp32. It is null of fp32,
   // and its processor has AVX-512.
   const Bf16Engine* bf16 = nullptr;

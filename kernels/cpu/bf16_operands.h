@@ -23,7 +23,7 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
 MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                          uint16_t* to) {
   const int64_t wide = padded(size);
-  std::memset(to, 0, static_cast<size_t>(filled * wide) * sizeof(uint16_t));
+  std::fill_n(to, filled * wide, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(to + r * wide, from + r * position, static_cast<size_t>(size) * sizeof(uint16_t));
 }
@@ -47,7 +47,7 @@ MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, i
 MH_INLINE void turn_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                          uint16_t* to) {
   const int64_t wide = padded(size);
-  std::memset(to, 0, static_cast<size_t>(filled * wide) * sizeof(uint16_t));
+  std::fill_n(to, filled * wide, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r) {
     uint16_t* column = to + r / kEngineColumns * kEngineColumns * wide + 2 * (r % kEngineColumns);
     for (int64_t i = 0; i < size; i += 2)
@@ -120,13 +120,12 @@ struct EngineTile {
   Seen seen;
   uint16_t* rounded;
 
-  // sums (m, wide) = the tile times `right`, an operand of so many rows.
+  // sums (m, wide) += the tile times `right`, an operand of so many rows.
   MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
-    if (width <= low) std::memset(sums, 0, static_cast<size_t>(m * wide) * sizeof(float));
     for (int64_t s = low; s < width; s += kEngineColumns) {
       round_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      engine_product(engine, m, wide, kEngineColumns, rounded, kEngineColumns, right, rows, s, s > low, sums, wide);
+      engine_product(engine, m, wide, kEngineColumns, rounded, kEngineColumns, right, rows, s, true, sums, wide);
     }
   }
   // to (keys, wide) += the tile transposed times `right`, an operand of m rows.

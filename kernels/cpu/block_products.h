@@ -1,7 +1,8 @@
 // The products of plain attention, of a block of queries with the keys and values of one head: in fp32 by register
 // tiles, or of bf16 by an engine. Both keep their operands packed as they read them, and results in fp32.
 //
-// A tile is (block, keys()), rows contiguous; of it the columns from Block::low to width - 1 are read and written.
+// A tile is (block, row), its rows contiguous and so many floats apart; its first column is that of key Block::low, and
+// the last one written that of key width - 1.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +14,24 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kBlock = 32;  // queries at once: 32 x 2048 probabilities take a quarter of a 1 MB cache
+constexpr int64_t kBlock = 32;  // queries at once
 
-// Which queries a block is of, and which keys they see.
+// Keys that are gone through together, from key `begin` to end - 1.
+struct Span {
+  int64_t begin, end;
+};
+
+// Which queries a block is of, and which keys of a span they see.
 struct Block {
   int64_t first, m, rows;  // queries, and the rows that they fill
-  int64_t low, width;      // keys from low to width - 1, multiples of `grain`
-  MH_INLINE Block(const Attention& how, int64_t begin, int64_t fill, int64_t grain)
+  int64_t low, width;      // keys from low to width - 1, multiples of `grain`; none where width is not above low
+  MH_INLINE Block(const Attention& how, int64_t begin, const Span& span, int64_t fill, int64_t grain)
       : first(begin),
         m(std::min(kBlock, how.queries - begin)),
         rows((m + fill - 1) / fill * fill),
-        low(how.first_seen(begin) / grain * grain),
-        width((how.seen(begin + m - 1) + grain - 1) / grain * grain) {}
+        low(std::max(span.begin, how.first_seen(begin) / grain * grain)),
+        width(std::min(span.end, (how.seen(begin + m - 1) + grain - 1) / grain * grain)) {}
+  MH_INLINE int64_t keys() const { return width - low; }
 };
 
 // to (rows, size) = factor * from; rows up to `filled` are zero.
@@ -37,7 +44,7 @@ MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_
       v = v * factor;
       store(v, to + r * size + i);
     }
-  std::memset(to + rows * size, 0, static_cast<size_t>((filled - rows) * size) * sizeof(float));
+  std::fill_n(to + rows * size, (filled - rows) * size, 0.0F);
 }
 
 // Parts of a scratch memory one after the other.
@@ -57,10 +64,13 @@ class Fp32Products {
   static int64_t floats(const Attention& how, bool backward) {
     return ((backward ? 3 : 2) * keys(how) + (backward ? 2 : 1) * kBlock) * how.size;
   }
-  static MH_INLINE Block block_at(const Attention& how, int64_t first) { return {how, first, lanes, lanes}; }
+  static MH_INLINE Block block_at(const Attention& how, int64_t first, const Span& span) {
+    return {how, first, span, lanes, lanes};
+  }
 
-  MH_INLINE Fp32Products(const Attention& how, bool backward, Matrix<const T> k, Matrix<const T> v, Parts& parts)
-      : d_(how.size), keys_(keys(how)), scale_(how.scale) {
+  MH_INLINE Fp32Products(const Attention& how, bool backward, int64_t row, Matrix<const T> k, Matrix<const T> v,
+                         Parts& parts)
+      : d_(how.size), keys_(keys(how)), row_(row), scale_(how.scale) {
     plain_ = parts.take(keys_ * d_), turned_k_ = parts.take(keys_ * d_), rows_ = parts.take(kBlock * d_);
     if (backward) {
       turned_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
@@ -84,15 +94,15 @@ class Fp32Products {
   static constexpr bool scales_queries = true;
 
   MH_INLINE void logits(const Block& b, float* s) const {
-    product<Tile, false>(b.rows, b.width - b.low, d_, rows_, d_, 1, turned_k_ + b.low, keys_, s + b.low, keys_);
+    product<Tile, false>(b.rows, b.keys(), d_, rows_, d_, 1, turned_k_ + b.low, keys_, s, row_);
   }
-  // p V -> sums (block, size)
+  // sums (block, size) += p V
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
   // dO Vᵀ
   MH_INLINE void with_values(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.width - b.low, d_, given_, d_, 1, turned_v_ + b.low, keys_, dp + b.low, keys_);
+    product<Tile, false>(b.rows, b.keys(), d_, given_, d_, 1, turned_v_ + b.low, keys_, dp, row_);
   }
-  // dS K -> sums (block, size)
+  // sums (block, size) += dS K
   MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
   // dk (keys, size) += dSᵀ Q, dv += Pᵀ dO
   MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
@@ -110,13 +120,13 @@ class Fp32Products {
       }
   }
   MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
-    product<Tile, false>(b.rows, d_, b.width - b.low, tile + b.low, keys_, 1, plain_ + b.low * d_, d_, sums, d_);
+    product<Tile, true>(b.rows, d_, b.keys(), tile, row_, 1, plain_ + b.low * d_, d_, sums, d_);
   }
   MH_INLINE void over_queries(const Block& b, const float* tile, const float* rows, float* to) const {
-    product<Tile, true>(b.width - b.low, d_, b.rows, tile + b.low, 1, keys_, rows, d_, to + b.low * d_, d_);
+    product<Tile, true>(b.keys(), d_, b.rows, tile, 1, row_, rows, d_, to + b.low * d_, d_);
   }
 
-  int64_t d_, keys_;
+  int64_t d_, keys_, row_;
   float scale_;
   float *plain_, *turned_k_, *turned_v_ = nullptr;  // keys, or forward values (keys, size); keys and values transposed
   float *rows_, *given_ = nullptr;                  // of the block (block, size)
@@ -132,8 +142,8 @@ class Bf16Products {
                       kBlock,
                       b.low,
                       b.width,
-                      keys_,
-                      [tile](int64_t s) { return tile + s; },
+                      row_,
+                      [tile, &b](int64_t s) { return tile + s - b.low; },
                       [&b](int64_t i) { return i < b.m ? b.width : 0; },
                       rounded_};
   }
@@ -144,11 +154,13 @@ class Bf16Products {
     const int64_t n = keys(how), d = how.size;
     return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + grain * kBlock) / 2;
   }
-  static MH_INLINE Block block_at(const Attention& how, int64_t first) { return {how, first, 1, grain}; }
+  static MH_INLINE Block block_at(const Attention& how, int64_t first, const Span& span) {
+    return {how, first, span, 1, grain};
+  }
 
-  MH_INLINE Bf16Products(const Attention& how, bool backward, Matrix<const uint16_t> k, Matrix<const uint16_t> v,
-                         Parts& parts)
-      : engine_(*how.bf16), d_(how.size), keys_(keys(how)), scale_(how.scale) {
+  MH_INLINE Bf16Products(const Attention& how, bool backward, int64_t row, Matrix<const uint16_t> k,
+                         Matrix<const uint16_t> v, Parts& parts)
+      : engine_(*how.bf16), d_(how.size), keys_(keys(how)), row_(row), scale_(how.scale) {
     const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(parts.take(numbers / 2)); };
     turned_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
     rows_ = take(kBlock * d_), rounded_ = take(grain * kBlock);
@@ -174,7 +186,7 @@ class Bf16Products {
 
   MH_INLINE void logits(const Block& b, float* s) const {
     with_turned(b, rows_, turned_k_, s);
-    scale_rows(scale_, b.m, b.width - b.low, s + b.low, keys_);
+    scale_rows(scale_, b.m, b.keys(), s, row_);
   }
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const {
     engine_tile(b, p).over_keys(pairs_, keys_, d_, sums);
@@ -195,11 +207,10 @@ class Bf16Products {
     copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
   }
   MH_INLINE void with_turned(const Block& b, const uint16_t* rows, const uint16_t* turned, float* tile) const {
-    engine_product(engine_, kBlock, b.width - b.low, d_, rows, d_, turned + b.low * d_, d_, 0, false, tile + b.low,
-                   keys_);
+    engine_product(engine_, kBlock, b.keys(), d_, rows, d_, turned + b.low * d_, d_, 0, false, tile, row_);
   }
   const Bf16Engine& engine_;
-  int64_t d_, keys_;
+  int64_t d_, keys_, row_;
   float scale_;
   uint16_t *turned_k_, *turned_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
   uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // of the block

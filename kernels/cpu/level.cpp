@@ -1,5 +1,7 @@
 #include "cpu/level.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -10,6 +12,11 @@ namespace {
 std::atomic<Level>& used() {
   static std::atomic<Level> level = best_level();
   return level;
+}
+
+std::atomic<int64_t>& given_cache() {
+  static std::atomic<int64_t> bytes{0};
+  return bytes;
 }
 
 }  // namespace
@@ -25,6 +32,20 @@ Level best_level() {
 #else
 Level best_level() { return Level::baseline; }
 #endif
+
+int64_t second_level_cache() {
+  if (const int64_t bytes = given_cache(); bytes > 0) return bytes;
+  static const int64_t found = [] {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    const int64_t said = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+    const int64_t said = 0;
+#endif
+    return said > 0 ? said : kUsualCache;
+  }();
+  return found;
+}
+void use_second_level_cache(int64_t bytes) { given_cache() = bytes; }
 
 Level level() { return used(); }
 void use_level(Level level) { used() = std::min(level, best_level()); }

@@ -1,5 +1,5 @@
-// Which vector instructions the kernels with products use: each is compiled for three levels, and the best that the
-// processor has is chosen when one is first called.
+// What the kernels with products know of the processor: its second-level cache, and its vector instructions. Each of
+// them is compiled for three levels, and the best that the processor has is chosen when one is first called.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +14,11 @@ Level best_level();  // of this processor
 Level level();       // what is used
 // For tests: not above the processor's. Results of two levels differ by rounding.
 void use_level(Level level);
+
+// Bytes of the second-level cache of one of the processor's cores, by which the kernels cut their tiles: results of two
+// sizes differ by rounding. Where the system does not say, kUsualCache.
+constexpr int64_t kUsualCache = 1 << 20;
+int64_t second_level_cache();
+void use_second_level_cache(int64_t bytes);  // for tests; 0: the processor's
 
 }  // namespace mh::kernels

@@ -20,26 +20,46 @@ constexpr int64_t chunk = kMixWidth;  // keys
 
 int64_t chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
 
+// Queries and keys of a tile, fixed by the sizes alone, since they decide in which order numbers are added.
+struct TileSize {
+  int64_t rows, span;  // multiples of 8 and of `chunk`
+};
+TileSize tile_size(const MixedAttention& how) {
+  constexpr int64_t least = 32, most = 64;
+  const int64_t all = chunks_of(how.most_keys) * chunk, heads = std::max(how.in, how.out);
+  const int64_t of_key = heads * static_cast<int64_t>(sizeof(float)), of_query = std::max<int64_t>(1, all * of_key);
+  // All keys at once, though a tile is larger than the cache: two passes take 1.4 times the products, which reading the
+  // third level costs no sooner.
+  if (least * of_query > 8 * how.cache)
+    return {most, std::max<int64_t>(1, how.cache / 2 / (most * of_key * chunk)) * chunk};
+  // Of more keys more queries, since each tile runs through all keys and their gradients.
+  return {how.most_keys <= 1024 ? least : std::clamp(4 * how.cache / of_query / 8 * 8, least, most), all};
+}
+
 // How the numbers of a tile of queries lie: of a query chunk after chunk of keys, in it head after head, so that a
 // chunk of all heads, which is mixed, is in one place.
 struct Layout {
-  int64_t heads, chunks;
-  int64_t rows;  // queries at once
+  int64_t heads, chunks;  // chunks of all keys
+  int64_t rows, span;     // queries at once, keys at once
   int64_t dk, dv;
-  explicit Layout(const MixedAttention& how, int64_t rows_at_once)
+  Layout(const MixedAttention& how, const TileSize& size)
       : heads(std::max(how.in, how.out)),
         chunks(chunks_of(how.keys)),
-        rows(rows_at_once),
+        rows(size.rows),
+        span(size.span),
         dk(padded(how.key_size)),
         dv(padded(how.value_size)) {}
   // A line more, so that queries are not a power of two apart.
-  int64_t query() const { return chunks * heads * chunk + lanes; }
+  int64_t query() const { return heads * span + lanes; }
   int64_t tile() const { return rows * query(); }
   int64_t step() const { return heads * chunk; }  // from chunk to chunk
   int64_t keys() const { return chunks * chunk; }
   // A row of decisions, with what decide_range writes around it.
-  int64_t decisions() const { return keys() + 2 * kDropoutGroup; }
+  int64_t decisions() const { return span + 2 * kDropoutGroup; }
 };
+
+// One query by itself, of all keys.
+Layout of_few(const MixedAttention& how) { return {how, {1, chunks_of(how.keys) * chunk}}; }
 
 bool takes_few(const MixedAttention& how) {
   return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr && how.relative == nullptr;
@@ -52,7 +72,7 @@ int64_t decisions_scratch(const MixedAttention& how, const Layout& l) {
   return how.dropout != nullptr ? l.heads * l.decisions() : 0;
 }
 int64_t by_distance_scratch(const MixedAttention& how, const Layout& l) {
-  return how.relative != nullptr ? l.rows * distances_of(how.keys, l.rows) : 0;
+  return how.relative != nullptr ? l.rows * distances_of(l.span, l.rows) : 0;
 }
 int64_t positions_scratch(const MixedAttention& how, const Layout& l) {
   if (by_engine(how)) return l.rows * kEngineColumns / 2;  // what is rounded of a tile
@@ -75,19 +95,19 @@ struct Loops {
 namespace avx512 {
 #define MH_TARGET MH_AVX512
 using Tile = Large;
-#include "cpu/mixed_attention_loops.h"
+#include "cpu/mixed/loops.h"
 #undef MH_TARGET
 }  // namespace avx512
 namespace avx2 {
 #define MH_TARGET MH_AVX2
 using Tile = Small;
-#include "cpu/mixed_attention_loops.h"
+#include "cpu/mixed/loops.h"
 #undef MH_TARGET
 }  // namespace avx2
 namespace baseline {
 #define MH_TARGET
 using Tile = Small;
-#include "cpu/mixed_attention_loops.h"
+#include "cpu/mixed/loops.h"
 #undef MH_TARGET
 }  // namespace baseline
 
@@ -99,17 +119,13 @@ const Loops<T>& best_loops() {
 
 }  // namespace
 
-int64_t mixed_attention_rows(const MixedAttention& how) {
-  // 32 are best up to 1024 keys of 8 heads, though a tile is a quarter larger than a cache of the second level; of more
-  // keys 64, since each tile runs through all keys and their gradients.
-  constexpr int64_t most = 1 << 20;  // floats of a tile
-  const int64_t query = std::max<int64_t>(1, chunks_of(how.most_keys) * std::max(how.in, how.out) * chunk);
-  return how.most_keys <= 1024 ? 32 : std::clamp<int64_t>(most / query / 8 * 8, 32, 64);
-}
+int64_t mixed_attention_rows(const MixedAttention& how) { return tile_size(how).rows; }
 
-int64_t mixed_key_floats(const MixedAttention& how) { return how.in * Layout(how, 0).keys() * padded(how.key_size); }
+int64_t mixed_key_floats(const MixedAttention& how) {
+  return how.in * chunks_of(how.keys) * chunk * padded(how.key_size);
+}
 int64_t mixed_value_floats(const MixedAttention& how) {
-  return how.out * Layout(how, 0).keys() * padded(how.value_size);
+  return how.out * chunks_of(how.keys) * chunk * padded(how.value_size);
 }
 
 int64_t mixed_pack_floats(const MixedAttention& how, bool backward) {
@@ -117,21 +133,22 @@ int64_t mixed_pack_floats(const MixedAttention& how, bool backward) {
 }
 
 int64_t mixed_forward_scratch(const MixedAttention& how) {
-  const Layout l(how, mixed_attention_rows(how));
-  return l.tile() + how.in * l.rows * l.dk + l.rows * l.dv + l.heads * chunk + padded(how.in * how.out) +
-         decisions_scratch(how, l) + positions_scratch(how, l);
+  if (takes_few(how)) return mixed_few_floats(how);
+  const Layout l(how, tile_size(how));
+  return l.tile() + how.in * l.rows * l.dk + how.out * l.rows * l.dv + l.heads * chunk + padded(how.in * how.out) +
+         2 * l.rows * how.in + decisions_scratch(how, l) + positions_scratch(how, l);
 }
 int64_t mixed_backward_scratch(const MixedAttention& how) {
-  const Layout l(how, mixed_attention_rows(how));
-  return 2 * l.tile() + how.in * l.rows * l.dk + how.out * l.rows * l.dv + l.rows * l.dk + how.in * how.out * lanes +
-         padded(how.in * how.out) + 2 * l.heads * chunk + decisions_scratch(how, l) + l.query() +
-         positions_scratch(how, l) + l.rows * l.dk;
+  const Layout l(how, tile_size(how));
+  return 2 * l.tile() + 3 * how.in * l.rows * l.dk + how.out * l.rows * l.dv + how.in * how.out * lanes +
+         l.rows * how.in * how.out + 2 * l.heads * chunk + decisions_scratch(how, l) + l.query() +
+         positions_scratch(how, l);
 }
 
 bool mixed_takes_few(const MixedAttention& how) { return takes_few(how); }
 int64_t mixed_few_floats(const MixedAttention& how) {
-  const Layout l(how, 1);
-  return how.queries * l.query() + l.heads * chunk + padded(how.in * how.out);
+  const Layout l = of_few(how);
+  return how.queries * l.query() + l.heads * chunk + padded(how.in * how.out) + 2 * how.in;
 }
 template <class T>
 void mixed_few_logits(const MixedAttention& how, int64_t head, Heads<const T> q, Heads<const T> k, float* shared) {

@@ -2,21 +2,24 @@
 // whatever the type of the tensors, but for operands of products of bf16: P_j = softmax(scale * Q_j K_jᵀ), or as the
 // policy says, P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i.
 //
-// Nothing of the size queries x keys leaves the cache: a few queries against all keys of all heads are held at once.
-// The backward pass takes the probabilities again from the logarithm of each query's sum of exponentials. With
-// dP̄_i = dO_i V_iᵀ and G[j, i] = Σ_s P_j dP̄_i, which is the gradient of m, the gradient of the logits is
-// P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]).
+// A few queries against all keys of all heads are held at once; where those are too many for the cache, a span of keys,
+// in two passes: the first takes each query's log-sum-exp, the second its probabilities. The backward pass takes the
+// probabilities again from the logarithm of each query's sum of exponentials. With dP̄_i = dO_i V_iᵀ and G[j, i] = Σ_s
+// P_j dP̄_i, which is the gradient of m, the gradient of the logits is P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]);
+// where keys are cut, the first of two passes takes G.
 #pragma once
 
 #include <cstdint>
 
 #include "cpu/bf16_engine.h"
+#include "cpu/level.h"
 #include "policy.h"
 
 namespace mh::kernels {
 
 struct MixedAttention : Policy {
-  int64_t most_keys = 0;                 // of any row: by it queries are cut into tiles
+  int64_t most_keys = 0;                 // of any row: by it and the cache queries are cut into tiles, and keys
+  int64_t cache = kUsualCache;           // bytes of the processor's second level
   int64_t in = 0, out = 0;               // heads of queries and keys; heads of values
   int64_t key_size = 0, value_size = 0;  // of a query or key; of a value
   bool by_query = false;                 // a matrix for each query, (queries, in, out); else one, (in, out)

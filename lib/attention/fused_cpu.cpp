@@ -45,6 +45,7 @@ kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const Fuse
   policy.describe(q, k, gradient, a);
   a.size = q.size(3);
   a.bf16 = bf16_engine(q.scalar_type());
+  a.cache = kernels::second_level_cache();
   a.relative = distances.get();
   return a;
 }

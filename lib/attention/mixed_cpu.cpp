@@ -39,6 +39,7 @@ class Call {
     all_.key_size = q.size(3), all_.value_size = v.size(3), all_.by_query = m.dim() == 4;
     all_.relative = distances_.get();
     all_.bf16 = bf16_engine(q.scalar_type());
+    all_.cache = kernels::second_level_cache();
     all_.dropped_first = policy.dropped_before_mixing, all_.dropout_head = all_.queries * all_.keys;
   }
   Call(const Call&) = delete;

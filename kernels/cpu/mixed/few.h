@@ -1,0 +1,99 @@
+// Part of cpu/mixed/loops.h: few queries, as decoding has them.
+
+// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x of one head.
+template <int vectors, class T>
+MH_TARGET void weighed_values(const Layout& l, const float* x, int64_t seen, const T* v, int64_t position,
+                              int64_t first, int64_t size, T* out) {
+  Floats sum[vectors];
+  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  for (int64_t s = 0; s < seen; ++s) {
+    const float weight = x[s / chunk * l.step() + s % chunk];
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      load_part(v + s * position + first + i * lanes, size - first - i * lanes, b);
+      sum[i] += weight * b;
+    }
+  }
+  for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
+}
+
+// Of kFewQueries at most nothing is unpacked. What the three steps share: the numbers of every query, and behind them
+// what one query is mixed with.
+struct Few {
+  Layout l;
+  float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
+  float *tops, *sums;               // (in)
+  MH_INLINE Few(const MixedAttention& how, float* shared)
+      : l(of_few(how)),
+        queries(shared),
+        mixed(queries + how.queries * l.query()),
+        matrix(mixed + l.heads * chunk),
+        tops(matrix + padded(how.in * how.out)),
+        sums(tops + how.in) {}
+  MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
+};
+
+// x = or += the products of one query's `size` numbers, in so many vectors, with its keys.
+template <int vectors, class T>
+MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t size, const T* k, int64_t position,
+                            int64_t seen, bool add, float* x) {
+  Floats row[vectors];
+  for (int i = 0; i < vectors; ++i) {
+    load_part(q + i * lanes, size - i * lanes, row[i]);
+    row[i] = row[i] * scale;
+  }
+  const bool whole = size == vectors * lanes;
+  for (int64_t s = 0; s < seen; ++s) {
+    const T* key = k + s * position;
+    Floats sum{};
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      if (whole) load(key + i * lanes, b);
+      else load_part(key + i * lanes, size - i * lanes, b);
+      sum += row[i] * b;
+    }
+    float& to = x[place_of(l, s)];
+    to = (add ? to : 0) + sum_of(sum);
+  }
+}
+
+// Logits of head j.
+template <class T>
+MH_TARGET void few_logits(const MixedAttention& how, int64_t j, Heads<const T> q, Heads<const T> k, float* shared) {
+  const Few few(how, shared);
+  for (int64_t t = 0; t < how.queries; ++t)
+    for (int64_t first = 0; first < how.key_size; first += 4 * lanes) {
+      const int64_t size = std::min<int64_t>(how.key_size - first, 4 * lanes);
+      const auto products = size > 2 * lanes ? few_products<4, T>
+                            : size > lanes   ? few_products<2, T>
+                                             : few_products<1, T>;
+      products(few.l, q.at(j, t) + first, how.scale, size, k.at(j, 0) + first, k.position, how.seen(t), first > 0,
+               few.query(t) + j * chunk);
+    }
+}
+
+MH_TARGET void few_mix(const MixedAttention& how, const float* m, float* log_sums, float* shared) {
+  const Few few(how, shared);
+  for (int64_t t = 0; t < how.queries; ++t) {
+    const Query q(how, t, 0, how.seen(t));
+    std::fill_n(few.tops, how.in, -INFINITY), std::fill_n(few.sums, how.in, 0.0F);
+    soften_query(how, few.l, q, few.query(t), few.tops, few.sums);
+    for (int64_t j = 0; j < how.in; ++j) log_sums[j * how.queries + t] = few.tops[j] + std::log(few.sums[j]);
+    with_sums(how, m + (how.by_query ? t * how.in * how.out : 0), few.sums, few.matrix);
+    mix_query(how, few.l, q, few.matrix, few.query(t), nullptr, few.mixed);
+  }
+}
+
+// Values of head i.
+template <class T>
+MH_TARGET void few_values(const MixedAttention& how, int64_t i, Heads<const T> v, Heads<T> out, float* shared) {
+  const Few few(how, shared);
+  for (int64_t t = 0; t < how.queries; ++t) {
+    const float* x = few.query(t) + i * chunk;
+    int64_t c = 0;
+    for (; c + 4 * lanes <= how.value_size; c += 4 * lanes)
+      weighed_values<4>(few.l, x, how.seen(t), v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+    for (; c < how.value_size; c += lanes)
+      weighed_values<1>(few.l, x, how.seen(t), v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+  }
+}

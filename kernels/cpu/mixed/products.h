@@ -1,0 +1,189 @@
+// Part of cpu/mixed/loops.h: products of a tile's queries with keys, values and distances.
+
+// How far the queries of a tile see a span of keys, counted from its first one: their numbers are there up to the keys
+// that the last of eight sees.
+struct Sight {
+  int64_t begin;         // the span's first key, a multiple of `chunk`
+  int64_t queries;       // a multiple of 8
+  int64_t first, width;  // keys that the first one sees, negative where they end before the span; and the last
+  bool causal;
+  MH_INLINE Sight(const MixedAttention& how, const Layout& l, int64_t query, int64_t count, int64_t key)
+      : begin(key),
+        queries((count + 7) / 8 * 8),
+        first(how.seen(query) - key),
+        width(std::clamp<int64_t>(how.seen(query + count - 1) - key, 0, l.span)),
+        causal(how.causal) {}
+  MH_INLINE int64_t reach(int64_t i) const { return causal ? std::clamp<int64_t>(first + (i | 7), 0, width) : width; }
+  MH_INLINE bool all_see(int64_t keys) const { return !causal || first + 7 >= std::min(keys, width); }
+};
+
+// Where a query's numbers of a head are, of keys that are in one place: up to the chunk's end.
+MH_INLINE int64_t place_of(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
+MH_INLINE int64_t together(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
+
+// tile (queries, …) of all chunks that they see = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
+MH_TARGET void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int64_t size, int64_t wide,
+                                  const float* rows, const float* turned, float* tile) {
+  for (int64_t j = 0; j < heads; ++j)
+    for (int64_t c = 0; c * chunk < sight.width; ++c) {
+      const float *a = rows + j * l.rows * wide, *b = turned + ((j * l.chunks + c) * chunk + sight.begin) * size;
+      float* to = tile + c * l.step() + j * chunk;
+      if (sight.all_see((c + 1) * chunk)) {
+        product<Tile, false>(sight.queries, padded(std::min(chunk, sight.width - c * chunk)), size, a, wide, 1, b,
+                             chunk, to, l.query());
+        continue;
+      }
+      for (int64_t y = 0; y < sight.queries; y += 8)
+        product<Tile, false>(8, padded(std::clamp<int64_t>(sight.reach(y) - c * chunk, 0, chunk)), size, a + y * wide,
+                             wide, 1, b, chunk, to + y * l.query(), l.query());
+    }
+}
+
+// sums (queries, wide) += tile of one head times values (keys, wide).
+MH_TARGET void product_over_keys(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
+                                 const float* values, float* sums) {
+  const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) MH_TARGET {
+    product<Tile, true>(queries, wide, count, tile + c * l.step() + y * l.query(), l.query(), 1,
+                        values + (sight.begin + c * chunk) * wide, wide, sums + y * wide, wide);
+  };
+  for (int64_t c = 0; c * chunk < sight.width; ++c) {
+    if (sight.all_see((c + 1) * chunk)) add(c, 0, sight.queries, std::min(chunk, sight.width - c * chunk));
+    else
+      for (int64_t y = 0; y < sight.queries; y += 8)
+        if (sight.reach(y) > c * chunk) add(c, y, 8, std::min(sight.reach(y) - c * chunk, chunk));
+  }
+}
+
+// sums (keys, wide) += tile of one head, transposed, times rows (queries, wide).
+MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
+                                    const float* rows, float* sums) {
+  for (int64_t c = 0; c * chunk < sight.width; ++c) {
+    const int64_t count = padded(std::min(chunk, sight.width - c * chunk));
+    const float* a = tile + c * l.step();
+    float* to = sums + (sight.begin + c * chunk) * wide;
+    if (sight.all_see((c + 1) * chunk)) {
+      product<Tile, true>(count, wide, sight.queries, a, 1, l.query(), rows, wide, to, wide);
+      continue;
+    }
+    int64_t from = 0;  // the first query whose eight see the keys
+    for (int64_t x = 0; x < count; x += 8) {
+      while (from < sight.queries && padded(sight.reach(from)) <= c * chunk + x) from += 8;
+      product<Tile, true>(8, wide, sight.queries - from, a + x + from * l.query(), 1, l.query(), rows + from * wide,
+                          wide, to + x * wide, wide);
+    }
+  }
+}
+
+// Products with keys by an engine; `rows` and `turned` hold its operands, in half of their floats. `factor` is of the
+// results.
+MH_TARGET void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64_t heads, const Sight& sight,
+                                int64_t wide, float factor, const float* rows, const float* turned, float* tile) {
+  for (int64_t j = 0; j < heads; ++j)
+    for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
+      float* to = tile + j * chunk + place_of(l, s);
+      engine_product(engine, l.rows, kEngineColumns, wide, reinterpret_cast<const uint16_t*>(rows + j * l.rows * wide),
+                     wide, reinterpret_cast<const uint16_t*>(turned + j * l.keys() * wide) + (sight.begin + s) * wide,
+                     wide, 0, false, to, l.query());
+      if (factor != 1) scale_rows(factor, sight.queries, kEngineColumns, to, l.query());
+    }
+}
+// The tile of one head. Its numbers are there up to a multiple of 16.
+MH_INLINE auto engine_tile(const Bf16Engine& engine, const Layout& l, const Sight& sight, const float* tile,
+                           uint16_t* rounded_tile) {
+  return EngineTile{engine,
+                    l.rows,
+                    sight.begin,
+                    sight.begin + sight.width,
+                    l.query(),
+                    [&, tile](int64_t s) { return tile + place_of(l, s - sight.begin); },
+                    [&](int64_t i) { return i < sight.queries ? sight.begin + padded(sight.reach(i)) : 0; },
+                    rounded_tile};
+}
+
+// to (heads, l.rows, padded size) floats: in the first half of a head's the numbers of bf16, in the second they are
+// joined in pairs. Of fp32 there is no engine.
+template <class T>
+MH_TARGET void take_rows(const Layout& l, Heads<const T> from, int64_t heads, int64_t first, int64_t count,
+                         int64_t size, bool paired, float* to) {
+  if constexpr (std::is_same_v<T, uint16_t>)
+    for (int64_t j = 0; j < heads; ++j) {
+      const int64_t wide = padded(size);
+      auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * wide);
+      copy_rows(from.at(j, first), from.position, count, l.rows, size, rows);
+      if (paired) pair_rows(rows, wide, l.rows, l.rows, wide, rows + l.rows * wide);
+    }
+}
+
+// Queries as relative positions read them: rows (heads, l.rows, dk), scaled, get the bias of keys, and `positions` that
+// of distances.
+MH_TARGET void with_biases(const MixedAttention& how, const Layout& l, int64_t count, float* rows, float* positions) {
+  const Relative& r = *how.relative;
+  std::fill_n(positions, how.in * l.rows * l.dk, 0.0F);
+  for (int64_t j = 0; j < how.in; ++j)
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t s = 0; s < l.dk; s += lanes) {
+        const int64_t at = (j * l.rows + i) * l.dk + s;
+        Floats q, u, v;
+        load(rows + at, q);
+        load(r.u + j * r.size + s, u);
+        load(r.v + j * r.size + s, v);
+        u = q + u * how.scale, v = q + v * how.scale;
+        store(u, rows + at);
+        store(v, positions + at);
+      }
+}
+
+// What a tile reads of a run, keys counted from the span's first.
+MH_INLINE Reach sight_of(const MixedAttention& how, const Sight& sight, const Run& run, int64_t first, int64_t count) {
+  Reach z = reach_of(run, how.queries, first, count, sight.begin, sight.begin + sight.width);
+  z.key -= sight.begin;
+  return z;
+}
+
+// A tile of logits gets those of distances.
+MH_TARGET void add_distances(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
+                             int64_t count, const float* positions, float* by_distance, float* tile) {
+  const Relative& r = *how.relative;
+  const int64_t row = distances_of(l.span, l.rows);
+  for (int64_t j = 0; j < how.in; ++j)
+    for (int64_t run = 0; run < r.count; ++run) {
+      const Reach z = sight_of(how, sight, r.runs[run], first, count);
+      if (z.keys <= 0) continue;
+      product<Tile, false>(sight.queries, padded(z.rows), l.dk, positions + j * l.rows * l.dk, l.dk, 1,
+                           r.turned + j * r.size * r.distances + z.row, r.distances, by_distance, row);
+      for (int64_t i = 0; i < count; ++i) {
+        const float* from = by_distance + i * row + count - 1 - i;
+        const int64_t end = std::min(z.key + z.keys, sight.reach(i));
+        for (int64_t s = z.key, n = 0; s < end; s += n) {
+          n = together(s, end);
+          add_to(from + s - z.key, n, tile + i * l.query() + j * chunk + place_of(l, s));
+        }
+      }
+    }
+}
+
+// The gradients of those, from that of the logits of head j, are added to dr and to dy (rows, dk), its positions'.
+MH_TARGET void distances_backward(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
+                                  int64_t count, int64_t j, const float* positions, const float* tile,
+                                  float* by_distance, float* dr, float* dy) {
+  const Relative& r = *how.relative;
+  const int64_t row = distances_of(l.span, l.rows);
+  for (int64_t run = 0; run < r.count; ++run) {
+    const Reach z = sight_of(how, sight, r.runs[run], first, count);
+    if (z.keys <= 0) continue;
+    std::fill_n(by_distance, sight.queries * row, 0.0F);
+    for (int64_t i = 0; i < count; ++i) {
+      float* to = by_distance + i * row + count - 1 - i;
+      const int64_t end = std::min({z.key + z.keys, how.seen(first + i) - sight.begin, sight.width});
+      for (int64_t s = z.key, n = 0; s < end; s += n) {
+        n = together(s, end);
+        std::memcpy(to + s - z.key, tile + i * l.query() + j * chunk + place_of(l, s),
+                    static_cast<size_t>(n) * sizeof(float));
+      }
+    }
+    const int64_t of_head = j * r.distances * r.size + z.row * r.size;
+    product<Tile, true>(sight.queries, l.dk, z.rows, by_distance, row, 1, r.rows + of_head, l.dk, dy, l.dk);
+    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, sight.queries, by_distance, 1, row, positions + j * l.rows * l.dk,
+                        l.dk, dr + of_head, l.dk);
+  }
+}

@@ -1,0 +1,194 @@
+// Part of cpu/mixed/loops.h: what happens to the logits of one query, of all heads.
+
+// One query and a span of keys, counted from its first one.
+struct Query {
+  int64_t t, begin;      // which query; the span's first key
+  int64_t unseen, seen;  // it sees the keys from `unseen` to seen - 1, if any
+  int64_t width;         // keys that it has numbers of
+  MH_INLINE Query(const MixedAttention& how, int64_t query, int64_t key, int64_t numbers)
+      : t(query),
+        begin(key),
+        unseen(std::max<int64_t>(0, how.first_seen(query) - key)),
+        seen(std::clamp<int64_t>(how.seen(query) - key, 0, numbers)),
+        width(numbers) {}
+};
+
+// Of one head of one query: what it does not see in front becomes `value`.
+MH_TARGET void hide_before(const Layout& l, int64_t first, float value, float* x) {
+  for (int64_t s = 0, n = 0; s < first; s += n) {
+    n = together(s, first);
+    std::fill_n(x + place_of(l, s), n, value);
+  }
+}
+
+MH_TARGET void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
+  for (int64_t c = 0; c * chunk < width; ++c)
+    sigsoftmax_logits(x + c * l.step(), padded(std::min(chunk, width - c * chunk)),
+                      slopes != nullptr ? slopes + c * l.step() : nullptr);
+}
+
+// One head of one query.
+MH_TARGET float maximum_in(const Layout& l, const float* x, int64_t seen) {
+  float top = -INFINITY;
+  for (int64_t c = 0; c * chunk < seen; ++c)
+    top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, seen - c * chunk)));
+  return top;
+}
+MH_TARGET float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
+  float sum = 0;
+  for (int64_t c = 0; c * chunk < width; ++c) {
+    const int64_t here = std::clamp<int64_t>(seen - c * chunk, 0, chunk);
+    sum += exponentials(x + c * l.step(), here, padded(std::min(chunk, width - c * chunk)), maximum);
+  }
+  return sum;
+}
+
+// keep (heads, l.decisions()) for what query t sees of a span; a row begins behind kDropoutGroup numbers.
+MH_TARGET void decide_query(const MixedAttention& how, const Layout& l, const Query& q, float* keep) {
+  const int64_t heads = how.dropped_first ? how.in : how.out;
+  for (int64_t h = 0; h < heads; ++h)
+    decide_range(*how.dropout,
+                 how.dropout_first + static_cast<uint64_t>(h * how.dropout_head + q.t * how.dropout_row + q.begin),
+                 q.seen, keep + h * l.decisions() + kDropoutGroup);
+}
+
+// y (heads, chunk) = x (heads, chunk) by the decisions of chunk c; what nobody decided is 0 in x, and stays.
+MH_TARGET void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x,
+                          float* y) {
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t s = 0; s < count; s += lanes) {
+      Floats k, v;
+      load(keep + h * l.decisions() + kDropoutGroup + c * chunk + s, k);
+      load(x + h * chunk + s, v);
+      replace_from(count - s, 0, k);
+      store(kept(k, v), y + h * chunk + s);
+    }
+}
+
+MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float* to) {
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t s = 0; s < count; s += lanes) {
+      Floats v;
+      load(from + h * chunk + s, v);
+      store(v, to + h * chunk + s);
+    }
+}
+
+// y (heads, chunk) *= x.
+MH_TARGET void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t s = 0; s < count; s += lanes) {
+      Floats a, b;
+      load(x + h * chunk + s, a);
+      load(y + h * chunk + s, b);
+      b = b * a;
+      store(b, y + h * chunk + s);
+    }
+}
+
+// Logits of a query become exponentials, as they weigh beside those of the spans before: of each head their maximum and
+// sum are brought up to date (Milakov and Gimelshein 2018).
+MH_TARGET void soften_query(const MixedAttention& how, const Layout& l, const Query& q, float* x, float* tops,
+                            float* sums) {
+  for (int64_t j = 0; j < how.in; ++j) {
+    float* of_head = x + j * chunk;
+    if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, of_head, nullptr);
+    const int64_t seen = q.seen > q.unseen ? q.seen : 0;
+    if (seen > 0) hide_before(l, q.unseen, -INFINITY, of_head);
+    const float before = tops[j];
+    tops[j] = std::max(before, maximum_in(l, of_head, seen));
+    if (sums[j] != 0) sums[j] *= std::exp(before - tops[j]);
+    sums[j] += exponentials_in(l, of_head, seen, q.width, tops[j]);
+    if (seen > 0) hide_before(l, q.unseen, 0, of_head);
+  }
+}
+
+// Logits of a query become exponentials of what is above tops, for all heads of which they are so many.
+MH_TARGET void exponentials_of(const MixedAttention& how, const Layout& l, const Query& q, const float* tops,
+                               int64_t from_head_to_head, float* x, float* slopes) {
+  const bool sloped = how.normaliser == Normaliser::sigsoftmax;
+  for (int64_t j = 0; j < how.in; ++j) {
+    float* of_head = x + j * chunk;
+    if (sloped) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
+    exponentials_in(l, of_head, q.seen, q.width, tops[j * from_head_to_head]);
+    hide_before(l, std::min(q.unseen, q.width), 0, of_head);
+  }
+}
+
+// matrix (in, out) = that of a query, with the inverse of its sums.
+MH_TARGET void with_sums(const MixedAttention& how, const float* given, const float* sums, float* matrix) {
+  for (int64_t j = 0; j < how.in; ++j)
+    for (int64_t i = 0; i < how.out; ++i)
+      matrix[j * how.out + i] = given[j * how.out + i] * (sums[j] == 0 ? 0 : 1 / sums[j]);
+}
+
+// Exponentials of a query (in) become mixed probabilities (out).
+MH_TARGET void mix_query(const MixedAttention& how, const Layout& l, const Query& q, const float* matrix, float* x,
+                         float* keep, float* mixed) {
+  const bool drops = how.dropout != nullptr;
+  if (drops) decide_query(how, l, q, keep);
+  for (int64_t c = 0; c * chunk < q.width; ++c) {
+    const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
+    float* here = x + c * l.step();
+    if (drops && how.dropped_first) drop_chunk(l, how.in, c, count, keep, here, here);
+    mix_chunk(how.in, how.out, matrix, how.out, 1, here, wide, mixed);
+    copy_chunk(how.out, wide, mixed, here);
+    if (drops && !how.dropped_first) drop_chunk(l, how.out, c, count, keep, mixed, here);
+  }
+}
+
+// Gradients of mixed probabilities, as dropped, become those of what was dropped.
+MH_TARGET void undrop_query(const MixedAttention& how, const Layout& l, const Query& q, const float* keep, float* d) {
+  for (int64_t c = 0; c * chunk < q.width; ++c) {
+    float* dy = d + c * l.step();
+    drop_chunk(l, how.out, c, std::clamp<int64_t>(q.seen - c * chunk, 0, chunk), keep, dy, dy);
+  }
+}
+
+// g (in, out) += G[j, i] = Σ_s P_j dP̄_i of a span. of_lanes: scratch (in, out, 16); given: scratch (heads, chunk).
+MH_TARGET void weigh_query(const MixedAttention& how, const Layout& l, const Query& q, const float* p, const float* d,
+                           const float* keep, float* g, float* of_lanes, float* given) {
+  const int64_t numbers = how.in * how.out;
+  const bool drops = how.dropout != nullptr && how.dropped_first;
+  std::fill_n(of_lanes, numbers * lanes, 0.0F);
+  for (int64_t c = 0; c * chunk < q.width; ++c) {
+    const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
+    const float* x = p + c * l.step();
+    if (drops) copy_chunk(how.in, wide, x, given), drop_chunk(l, how.in, c, count, keep, x, given), x = given;
+    outer_chunk(how.in, how.out, x, d + c * l.step(), count, of_lanes);
+  }
+  for (int64_t i = 0; i < numbers; ++i) {
+    Floats sum;
+    load(of_lanes + i * lanes, sum);
+    g[i] += sum_of(sum);
+  }
+}
+
+// p: probabilities of a query (in) become mixed ones, as dropped (out); d: gradients of mixed ones (out) become those
+// of the logits (in), by G of all keys.
+MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, const Query& q, const float* matrix,
+                           const float* g, float* p, float* d, const float* keep, float* mixed) {
+  const int64_t in = how.in, out = how.out;
+  const bool first = how.dropout != nullptr && how.dropped_first, behind = how.dropout != nullptr && !first;
+  for (int64_t c = 0; c * chunk < q.width; ++c) {
+    const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
+    float *x = p + c * l.step(), *dy = d + c * l.step();
+    mix_chunk(out, in, matrix, 1, out, dy, wide, mixed);  // gradients of what is mixed
+    if (first) drop_chunk(l, in, c, count, keep, mixed, mixed);
+    for (int64_t j = 0; j < in; ++j) {
+      float delta = 0;
+      for (int64_t i = 0; i < out; ++i) delta += matrix[j * out + i] * g[j * out + i];
+      for (int64_t s = 0; s < wide; s += lanes) {
+        Floats a, b;
+        load(x + j * chunk + s, a);
+        load(mixed + j * chunk + s, b);
+        b = a * (b - delta);
+        store(b, dy + j * chunk + s);
+      }
+    }
+    if (first) drop_chunk(l, in, c, count, keep, x, x);
+    mix_chunk(in, out, matrix, out, 1, x, wide, mixed);
+    copy_chunk(out, wide, mixed, x);
+    if (behind) drop_chunk(l, out, c, count, keep, mixed, x);
+  }
+}
