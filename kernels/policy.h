@@ -38,6 +38,10 @@ struct Policy {
   int64_t window = 0;     // causal: of these the last so many; 0: all
   Normaliser normaliser = Normaliser::softmax;
   const Relative* relative = nullptr;
+  // Query head j reads the keys of head key_heads[j], head i of the result the values of head value_heads[i]; null:
+  // those of its own number.
+  const int64_t *key_heads = nullptr, *value_heads = nullptr;
+  const float* head_scales = nullptr;  // what each head of the result is multiplied by; null: 1
   // A backward pass follows: logits are rounded as it will round them, from which it takes the probabilities again.
   bool gradient = true;
   // What is dropped of the probabilities, or null: that of query i and key j, of the head at hand, by element
@@ -46,6 +50,9 @@ struct Policy {
   uint64_t dropout_first = 0;
   int64_t dropout_row = 0;
 
+  int64_t key_head(int64_t j) const { return key_heads != nullptr ? key_heads[j] : j; }
+  int64_t value_head(int64_t i) const { return value_heads != nullptr ? value_heads[i] : i; }
+  float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Query i sees the keys from first_seen to seen - 1.
   int64_t seen(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
   int64_t first_seen(int64_t i) const { return window > 0 ? std::max<int64_t>(0, seen(i) - window) : 0; }

@@ -8,16 +8,19 @@
 #include <vector>
 
 #include "attention/cached_attention.h"
+#include "attention/mixed_cpu.h"
 
 using namespace mh;
 
 namespace {
 
-// q (B, h, 1, d), k and v (B, h, T, d), from the equation.
-at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+// q (B, h, 1, d), k (B, h, T, d), v (B, hv, T, dv) and a matrix m (h, hv) or (B, 1, h, hv), if any, from the equation.
+at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m = {}) {
   const at::Tensor logits =
       at::matmul(q.to(at::kDouble), k.to(at::kDouble).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
-  return at::matmul(at::softmax(logits, -1), v.to(at::kDouble));
+  at::Tensor p = at::softmax(logits, -1);
+  if (m.defined()) p = at::einsum(m.dim() == 4 ? "bjts,btji->bits" : "bjts,ji->bits", {p, m.to(at::kDouble)});
+  return at::matmul(p, v.to(at::kDouble));
 }
 
 // The rows that go on, some of them more than once.
@@ -66,6 +69,39 @@ TEST_CASE("attention to a cache in place is attention to its rows, however they 
       }
       if (way > 4) {
         const at::Tensor order = some_rows(rows, rows + (way > 10 ? 3 : 1));
+        cache.reorder(order);
+        k = k.index_select(0, order), v = v.index_select(0, order);
+        rows = order.numel();
+      }
+    }
+  }));
+}
+
+TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", "[search]") {
+  c10::NoGradGuard no_gradient;
+  CHECK(rc::check([] {
+    at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
+    const int64_t in = *rc::gen::inRange(1, 5), out = *rc::gen::inRange(1, 5), dk = *rc::gen::inRange(1, 70),
+                  dv = *rc::gen::inRange(1, 150);
+    const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
+    int64_t rows = *rc::gen::inRange(1, 6);
+    const auto made = [&](int64_t heads, int64_t length, int64_t size) {
+      return at::randn({rows, length, heads, size}).to(type).transpose(1, 2);
+    };
+    attention::Cache cache;
+    at::Tensor k = made(in, 2, dk), v = made(out, 2, dv);
+    cache.append(k, v);
+    const int steps = *rc::gen::inRange(1, 40);
+    for (int step = 0; step < steps; ++step) {
+      const at::Tensor q = made(in, 1, dk), new_k = made(in, 1, dk), new_v = made(out, 1, dv);
+      k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
+      const at::Tensor m = *rc::gen::arbitrary<bool>() ? at::randn({in, out}) : at::randn({rows, 1, in, out});
+      const at::Tensor z = attention::mixed_in_place(q, new_k, new_v, m, {}, cache), exact = reference(q, k, v, m);
+      const double bound = (type == at::kFloat ? 0x1p-18 : 0x1p-6) * (1 + exact.abs().max().item<double>());
+      RC_ASSERT((z.to(at::kDouble) - exact).abs().max().item<double>() <= bound);
+      RC_ASSERT(at::equal(attention::mixed_cpu(q, k, v, m, {}), z));
+      if (*rc::gen::arbitrary<bool>()) {
+        const at::Tensor order = some_rows(rows, rows + 2);
         cache.reorder(order);
         k = k.index_select(0, order), v = v.index_select(0, order);
         rows = order.numel();

@@ -10,16 +10,14 @@
 #include "attention/fused_cpu.h"
 #include "layers.h"
 #include "model/ops.h"
+#include "numbers.h"
 #include "status.h"
 
 using namespace mh;
+using numbers::error;
+using numbers::size_of;
 
 namespace {
-
-double error(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-double size_of(const at::Tensor& a) { return a.to(at::kDouble).abs().max().item<double>(); }
 
 // From the equation, one query after the other. Differentiable by at:: operations on double tensors.
 at::Tensor by_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {

@@ -1,10 +1,12 @@
 // All that a policy may say, in the kernels of plain attention and of mixed heads, against operations in double
-// precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, in any combination.
+// precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, heads that
+// read those of others, scales of heads, in any combination.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -14,9 +16,12 @@
 #include "cpu/level.h"
 #include "layers.h"
 #include "model/ops.h"
+#include "numbers.h"
 
 using namespace mh;
 using attention::FusedPolicy;
+using numbers::error;
+using numbers::size_of;
 
 namespace {
 
@@ -25,6 +30,9 @@ struct Inputs {
   FusedPolicy policy;
   at::Tensor kept;  // of dropout, (B, h, Tq, Tk), or undefined
 };
+
+// q, k, v, m, head scales, u, v, r: those that are not there are undefined.
+enum { kQ, kK, kV, kM, kScales, kU, kBias, kR };
 
 // Row of r of query t and key s: (Tq, Tk); where a mask hides the key, any row.
 at::Tensor rows_of(const std::vector<kernels::Run>& runs, int64_t queries, int64_t keys, int64_t rows) {
@@ -46,11 +54,15 @@ at::Tensor hidden_keys(const FusedPolicy& p, int64_t queries, int64_t keys) {
 }
 
 at::Tensor by_equation(const Inputs& x, const std::vector<at::Tensor>& leaves) {
-  const at::Tensor &q = leaves[0], &k = leaves[1], &v = leaves[2], &m = leaves[3];
+  const std::vector<int64_t>& pairs = x.policy.key_heads;
+  const auto read = [&](const at::Tensor& t) {
+    return pairs.empty() ? t : t.index_select(1, at::tensor(pairs, at::kLong));
+  };
+  const at::Tensor q = leaves[kQ], k = read(leaves[kK]), v = read(leaves[kV]), m = leaves[kM];
   const int64_t queries = q.size(2), keys = k.size(2);
   at::Tensor logits;
-  if (leaves.size() > 4) {
-    const at::Tensor &u = leaves[4], &bias = leaves[5], &r = leaves[6];
+  if (leaves[kU].defined()) {
+    const at::Tensor &u = leaves[kU], &bias = leaves[kBias], &r = leaves[kR];
     const at::Tensor of_pairs = r.index_select(1, rows_of(x.policy.relative.runs, queries, keys, r.size(1)).flatten())
                                     .view({r.size(0), queries, keys, r.size(2)});
     logits = at::matmul(q + u.unsqueeze(1), k.transpose(2, 3)) +
@@ -66,12 +78,15 @@ at::Tensor by_equation(const Inputs& x, const std::vector<at::Tensor>& leaves) {
   if (kept.defined() && x.policy.dropped_before_mixing) p = p * kept;
   if (m.defined()) p = at::einsum(m.dim() == 4 ? "bjts,btji->bits" : "bjts,ji->bits", {p, m});
   if (kept.defined() && !x.policy.dropped_before_mixing) p = p * kept;
-  return at::matmul(p, v);
+  const at::Tensor out = at::matmul(p, v), &scales = leaves[kScales];
+  if (!scales.defined()) return out;
+  return out * (scales.dim() == 2 ? scales : scales.unsqueeze(0)).unsqueeze(-1).unsqueeze(-1);
 }
 
 at::Tensor by_kernel(const Inputs& x, const std::vector<at::Tensor>& leaves) {
   FusedPolicy policy = x.policy;
-  if (leaves.size() > 4) policy.relative.u = leaves[4], policy.relative.v = leaves[5], policy.relative.r = leaves[6];
+  policy.relative.u = leaves[kU], policy.relative.v = leaves[kBias], policy.relative.r = leaves[kR];
+  policy.head_scales = leaves[kScales];
   return leaves[3].defined() ? attention::mixed_cpu(leaves[0], leaves[1], leaves[2], leaves[3], policy)
                              : attention::fused_cpu(leaves[0], leaves[1], leaves[2], policy);
 }
@@ -79,13 +94,12 @@ at::Tensor by_kernel(const Inputs& x, const std::vector<at::Tensor>& leaves) {
 // The result, then the gradients of what is given.
 template <class F>
 std::vector<at::Tensor> run(const Inputs& x, at::ScalarType rounded, at::ScalarType type, const F& f) {
-  std::vector<at::Tensor> leaves{x.q, x.k, x.v, x.m};
   const auto& p = x.policy.relative;
-  if (p.u.defined()) leaves.insert(leaves.end(), {p.u, p.v, p.r});
+  std::vector<at::Tensor> leaves{x.q, x.k, x.v, x.m, x.policy.head_scales, p.u, p.v, p.r};
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (!leaves[i].defined()) continue;
     // Weights of the mixing and biases stay fp32 beside bf16.
-    const bool weight = i >= 3 && i <= 5;
+    const bool weight = i >= kM && i <= kBias;
     at::Tensor t = weight ? leaves[i] : leaves[i].to(rounded);
     leaves[i] = t.to(weight && type == at::kBFloat16 ? at::kFloat : type).detach().clone().requires_grad_();
   }
@@ -123,8 +137,23 @@ Inputs drawn(bool mixed) {
   const int64_t keys = x.policy.causal ? queries + pick(0, 150) : pick(1, 200);
   if (x.policy.causal && pick(0, 1) == 1) x.policy.window = pick(1, keys + 10);
   if (pick(0, 1) == 1) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
-  x.q = at::randn({batch, in, queries, dk}) * 2, x.k = at::randn({batch, in, keys, dk});
-  x.v = at::randn({batch, out, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
+  // Heads read those of others where there are as many of both: each once, or some of fewer.
+  int64_t read_keys = in, read_values = out;
+  if (in == out && pick(0, 1) == 1) {
+    std::vector<int64_t>& pairs = x.policy.key_heads;
+    for (int64_t i = 0; i < in; ++i) pairs.push_back(i);
+    if (pick(0, 1) == 1) std::rotate(pairs.begin(), pairs.begin() + pick(0, in - 1), pairs.end());
+    else {
+      read_keys = read_values = pick(1, 6);
+      for (int64_t& head : pairs) head = pick(0, read_keys - 1);
+    }
+  }
+  if (pick(0, 1) == 1) {
+    x.policy.head_scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out} : std::vector<int64_t>{batch, out});
+    if (pick(0, 1) == 1) x.policy.head_scales.select(-1, pick(0, out - 1)).zero_();  // of a gate that is closed
+  }
+  x.q = at::randn({batch, in, queries, dk}) * 2, x.k = at::randn({batch, read_keys, keys, dk});
+  x.v = at::randn({batch, read_values, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
   if (mixed) x.m = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
   if (pick(0, 2) > 0) add_positions(x, in, queries, keys, dk);
   else if (!x.policy.causal && pick(0, 1) == 1) x.policy.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
@@ -137,16 +166,11 @@ double add_dropout(Inputs& x) {
   const attention::Step step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
   x.policy.dropped_before_mixing = x.m.defined() && pick(0, 1) == 1;
-  const int64_t heads = x.policy.dropped_before_mixing ? x.q.size(1) : x.v.size(1);
+  const int64_t heads = x.policy.dropped_before_mixing ? x.q.size(1) : x.dout.size(1);
   x.kept = model::dropout(at::ones({x.q.size(0), heads, x.q.size(2), x.k.size(2)}), p, step, "place", 4);
   x.policy.drops = model::dropout_from(heads * x.q.size(2) * x.k.size(2), p, step, "place", 4);
   return p;
 }
-
-double error(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-double size_of(const at::Tensor& a) { return a.to(at::kDouble).abs().max().item<double>(); }
 
 }  // namespace
 
@@ -181,8 +205,10 @@ TEST_CASE("fused attention does all that a policy says, and its gradient", "[att
             RC_ASSERT(error(fast[i], truth[i]) <= unit * (1 + size_of(truth[i]) + size_of(truth[0])));
           }
           const c10::NoGradGuard no_gradient;  // a few queries go another way
-          std::vector<at::Tensor> given{x.q.to(type), x.k.to(type), x.v.to(type), x.m};
-          if (const auto& r = x.policy.relative; r.u.defined()) given.insert(given.end(), {r.u, r.v, r.r.to(type)});
+          const auto& r = x.policy.relative;
+          const std::vector<at::Tensor> given{
+              x.q.to(type),         x.k.to(type), x.v.to(type), x.m,
+              x.policy.head_scales, r.u,          r.v,          r.r.defined() ? r.r.to(type) : r.r};
           const double off = error(by_kernel(x, given), truth[0]);
           RC_LOG() << "without gradients: error " << off << "\n";
           RC_ASSERT(off <= unit * (1 + size_of(truth[0])));

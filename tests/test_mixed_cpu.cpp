@@ -14,19 +14,17 @@
 #include "attention/mixed_cpu.h"
 #include "layers.h"
 #include "model/ops.h"
+#include "numbers.h"
 #include "peak.h"
 #include "skip.h"
 #include "status.h"
 
 using namespace mh;
 using attention::FusedPolicy;
+using numbers::error;
+using numbers::size_of;
 
 namespace {
-
-double error(const at::Tensor& a, const at::Tensor& b) {
-  return a.numel() == 0 ? 0 : (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-double size_of(const at::Tensor& a) { return a.numel() == 0 ? 0 : a.to(at::kDouble).abs().max().item<double>(); }
 
 struct Inputs {
   at::Tensor q, k, v, m, dout;

@@ -6,9 +6,12 @@
 #include <cmath>
 
 #include "model/ops.h"
+#include "numbers.h"
 #include "peak.h"
 
 using namespace mh;
+using numbers::error;
+using numbers::size_of;
 
 namespace {
 
@@ -56,11 +59,6 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
   }
   return r;
 }
-
-double error(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-double size_of(const at::Tensor& a) { return a.to(at::kDouble).abs().max().item<double>(); }
 
 }  // namespace
 

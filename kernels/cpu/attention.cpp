@@ -145,8 +145,8 @@ MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const
   for (int64_t i = 0; i < how.queries; ++i) {
     const int64_t first = how.first_seen(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, how.scale, row);
-    log_sums[i] =
-        attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first}, s, out.data + i * out.stride);
+    log_sums[i] = attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first},
+                             how.head_scale(how.head), s, out.data + i * out.stride);
   }
 }
 
@@ -233,7 +233,7 @@ MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> 
     }
     for (int64_t i = 0; i < std::min(kBlock, how.queries - first); ++i) {
       log_sums[first + i] = top[i] + std::log(sum[i]);
-      pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : 1 / sum[i],
+      pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : how.head_scale(how.head) / sum[i],
            Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }
   }
@@ -261,6 +261,7 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
     std::fill_n(gradients.dr, distances.count * d, 0.0F);
   }
   std::fill_n(dk, (2 * keys + how.queries) * d, 0.0F);
+  Floats of_scale{};  // sum over all P dP of a scale of 1
   // Keys and values of a span, and their gradients, stay in the cache while all queries go by.
   for (int64_t key = 0; key < how.keys; key += step)
     for (int64_t first = 0; first < how.queries; first += kBlock) {
@@ -290,12 +291,13 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
           load(dout.data + (first + i) * dout.stride + j, g);
           product_sum += o * g;
         }
-        const float delta = sum_of(product_sum);
+        const float delta = sum_of(product_sum), scale = how.head_scale(how.head);
         for (int64_t j = 0; j < width; j += lanes) {
           Floats a, g;
           load(pi + j, a);
           load(dsi + j, g);
-          g = a * (g - delta);
+          if (gradients.dscale != nullptr) of_scale += a * g;
+          g = a * (g * scale - delta);
           if (sloped) {
             load(slopes + j, a);
             g = g * a;
@@ -318,7 +320,8 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
     }
   pack(dq, how.queries, d, how.scale, gradients.dq);
   pack(dk, how.keys, d, Products::scales_queries ? 1 : how.scale, gradients.dk);
-  pack(dv, how.keys, d, 1.0F, gradients.dv);
+  pack(dv, how.keys, d, how.head_scale(how.head), gradients.dv);
+  if (gradients.dscale != nullptr) *gradients.dscale = sum_of(of_scale);
 }
 
 // One level of vector instructions, with the register tile that suits it.

@@ -21,7 +21,7 @@ constexpr int64_t kFewQueries = 8;
 
 struct Attention : Policy {
   int64_t size = 0;             // of a query, key or value: a multiple of 16
-  int64_t head = 0;             // which of Policy::relative's
+  int64_t head = 0;             // which of Policy's, whose keys and values the caller gives
   int64_t cache = kUsualCache;  // bytes of the processor's second level, by which keys are cut
   // What multiplies bf16, but for relative positions and few queries; null: products are in fp32. It is null of fp32,
   // and its processor has AVX-512.
@@ -49,6 +49,7 @@ struct AttentionGradients {
   Matrix<T> dq, dk, dv;
   // Of Relative's u and v (size) and r (distances, size), what this head of this row gives; written, not added to.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  float* dscale = nullptr;  // one number, of Policy::head_scales; null: not wanted
 };
 template <class T>
 void attention_backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,

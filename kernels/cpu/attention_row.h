@@ -73,11 +73,11 @@ MH_INLINE void fetch(const T* from, int64_t d) {
 }
 constexpr int64_t kAhead = 4;  // keys
 
-// out (d) = softmax(q kᵀ) v of one query (d), scaled, with the keys and values that key(j) and value(j) point at, (d)
-// each, d a multiple of 16. s: scratch, padded(keys). Returns the logarithm of the sum of exponentials.
+// out (d) = factor * softmax(q kᵀ) v of one query (d), scaled, with the keys and values that key(j) and value(j) point
+// at, (d) each, d a multiple of 16. s: scratch, padded(keys). Returns the logarithm of the sum of exponentials.
 template <class Key, class Value, class T>
-MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& key, const Value& value, float* s,
-                           T* out) {
+MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& key, const Value& value, float factor,
+                           float* s, T* out) {
   for (int64_t j = 0; j < keys; ++j) {
     const T* k = key(j);
     if (j + kAhead < keys) fetch(key(j + kAhead), d);
@@ -92,7 +92,7 @@ MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& k
     s[j] = sum_of(sum);
   }
   const float top = maximum_of(s, keys);
-  const float total = exponentials(s, keys, padded(keys), top), inverse = total == 0 ? 0 : 1 / total;
+  const float total = exponentials(s, keys, padded(keys), top), inverse = total == 0 ? 0 : factor / total;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighed_sum<4>(s, keys, value, c, inverse, out);
   for (; c < d; c += lanes) weighed_sum<1>(s, keys, value, c, inverse, out);

@@ -24,7 +24,7 @@ MH_INLINE void attend(const T* q, float scale, int64_t size, const CachedRows<T>
     v = v * scale;
     store(v, scaled + i);
   }
-  attend_one(scaled, length, size, Through<T>{keys, rows}, Through<T>{values, rows}, s, out);
+  attend_one(scaled, length, size, Through<T>{keys, rows}, Through<T>{values, rows}, 1, s, out);
 }
 
 #define MH_CACHED(T, name)                                                                                    \

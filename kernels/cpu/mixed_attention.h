@@ -17,6 +17,7 @@
 
 namespace mh::kernels {
 
+// A scale of a head of the result is part of m: head_scales is not read.
 struct MixedAttention : Policy {
   int64_t most_keys = 0;                 // of any row: by it and the cache queries are cut into tiles, and keys
   int64_t cache = kUsualCache;           // bytes of the processor's second level
@@ -31,12 +32,16 @@ struct MixedAttention : Policy {
   const Bf16Engine* bf16 = nullptr;
 };
 
-// (heads, length, size): element (h, t) starts at data + h * head + t * position. T is float or uint16_t (bf16).
+// (heads, length, size): element (h, t) starts at data + h * head + t * position. T is float or uint16_t (bf16). Of a
+// cache whose rows are left where they were written, position t besides stands in row table[t], rows `row` apart: few
+// queries may read keys and values so.
 template <class T>
 struct Heads {
   T* data;
   int64_t head, position;
-  T* at(int64_t h, int64_t t) const { return data + h * head + t * position; }
+  const int32_t* table = nullptr;
+  int64_t row = 0;
+  T* at(int64_t h, int64_t t) const { return data + h * head + t * position + (table != nullptr ? table[t] * row : 0); }
 };
 
 // Queries at once, but for few of them (kFewQueries, cpu/attention.h): fixed by the sizes alone, since they decide in

@@ -14,15 +14,14 @@ struct DropHeadOptions : OptionsOf<DropHeadOptions> {
   }
 };
 
-class DropHead : public Combiner {
+class DropHead : public Weighing {
  public:
   DropHead(const DropHeadOptions& options, const Shape& shape) : options_(options), heads_(shape.value_heads) {}
-  at::Tensor combine(const Context& c, const at::Tensor& z) override {
-    if (!c.step.training || options_.rate == 0) return join_heads(z);
-    return combine_gated(c, z, drawn(c).to(z.device()));
+  at::Tensor weights(const Context& c) override {
+    if (!c.step.training || options_.rate == 0) return {};
+    return shown_gates(c, drawn(c).to(c.query_input.device()));
   }
   at::Tensor folded() const override { return at::eye(heads_); }
-  std::string unfused_because() const override { return ""; }
 
  private:
   // (B, h): h / Σξ for the heads that stay. Rows draw by their place in the update's whole batch.

@@ -17,7 +17,7 @@ struct GatesOptions : OptionsOf<GatesOptions> {
   }
 };
 
-class Gates : public Combiner {
+class Gates : public Weighing {
  public:
   Gates(const GatesOptions& options, const Shape&) : options_(options) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
@@ -31,14 +31,13 @@ class Gates : public Combiner {
                         {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
   bool weighs() const override { return true; }
-  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+  at::Tensor weights(const Context& c) override {
     const at::Tensor& b = bias_->value();
-    return combine_gated(c, z, at::sigmoid(weight_ != nullptr ? model::linear(c.query_input, weight_->value(), b) : b));
+    return shown_gates(c, at::sigmoid(weight_ != nullptr ? model::linear(c.query_input, weight_->value(), b) : b));
   }
   at::Tensor folded() const override {
     return weight_ == nullptr ? at::diag(at::sigmoid(bias_->master().detach())) : at::Tensor();
   }
-  std::string unfused_because() const override { return ""; }
 
  private:
   GatesOptions options_;

@@ -28,7 +28,7 @@ void HardConcreteOptions::describe(Fields& f) {
 
 namespace {
 
-class HardConcreteGates : public Combiner {
+class HardConcreteGates : public Weighing {
  public:
   HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
   void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
@@ -37,11 +37,10 @@ class HardConcreteGates : public Combiner {
         {model::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
   }
   bool weighs() const override { return true; }
-  at::Tensor combine(const Context& c, const at::Tensor& z) override {
-    return combine_gated(c, z, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
+  at::Tensor weights(const Context& c) override {
+    return shown_gates(c, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
   }
   at::Tensor folded() const override { return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {})); }
-  std::string unfused_because() const override { return ""; }
 
  private:
   static at::Tensor drawn(const Context& c) {
@@ -51,7 +50,7 @@ class HardConcreteGates : public Combiner {
       const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
       u.push_back(std::max(x, 0x1p-25F));  // its logarithm is finite
     }
-    return at::tensor(u, at::kFloat).to(c.head_outputs.device());
+    return at::tensor(u, at::kFloat).to(c.query_input.device());
   }
 
   HardConcreteOptions options_;

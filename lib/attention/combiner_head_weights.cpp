@@ -10,7 +10,7 @@ struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
   void describe(Fields& f) override { f.field("weights", weights, "a weight for each head; empty: ones"); }
 };
 
-class HeadWeights : public Combiner {
+class HeadWeights : public Weighing {
  public:
   HeadWeights(const HeadWeightsOptions& options, const Shape& shape)
       : options_(options), weights_(options.weights.begin(), options.weights.end()) {
@@ -29,11 +29,10 @@ class HeadWeights : public Combiner {
     return left;
   }
   bool weighs() const override { return true; }
-  at::Tensor combine(const Context& c, const at::Tensor& z) override {
-    return combine_gated(c, z, at::tensor(weights_, at::kFloat).to(z.device()));
+  at::Tensor weights(const Context& c) override {
+    return shown_gates(c, at::tensor(weights_, at::kFloat).to(c.query_input.device()));
   }
   at::Tensor folded() const override { return at::diag(at::tensor(weights_, at::kFloat)); }
-  std::string unfused_because() const override { return ""; }
 
  private:
   HeadWeightsOptions options_;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kMostExperts = 10000;  // a gate with more outputs would be the largest part of its layer
 
-class MixtureOfExperts : public Combiner {
+class MixtureOfExperts : public Weighing {
  public:
   MixtureOfExperts(const MaeOptions& options, const Shape& shape)
       : options_(with_heads(options, shape)),
@@ -65,17 +65,16 @@ class MixtureOfExperts : public Combiner {
     return p;
   }
 
-  std::string unfused_because() const override { return ""; }  // it begins where the fused path ends
   at::Tensor folded() const override {
     return options_.gate == MaeOptions::Gate::uniform ? at::eye(left_) : at::Tensor();
   }
 
   bool weighs() const override { return true; }
-  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+  at::Tensor weights(const Context& c) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
     if (c.observer != nullptr)
-      c.observer->weights(c.shape, w.defined() ? w : at::ones({z.size(1)}, c.query_input.options().dtype(at::kFloat)));
-    return w.defined() ? join_weighed(z, w) : join_heads(z);
+      c.observer->weights(c.shape, w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat)));
+    return w;
   }
 
  private:

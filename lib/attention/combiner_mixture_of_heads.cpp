@@ -25,7 +25,7 @@ struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   }
 };
 
-class MixtureOfHeads : public Combiner {
+class MixtureOfHeads : public Weighing {
  public:
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const Shape& shape)
       : options_(options), heads_(options.heads.in(shape, "mixture-of-heads")), routed_(heads_.of - options.shared) {
@@ -50,7 +50,7 @@ class MixtureOfHeads : public Combiner {
                                  {model::Init::xavier_uniform(), true, false});
   }
   bool weighs() const override { return true; }
-  at::Tensor combine(const Context& c, const at::Tensor& z) override {
+  at::Tensor weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
     const at::Tensor scores = model::linear(x, router_->value(), {});                   // (B, T, h)
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, routed_), -1);  // (B, T, r)
@@ -65,9 +65,8 @@ class MixtureOfHeads : public Combiner {
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return combine_gated(c, z, heads_.of_kept(w));
+    return shown_gates(c, heads_.of_kept(w));
   }
-  std::string unfused_because() const override { return ""; }
 
  private:
   MixtureOfHeadsOptions options_;

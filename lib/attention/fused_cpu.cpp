@@ -53,6 +53,8 @@ kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const Fuse
 // Of head i, counted over all rows; with the keys that are real in row b.
 kernels::Attention of_head(kernels::Attention a, const FusedPolicy& policy, int64_t i, int64_t b, int64_t head) {
   a.head = head;
+  if (const at::Tensor& s = policy.head_scales; s.defined())
+    a.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
   if (policy.drops) a.dropout_first = policy.drops->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
   if (policy.key_lengths.defined()) a.keys = std::min(a.keys, policy.key_lengths.const_data_ptr<int64_t>()[b]);
   return a;
@@ -65,15 +67,16 @@ void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   const kernels::Attention all = describe(q, k, policy, gradient, distances);
   auto* log_sums = sums.mutable_data_ptr<float>();
   each_head(q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    kernels::attention_forward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h), head_of<const T>(k, b, h),
-                                  head_of<const T>(v, b, h), head_of<T>(out, b, h), log_sums + i * all.queries,
-                                  scratch);
+    kernels::attention_forward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h),
+                                  head_of<const T>(k, b, all.key_head(h)), head_of<const T>(v, b, all.value_head(h)),
+                                  head_of<T>(out, b, h), log_sums + i * all.queries, scratch);
   });
 }
 
 struct Gradients {
   std::array<at::Tensor, 3> qkv;
   RelativePositions relative;  // of each head of each row, fp32: (B, h, d) twice and (B, h, D, d)
+  at::Tensor head_scales;      // (B, h)
 };
 
 template <class T>
@@ -90,15 +93,21 @@ void backward_heads(const variable_list& saved, const at::Tensor& dout, const Fu
     of_positions = {d.relative.u.mutable_data_ptr<float>(), d.relative.v.mutable_data_ptr<float>(),
                     d.relative.r.mutable_data_ptr<float>()};
   }
+  if (policy.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
+  // Where a head is read twice, each reader's gradient has a place of its own.
+  const bool once = policy.each_head_once(k.size(1));
   each_head(q, all.bf16, kernels::attention_backward_scratch(all),
             [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-              kernels::AttentionGradients<T> gradients{head_of<T>(d.qkv[0], b, h), head_of<T>(d.qkv[1], b, h),
-                                                       head_of<T>(d.qkv[2], b, h)};
+              const int64_t key_head = all.key_head(h), value_head = all.value_head(h);
+              kernels::AttentionGradients<T> gradients{head_of<T>(d.qkv[0], b, h),
+                                                       head_of<T>(d.qkv[1], b, once ? key_head : h),
+                                                       head_of<T>(d.qkv[2], b, once ? value_head : h)};
+              if (d.head_scales.defined()) gradients.dscale = d.head_scales.mutable_data_ptr<float>() + i;
               if (all.relative != nullptr)
                 gradients.du = of_positions[0] + i * size, gradients.dv_bias = of_positions[1] + i * size,
                 gradients.dr = of_positions[2] + i * distances.rows() * size;
               kernels::attention_backward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h),
-                                             head_of<const T>(k, b, h), head_of<const T>(v, b, h),
+                                             head_of<const T>(k, b, key_head), head_of<const T>(v, b, value_head),
                                              head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
                                              log_sums + i * all.queries, gradients, scratch);
             });
@@ -128,12 +137,13 @@ std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& 
 }
 
 struct Fused : torch::autograd::Function<Fused> {
-  // u, bias and r are the policy's, as inputs of the graph.
+  // u, bias, r and the scales are the policy's, as inputs of the graph.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const Given& u, const Given& bias, const Given& r, const FusedPolicy& policy) {
+                            const Given& u, const Given& bias, const Given& r, const Given& scales,
+                            const FusedPolicy& policy) {
     const auto [out, sums] = attend(q, k, v, policy, true);
-    context->save_for_backward(
-        {q, k, v, out, sums, policy.key_lengths, policy.relative.u, policy.relative.v, policy.relative.r});
+    context->save_for_backward({q, k, v, out, sums, policy.key_lengths, policy.relative.u, policy.relative.v,
+                                policy.relative.r, policy.head_scales});
     policy.keep(*context);
     return out;
   }
@@ -141,30 +151,29 @@ struct Fused : torch::autograd::Function<Fused> {
   static variable_list backward(AutogradContext* context, variable_list given) {
     auto saved = context->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1];
-    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}});
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}}, saved[9]);
+    const bool once = policy.each_head_once(k.size(1));
     at::Tensor dout = with_contiguous_rows(given[0]);
     Gradients g;
     std::array<at::Tensor, 3>& d = g.qkv;
-    if (q.size(2) == k.size(2)) {
+    if (q.size(2) == k.size(2) && once) {
       // Side by side as in a joint projection; split_projection takes them as they are.
       at::Tensor joint = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
       for (int64_t i = 0; i < 3; ++i) d[static_cast<size_t>(i)] = joint.select(2, i).transpose(1, 2);
     } else {
       d[0] = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
-      for (size_t i : {1, 2}) d[i] = by_position(k.size(0), k.size(1), k.size(2), k.size(3), k.options());
+      for (size_t i : {1, 2}) d[i] = by_position(k.size(0), q.size(1), k.size(2), k.size(3), k.options());
     }
     if (saved[5].defined())  // of keys that are not real
       for (size_t i : {1, 2}) d[i].zero_();
     if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, policy, g);
     else backward_heads<uint16_t>(saved, dout, policy, g);
-    if (!g.relative.u.defined()) return {d[0], d[1], d[2], {}, {}, {}, {}};
-    return {d[0],
-            d[1],
-            d[2],
-            over_rows(g.relative.u, saved[6]),
-            over_rows(g.relative.v, saved[7]),
-            over_rows(g.relative.r, saved[8]),
-            {}};
+    if (!once) d[1] = policy.of_heads(d[1], k), d[2] = policy.of_heads(d[2], saved[2]);
+    variable_list all{d[0], d[1], d[2], {}, {}, {}, {}, {}};
+    if (const RelativePositions& p = g.relative; p.u.defined())
+      all[3] = over_rows(p.u, saved[6]), all[4] = over_rows(p.v, saved[7]), all[5] = over_rows(p.r, saved[8]);
+    if (g.head_scales.defined()) all[6] = saved[9].dim() == 2 ? g.head_scales : g.head_scales.sum(0);
+    return all;
   }
 };
 
@@ -209,12 +218,16 @@ bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& given) {
   FusedPolicy policy = given;
   if (policy.key_lengths.defined()) policy.key_lengths = policy.key_lengths.contiguous();
+  at::Tensor& scales = policy.head_scales;
+  if (scales.defined()) scales = scales.to(at::kFloat).contiguous();
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
   const RelativePositions& p = policy.relative;
   const auto wanted = [](const at::Tensor& x) { return x.requires_grad(); };
-  if (!c10::GradMode::is_enabled() || !(wanted(q) || wanted(k) || wanted(v) || p.wants_gradient()))
+  if (!c10::GradMode::is_enabled() ||
+      !(wanted(q) || wanted(k) || wanted(v) || p.wants_gradient() || (scales.defined() && wanted(scales))))
     return attend(rows[0], rows[1], rows[2], policy, false).first;
-  return Fused::apply(rows[0], rows[1], rows[2], given_or_not(p.u), given_or_not(p.v), given_or_not(p.r), policy);
+  return Fused::apply(rows[0], rows[1], rows[2], given_or_not(p.u), given_or_not(p.v), given_or_not(p.r),
+                      given_or_not(scales), policy);
 }
 
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,

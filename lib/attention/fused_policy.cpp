@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -14,6 +15,22 @@ void FusedPolicy::describe(const at::Tensor& q, const at::Tensor& k, bool gradie
   policy.normaliser = normaliser;
   policy.gradient = gradient;
   if (drops) policy.dropout = &drops->how, policy.dropout_row = policy.keys;
+  if (!key_heads.empty()) policy.key_heads = policy.value_heads = key_heads.data();
+}
+
+bool FusedPolicy::each_head_once(int64_t heads) const {
+  if (key_heads.empty()) return true;
+  std::vector<int64_t> sorted = key_heads;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] != static_cast<int64_t>(i)) return false;
+  return static_cast<int64_t>(sorted.size()) == heads;
+}
+
+at::Tensor FusedPolicy::of_heads(const at::Tensor& gradient, const at::Tensor& like) const {
+  return at::zeros_like(like, like.options().dtype(at::kFloat))
+      .index_add(1, at::tensor(key_heads, at::kLong), gradient.to(at::kFloat))
+      .to(like.scalar_type());
 }
 
 void FusedPolicy::keep(torch::autograd::AutogradContext& context) const {
@@ -25,10 +42,11 @@ void FusedPolicy::keep(torch::autograd::AutogradContext& context) const {
   std::vector<int64_t> runs;
   for (const kernels::Run& r : relative.runs) runs.insert(runs.end(), {r.first, r.count, r.row});
   data["runs"] = runs;
+  data["heads"] = key_heads;
 }
 
 FusedPolicy FusedPolicy::kept(torch::autograd::AutogradContext& context, const at::Tensor& key_lengths,
-                              const RelativePositions& tensors) {
+                              const RelativePositions& tensors, const at::Tensor& head_scales) {
   auto& data = context.saved_data;
   FusedPolicy p{data["causal"].toBool(), data["window"].toInt(), key_lengths};
   if (data["sigsoftmax"].toBool()) p.normaliser = kernels::Normaliser::sigsoftmax;
@@ -38,6 +56,8 @@ FusedPolicy FusedPolicy::kept(torch::autograd::AutogradContext& context, const a
   p.relative = tensors;
   const std::vector<int64_t> runs = data["runs"].toIntVector();
   for (size_t i = 0; i < runs.size(); i += 3) p.relative.runs.push_back({runs[i], runs[i + 1], runs[i + 2]});
+  p.key_heads = data["heads"].toIntVector();
+  p.head_scales = head_scales;
   return p;
 }
 

@@ -28,14 +28,22 @@ struct FusedPolicy {
   std::optional<kernels::DropoutFrom> drops = {};
   bool dropped_before_mixing = false;
   RelativePositions relative = {};
+  std::vector<int64_t> key_heads =
+      {};                       // the key and value head that each query head, or mixed one, reads; empty: its own
+  at::Tensor head_scales = {};  // (h) or (B, h) fp32, or undefined: what each head of the result is multiplied by
 
   // What a kernel reads of it but for dropout and relative positions: for q (B, h, Tq, d) and k.
   void describe(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& policy) const;
 
+  // Whether each of so many heads is read once, so that its gradient has one place.
+  bool each_head_once(int64_t heads) const;
+  // The gradient (B, h, T, d) of what each query head read, as that of the heads that were read, `like` it.
+  at::Tensor of_heads(const at::Tensor& gradient, const at::Tensor& like) const;
+
   // For a backward pass, which has the tensors again from where it saved them.
   void keep(torch::autograd::AutogradContext& context) const;
   static FusedPolicy kept(torch::autograd::AutogradContext& context, const at::Tensor& key_lengths,
-                          const RelativePositions& tensors);
+                          const RelativePositions& tensors, const at::Tensor& head_scales);
 };
 
 // A tensor that an autograd function may be called without.

@@ -12,11 +12,17 @@ at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w) {
   return join_heads(z * (s.dim() == 2 ? s.unsqueeze(-1) : s.transpose(1, 2)).unsqueeze(-1));
 }
 
-at::Tensor combine_gated(const Context& c, const at::Tensor& z, const at::Tensor& gates) {
-  if (c.observer == nullptr) return join_weighed(z, gates);
+at::Tensor shown_gates(const Context& c, const at::Tensor& gates) {
+  if (c.observer == nullptr) return gates;
   const at::Tensor w = c.observer->gates(c.shape, gates);
   c.observer->weights(c.shape, w);
-  return join_weighed(z, w);
+  return w;
+}
+
+at::Tensor Weighing::combine(const Context& c, const at::Tensor& z) {
+  if (c.weighed) return join_heads(z);
+  const at::Tensor w = c.weights.defined() ? c.weights : weights(c);
+  return w.defined() ? join_weighed(z, w) : join_heads(z);
 }
 
 }  // namespace mh::attention

@@ -1,4 +1,4 @@
-// What the combiners share.
+// What combiners share that weigh heads one by one.
 #pragma once
 
 #include "attention/stage.h"
@@ -11,7 +11,14 @@ at::Tensor join_heads(const at::Tensor& z);
 // The same after w_j Z_j: w (h), (B, h) or (B, T, h), of any floating type.
 at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w);
 
-// join_weighed() by gates, which it shows to the observer.
-at::Tensor combine_gated(const Context& c, const at::Tensor& z, const at::Tensor& gates);
+// Gates, as the observer leaves them.
+at::Tensor shown_gates(const Context& c, const at::Tensor& gates);
+
+// w_j Z_j side by side, by weights().
+class Weighing : public Combiner {
+ public:
+  at::Tensor combine(const Context& c, const at::Tensor& z) final;
+  std::string unfused_because() const override { return ""; }
+};
 
 }  // namespace mh::attention

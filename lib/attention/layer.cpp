@@ -230,13 +230,23 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
   return p;
 }
 
-// Whether a step of decoding may leave the cache where it is, as no stage asks for its tensors.
-bool AttentionLayer::reads_in_place(const Projected& p, const Mask& mask, const Step& step, const Cache& cache) const {
+// A step of decoding that leaves the cache where it is, as no stage asks for its tensors; undefined where one does.
+at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
+  const Mask& mask = c.mask;
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
-  return shape_.kind == Kind::decoder_self && mixer_->mixes() == Mixes::nothing &&
-         normaliser_->fused() == kernels::Normaliser::softmax && sees_all && p.q.size(2) == 1 && p.k.size(2) == 1 &&
-         by_query() && takes_fused(step.training) && !c10::GradMode::is_enabled() && has_fused_cpu(p.q, p.k, p.v);
+  if (shape_.kind != Kind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 || c.step.training ||
+      c10::GradMode::is_enabled() || c.observer != nullptr || scales_.score.defined() || !c.pairs.empty() ||
+      score_->has_positions() || !takes_fused(false))
+    return {};
+  if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
+    FusedPolicy policy;
+    policy.normaliser = normaliser_->fused();
+    return has_mixed_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, policy, cache) : at::Tensor();
+  }
+  return normaliser_->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
+             ? cached_attention(c.q, c.k, c.v, cache)
+             : at::Tensor();
 }
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
@@ -311,18 +321,27 @@ at::Tensor AttentionLayer::fused(Context& c) {
   if (c.q.numel() == 0 || c.k.numel() == 0) return composed(c);  // nothing to look at
   const auto alone = left_to_the_kernel(c.step.training);
   if (!fits && !alone.empty()) return not_here(join(alone, ", ") + " behind an added mask or a part of the keys");
+  const auto weigh = [&] {  // by the kernel, where that is one number for each head of a row
+    c.weights = combiner_->weights(c);
+    c.weighed = c.weights.defined() && c.weights.dim() < 3;
+    if (c.weighed) policy.head_scales = c.weights;
+    policy.key_heads = c.pairs;
+  };
   if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
     if (!has_mixed_cpu(c.q, c.k, c.v)) return composed(c);
+    weigh();
     policy.dropped_before_mixing = mixer_->dropout_before();
     policy.drops = dropout_of(policy.dropped_before_mixing ? shape_.heads : shape_.value_heads);
     return mixed_cpu(c.q, c.k, c.v, matrix, policy);
   }
   if (shape_.value_size != shape_.key_size) return composed(c);  // of a mixer that mixes nothing here
   if (fits && has_fused_cpu(c.q, c.k, c.v)) {
+    weigh();
     policy.drops = dropout_of(shape_.heads);
     return fused_cpu(c.q, c.k, c.v, policy);
   }
   if (!alone.empty()) return composed(c);
+  take_pairs(c);
   std::optional<at::Tensor> given;
   if (!square) {
     at::Tensor ok = allowed(mask, queries, keys, c.q.device());
@@ -376,6 +395,7 @@ at::Tensor AttentionLayer::copied(const at::Tensor& x) const {
 // Of what a combiner reads beside head outputs.
 void AttentionLayer::copy_inputs(Context& c) const {
   for (at::Tensor* t : {&c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths}) *t = copied(*t);
+  if (c.weights.defined() && c.weights.dim() > 1) c.weights = copied(c.weights);
 }
 
 at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
@@ -387,7 +407,15 @@ at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
   return scaled(y, scales_.score, scales_.copies);
 }
 
+// Keys and values as the pairing says.
+void AttentionLayer::take_pairs(Context& c) {
+  if (c.pairs.empty()) return;
+  const at::Tensor heads = at::tensor(c.pairs, at::kLong).to(c.v.device());
+  for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
+}
+
 at::Tensor AttentionLayer::composed(Context& c) {
+  take_pairs(c);
   auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t rows = c.v.size(0);
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
@@ -444,31 +472,19 @@ at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                                    const Step& step, Cache* cache, Observer* observer) {
   if (shape_.heads == 0) return without_heads(query_input, key_input, cache);
-  Projected p = project(query_input, key_input, cache);
-  at::Tensor head_outputs;
-  if (cache != nullptr && !p.cached) {
-    if (observer == nullptr && reads_in_place(p, mask, step, *cache))
-      head_outputs = cached_attention(p.q, p.k, p.v, *cache);
-    else std::tie(p.k, p.v) = cache->append(p.k, p.v);
-  }
-  Context c{shape_,
-            step,
-            mask,
-            query_input,
-            key_input,
-            p.q,
-            p.k,
-            p.v,
-            {},
-            {},
-            {},
-            {},
-            cache != nullptr ? &cache->state() : nullptr,
-            observer};
+  const Projected p = project(query_input, key_input, cache);
+  Context c{shape_, step, mask, query_input, key_input, p.q, p.k, p.v};
+  if (cache != nullptr) c.state = &cache->state();
+  c.observer = observer;
+  c.keys = c.v.size(2);
   pairing_->pair(c);
   if (path_ == Path::fused && observer == nullptr) require_fused(step.training);
-  if (head_outputs.defined()) c.head_outputs = head_outputs;
-  else
+  if (cache != nullptr && !p.cached) {
+    c.head_outputs = read_in_place(c, *cache);
+    if (!c.head_outputs.defined()) std::tie(c.k, c.v) = cache->append(c.k, c.v);
+    c.keys = cache->length();
+  }
+  if (!c.head_outputs.defined())
     c.head_outputs =
         observer == nullptr && !scales_.score.defined() && takes_fused(step.training) ? fused(c) : composed(c);
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);

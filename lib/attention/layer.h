@@ -104,8 +104,9 @@ class AttentionLayer {
     at::Tensor q, k, v;
     bool cached = false;  // k and v are all that the cache holds
   };
+  static void take_pairs(Context& c);
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
-  bool reads_in_place(const Projected& p, const Mask& mask, const Step& step, const Cache& cache) const;
+  at::Tensor read_in_place(const Context& c, Cache& cache);
   void check_heads() const;
   model::HeadRole role_of(const Stage& stage) const;
   at::Tensor composed(Context& context);

@@ -132,7 +132,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
     at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
     if (latest.defined()) {
       // What the layer has forgotten is forgotten here too.
-      const int64_t there = latest.size(1), past = c.v.size(2) - queries;
+      const int64_t there = latest.size(1), past = c.keys - queries;
       const int64_t kept = self ? std::min(there, past) : there;
       x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);
       one = at::cat({latest_real.narrow(1, there - kept, kept), one}, 1);

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "attention/cache.h"
 #include "attention/fused_policy.h"
 
 namespace mh::attention {
@@ -17,5 +18,10 @@ bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 // of threads.
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                      const FusedPolicy& policy);
+
+// The same of one more position, q, k and v (B, h, 1, size), and of those of a cache, to which k and v are appended: a
+// step of decoding. The policy: neither a mask, nor dropout, nor positions. Without a gradient.
+at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
+                          const FusedPolicy& policy, Cache& cache);
 
 }  // namespace mh::attention

@@ -36,15 +36,11 @@ class CrossHead : public Pairing {
     RandomSequence random(RandomStream(c.step.seed, std::string(name_of(c.shape.kind)) + ".cross-head"), c.step.update,
                           static_cast<uint32_t>(c.shape.layer));
     if (random.uniform() >= rate_) return;
-    std::vector<int64_t> order(static_cast<size_t>(c.shape.heads));
-    std::iota(order.begin(), order.end(), 0);
-    random.shuffle(order);
-    c.pairs = at::tensor(order, at::kLong).to(c.v.device());
-    c.k = c.k.index_select(1, c.pairs);
-    c.v = c.v.index_select(1, c.pairs);
+    c.pairs.resize(static_cast<size_t>(c.shape.heads));
+    std::iota(c.pairs.begin(), c.pairs.end(), 0);
+    random.shuffle(c.pairs);
   }
 
-  // It acts on keys and values before either path sees them.
   std::string unfused_because() const override { return ""; }
 
  private:

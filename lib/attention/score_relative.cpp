@@ -151,7 +151,7 @@ class Relative : public Score {
     // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
     if (!few(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
-    if (c.pairs.defined()) w = w.index_select(0, c.pairs);
+    if (!c.pairs.empty()) w = w.index_select(0, at::tensor(c.pairs, at::kLong).to(w.device()));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
@@ -162,7 +162,7 @@ class Relative : public Score {
     at::Tensor r = model::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.shape.heads, c.shape.key_size})
                        .transpose(0, 1);
-    return c.pairs.defined() ? r.index_select(0, c.pairs) : r;
+    return c.pairs.empty() ? r : r.index_select(0, at::tensor(c.pairs, at::kLong).to(r.device()));
   }
 
   // S of these distances, (count, d), with dropout.

@@ -1,16 +1,24 @@
 // Part of cpu/mixed/loops.h: few queries, as decoding has them.
 
-// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x of one head.
+// Rows of a cache lie apart, each beyond what the processor foresees.
+template <class T>
+MH_INLINE void fetch_ahead(const Heads<const T>& of, int64_t h, int64_t t, int64_t first, int64_t end, int64_t size) {
+  if (of.table != nullptr && t + kAhead < end) fetch(of.at(h, t + kAhead) + first, size);
+}
+
+// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x and v of head h.
 template <int vectors, class T>
-MH_TARGET void weighed_values(const Layout& l, const float* x, int64_t seen, const T* v, int64_t position,
+MH_TARGET void weighed_values(const Layout& l, const float* x, int64_t seen, const Heads<const T>& v, int64_t h,
                               int64_t first, int64_t size, T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
   for (int64_t s = 0; s < seen; ++s) {
-    const float weight = x[s / chunk * l.step() + s % chunk];
+    const float weight = x[place_of(l, s)];
+    const T* value = v.at(h, s) + first;
+    fetch_ahead(v, h, s, first, seen, vectors * lanes);
     for (int i = 0; i < vectors; ++i) {
       Floats b;
-      load_part(v + s * position + first + i * lanes, size - first - i * lanes, b);
+      load_part(value + i * lanes, size - first - i * lanes, b);
       sum[i] += weight * b;
     }
   }
@@ -33,10 +41,10 @@ struct Few {
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
-// x = or += the products of one query's `size` numbers, in so many vectors, with its keys.
+// x = or += the products of one query's `size` numbers from column `first` on, in so many vectors, with keys of head h.
 template <int vectors, class T>
-MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t size, const T* k, int64_t position,
-                            int64_t seen, bool add, float* x) {
+MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t size, const Heads<const T>& k, int64_t h,
+                            int64_t first, int64_t seen, float* x) {
   Floats row[vectors];
   for (int i = 0; i < vectors; ++i) {
     load_part(q + i * lanes, size - i * lanes, row[i]);
@@ -44,7 +52,8 @@ MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t si
   }
   const bool whole = size == vectors * lanes;
   for (int64_t s = 0; s < seen; ++s) {
-    const T* key = k + s * position;
+    const T* key = k.at(h, s) + first;
+    fetch_ahead(k, h, s, first, seen, size);
     Floats sum{};
     for (int i = 0; i < vectors; ++i) {
       Floats b;
@@ -53,7 +62,7 @@ MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t si
       sum += row[i] * b;
     }
     float& to = x[place_of(l, s)];
-    to = (add ? to : 0) + sum_of(sum);
+    to = (first > 0 ? to : 0) + sum_of(sum);
   }
 }
 
@@ -67,7 +76,7 @@ MH_TARGET void few_logits(const MixedAttention& how, int64_t j, Heads<const T> q
       const auto products = size > 2 * lanes ? few_products<4, T>
                             : size > lanes   ? few_products<2, T>
                                              : few_products<1, T>;
-      products(few.l, q.at(j, t) + first, how.scale, size, k.at(j, 0) + first, k.position, how.seen(t), first > 0,
+      products(few.l, q.at(j, t) + first, how.scale, size, k, how.key_head(j), first, how.seen(t),
                few.query(t) + j * chunk);
     }
 }
@@ -92,8 +101,8 @@ MH_TARGET void few_values(const MixedAttention& how, int64_t i, Heads<const T> v
     const float* x = few.query(t) + i * chunk;
     int64_t c = 0;
     for (; c + 4 * lanes <= how.value_size; c += 4 * lanes)
-      weighed_values<4>(few.l, x, how.seen(t), v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+      weighed_values<4>(few.l, x, how.seen(t), v, how.value_head(i), c, how.value_size, out.at(i, t));
     for (; c < how.value_size; c += lanes)
-      weighed_values<1>(few.l, x, how.seen(t), v.at(i, 0), v.position, c, how.value_size, out.at(i, t));
+      weighed_values<1>(few.l, x, how.seen(t), v, how.value_head(i), c, how.value_size, out.at(i, t));
   }
 }

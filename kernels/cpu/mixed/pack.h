@@ -65,14 +65,15 @@ MH_TARGET void pack_bf16(const MixedAttention& how, const Layout& l, bool backwa
     return reinterpret_cast<uint16_t*>(part + i * l.keys() * wide);
   };
   if (head < how.in) {
-    turn_rows(k.at(head, 0), k.position, how.keys, l.keys(), how.key_size, of_head(turned_k, head, l.dk));
-    if (backward) pair_rows(k.at(head, 0), k.position, how.keys, l.keys(), how.key_size, of_head(keys, head, l.dk));
+    turn_rows(k.at(how.key_head(head), 0), k.position, how.keys, l.keys(), how.key_size, of_head(turned_k, head, l.dk));
+    if (backward)
+      pair_rows(k.at(how.key_head(head), 0), k.position, how.keys, l.keys(), how.key_size, of_head(keys, head, l.dk));
     return;
   }
   head -= how.in;
   uint16_t* to = of_head(values, head, l.dv);
-  if (backward) turn_rows(v.at(head, 0), v.position, how.keys, l.keys(), how.value_size, to);
-  else pair_rows(v.at(head, 0), v.position, how.keys, l.keys(), how.value_size, to);
+  if (backward) turn_rows(v.at(how.value_head(head), 0), v.position, how.keys, l.keys(), how.value_size, to);
+  else pair_rows(v.at(how.value_head(head), 0), v.position, how.keys, l.keys(), how.value_size, to);
 }
 
 template <class T>
@@ -86,18 +87,18 @@ MH_TARGET void pack(const MixedAttention& how, bool backward, int64_t head, Head
     if (by_engine(how))
       return pack_bf16(how, l, backward, head, k, v, at(to.turned_k, 0), at(to.keys, 0), at(to.values, 0));
   if (head < how.in) {
-    unpack_turned(k.at(head, 0), k.position, how.keys, how.key_size,
+    unpack_turned(k.at(how.key_head(head), 0), k.position, how.keys, how.key_size,
                   at(to.turned_k, head * l.chunks * how.key_size * chunk));
     if (backward)
-      unpack_rows(k.at(head, 0), k.position, how.keys, how.key_size, 1.0F, how.keys,
+      unpack_rows(k.at(how.key_head(head), 0), k.position, how.keys, how.key_size, 1.0F, how.keys,
                   at(to.keys, head * l.keys() * l.dk));
     return;
   }
   head -= how.in;
   if (backward)
-    unpack_turned(v.at(head, 0), v.position, how.keys, how.value_size,
+    unpack_turned(v.at(how.value_head(head), 0), v.position, how.keys, how.value_size,
                   at(to.values, head * l.chunks * how.value_size * chunk));
   else
-    unpack_rows(v.at(head, 0), v.position, how.keys, how.value_size, 1.0F, how.keys,
+    unpack_rows(v.at(how.value_head(head), 0), v.position, how.keys, how.value_size, 1.0F, how.keys,
                 at(to.values, head * l.keys() * l.dv));
 }
