@@ -1,6 +1,7 @@
 // The other primitive operations against double precision.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -8,15 +9,13 @@
 #include "model/ops.h"
 #include "model/parameter.h"
 #include "model/product.h"
+#include "numbers.h"
 
 using namespace mh;
+using numbers::error;
+using numbers::size_of;
 
 namespace {
-
-double error(const at::Tensor& a, const at::Tensor& b) {
-  return a.numel() == 0 ? 0 : (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-double size_of(const at::Tensor& a) { return a.numel() == 0 ? 0 : a.to(at::kDouble).abs().max().item<double>(); }
 
 struct Gradients {
   at::Tensor y, dx, dw, db;
@@ -170,31 +169,66 @@ TEST_CASE("layer_norm keeps its input's type and sums in fp32", "[ops]") {
   CHECK(error(half, exact) < 0.1);
 }
 
-TEST_CASE("the norm of a sum, while decoding and else", "[ops]") {
-  at::manual_seed(6);
-  for (const int64_t size : {1, 2, 15, 16, 17, 48, 100, 256, 1000})
-    for (const double offset : {0.0, 30.0}) {
-      INFO(size << " numbers around " << offset);
-      const at::Tensor x = at::randn({3, 7, size}) + offset, y = at::randn({3, 7, size}), gain = at::randn({size}),
-                       shift = at::randn({size});
-      const at::Tensor s = x.to(at::kDouble) + y.to(at::kDouble), centred = s - s.mean(-1, true);
-      const at::Tensor exact = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gain + shift;
-      const auto of_sum = [&] { return model::norm_of_sum(x, y, gain, shift, 1e-5); };
-      c10::NoGradGuard guard;
-      const at::Tensor composed = of_sum();
-      CHECK(composed.equal(model::layer_norm(x + y, gain, shift, 1e-5)));
-      const model::DecodingProducts products;
-      CHECK(error(of_sum(), exact) <= 2 * error(composed, exact) + 0x1p-22 * (1 + offset) * size_of(exact));
-      // A row is the same whatever stands beside it.
-      CHECK(
-          model::norm_of_sum(x.narrow(0, 2, 1), y.narrow(0, 2, 1), gain, shift, 1e-5).equal(of_sum().narrow(0, 2, 1)));
-      // What bf16 products give is added to fp32, and nothing is rounded again.
-      const at::Tensor half = y.to(at::kBFloat16);
-      CHECK(model::norm_of_sum(x, half, gain, shift, 1e-5)
-                .equal(model::norm_of_sum(x, half.to(at::kFloat), gain, shift, 1e-5)));
-      c10::AutoGradMode on(true);
-      CHECK(of_sum().equal(composed));
+TEST_CASE("a part's output is dropped, added and normalised at once, as by single operations in double", "[ops]") {
+  CHECK(rc::check([] {
+    at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
+    const int64_t rows = *rc::gen::inRange(1, 4), length = *rc::gen::inRange(1, 70);
+    const int64_t size = *rc::gen::element(1, 2, 15, 16, 17, 48, 100, 256, 1000);
+    const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
+               trains = *rc::gen::arbitrary<bool>();
+    const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
+    const attention::Step step{trains, 3, 5, *rc::gen::inRange(0, 9)};
+    const model::Dropping drop{p, step, "place", 2};
+    const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
+    const at::Tensor x0 = at::randn({rows, length, size}) + offset,
+                     y0 = at::randn({rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
+                     gain0 = at::randn({size}), shift0 = at::randn({size});
+    const at::Tensor of_sum = at::randn_like(x0), of_norm = at::randn_like(x0);
+    const at::Tensor kept = model::dropout(at::ones_like(x0), p, step, "place", 2).to(at::kDouble);
+    const auto results = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& gain, const at::Tensor& shift,
+                             const model::SumAndNorm& made) {
+      const at::Tensor norms = (made.norm * of_norm.to(made.norm.scalar_type())).sum();
+      (with_sum ? norms + (made.sum * of_sum.to(made.sum.scalar_type())).sum() : norms).backward();
+      return std::vector<at::Tensor>{made.sum.detach(), made.norm.detach(), x.grad(),
+                                     y.grad(),          gain.grad(),        shift.grad()};
+    };
+    const at::Tensor xd = leaf(x0.to(at::kDouble)), yd = leaf(y0.to(at::kDouble)), gd = leaf(gain0.to(at::kDouble)),
+                     sd = leaf(shift0.to(at::kDouble));
+    const at::Tensor s = xd + yd * kept, centred = s - s.mean(-1, true);
+    const at::Tensor n = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gd + sd;
+    const auto exact = results(xd, yd, gd, sd, {s, n});
+    const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
+    const auto fast = results(x, y, gain, shift, model::add_and_norm(x, y, drop, gain, shift, 1e-5));
+    RC_ASSERT(fast[3].scalar_type() == y0.scalar_type());
+    // Where all numbers of a row are one, as with a size of 1, the factor is 1 / √epsilon.
+    const double unit = 1e-5 * (1 + offset) * (size < 3 ? 300 : 1);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const double bound = (i == 3 && bf16 ? 0x1p-8 : 0) * size_of(exact[i]) + unit * (1 + size_of(exact[i]));
+      RC_LOG() << "result " << i << ": error " << error(fast[i], exact[i]) << " of " << bound << "\n";
+      RC_ASSERT(error(fast[i], exact[i]) <= bound);
     }
+    // Without a gradient, and without what is not asked for, the same bits.
+    const c10::NoGradGuard no_gradient;
+    RC_ASSERT(model::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fast[1]));
+    RC_ASSERT(model::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fast[0]));
+    RC_ASSERT(model::add(x0, y0, drop).equal(fast[0]));
+    // A row is the same whatever stands beside it.
+    if (!trains)
+      RC_ASSERT(model::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, gain0, shift0, 1e-5)
+                    .equal(fast[1].narrow(1, 0, 1)));
+  }));
+}
+
+TEST_CASE("a sum alone gives its gradient on, less what is dropped", "[ops]") {
+  at::manual_seed(7);
+  const attention::Step step{true, 3, 5};
+  for (const double p : {0.0, 0.25}) {
+    const at::Tensor x = at::randn({2, 9, 20}).requires_grad_(), y = at::randn({2, 9, 20}).requires_grad_(),
+                     given = at::randn({2, 9, 20}), kept = model::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
+    model::add(x, y, {p, step, "place", 1}).backward(given);
+    CHECK(x.grad().equal(given));
+    CHECK(y.grad().equal(given * kept));
+  }
 }
 
 TEST_CASE("gelu is the exact one, gelu-tanh that of GPT-2", "[ops]") {

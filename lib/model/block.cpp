@@ -89,29 +89,46 @@ at::Tensor Block::copied(const at::Tensor& x) const {
   return cross_ ? cross_->layer.copied(behind_self) : behind_self;
 }
 
-at::Tensor Block::attend(Part& part, const at::Tensor& x, const at::Tensor& keys, const at::Tensor& memory,
-                         const attention::Mask& mask, const attention::Step& step, attention::Cache* cache,
-                         attention::Observer* observer) const {
-  const bool pre = options_.norm == Norm::pre;
-  at::Tensor in = x, attended = keys;
-  if (!keys.defined()) {
-    attended = memory.defined() ? at::cat({memory, x}, 1) : x;
-    if (pre) attended = part.norm(attended);
-    in = !memory.defined() ? attended : pre ? attended.narrow(1, memory.size(1), x.size(1)) : x;
-  } else if (pre) {
-    in = part.norm(x);
+Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const LayerNorm& own,
+                        const LayerNorm* next) const {
+  if (options_.norm == Norm::post) {
+    const at::Tensor norm = own.of_sum(x, y, drop);
+    return {norm, norm};
   }
-  at::Tensor y = part.layer.forward(in, attended, mask, step, cache, observer);
+  if (next == nullptr) return {add(x, y, drop), {}};
+  const SumAndNorm made = next->with_sum(x, y, drop);
+  return {made.sum, made.norm};
+}
+
+Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, const at::Tensor& keys,
+                          const at::Tensor& memory, const attention::Mask& mask, const attention::Step& step,
+                          attention::Cache* cache, attention::Observer* observer) const {
+  const at::Tensor& x = in.x;
+  at::Tensor queries = in.read, attended = keys;
+  if (!keys.defined()) {
+    attended = queries;
+    if (memory.defined()) {
+      attended = at::cat({memory, x}, 1);
+      if (options_.norm == Norm::pre) {
+        attended = part.norm(attended);
+        queries = attended.narrow(1, memory.size(1), x.size(1));
+      }
+    }
+  }
+  const at::Tensor y = part.layer.forward(queries, attended, mask, step, cache, observer);
   // Ablation may ask a layer for several results of a row (attention::HeadScales).
   const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.copied(x) : x;
-  y = dropout(y, options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_));
-  return pre ? beside + y : part.norm.of_sum(beside, y);
+  return join(beside, y, {options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
+              &next);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           Encoded* encoded) {
-  at::Tensor h = attend(self_, x, {}, memory, mask, step, caches.self, observer);
+  // Behind a memory what is read is a norm of both.
+  const bool norms = options_.norm == Norm::pre && !memory.defined();
+  Flow h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_, {}, memory, mask, step,
+                  caches.self, observer);
   if (cross_) {
     const auto copy = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t : {&encoded->states, &encoded->mask.key_lengths, &encoded->mask.query_lengths})
@@ -119,19 +136,19 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     };
     copy(self_.layer);
     const int64_t sources = encoded->states.size(0);
-    if (const auto sizes = h.sizes().vec(); sources < sizes[0]) {  // rows of a source are as queries of one
-      h = attend(*cross_, h.view({sources, -1, sizes[2]}), encoded->states, {}, encoded->mask, step, caches.cross,
-                 observer)
-              .view(sizes);
-    } else {
-      h = attend(*cross_, h, encoded->states, {}, encoded->mask, step, caches.cross, observer);
-    }
+    const auto sizes = h.x.sizes().vec();
+    const bool joined = sources < sizes[0];  // rows of a source are as queries of one
+    if (joined)
+      for (at::Tensor* t : {&h.x, &h.read}) *t = t->view({sources, -1, sizes[2]});
+    h = attend(*cross_, h, ffn_norm_, encoded->states, {}, encoded->mask, step, caches.cross, observer);
+    if (joined)
+      for (at::Tensor* t : {&h.x, &h.read}) *t = t->view(sizes);
     copy(cross_->layer);
   }
-  const bool pre = options_.norm == Norm::pre;
-  at::Tensor z = ffn_(pre ? ffn_norm_(h) : h, step, layer_);
-  z = dropout(z, options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_));
-  return pre ? h + z : ffn_norm_.of_sum(h, z);
+  const at::Tensor z = ffn_(h.read, step, layer_);
+  return join(h.x, z, {options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_)}, ffn_norm_,
+              nullptr)
+      .x;
 }
 
 }  // namespace mh::model

@@ -18,8 +18,11 @@ class LayerNorm {
  public:
   LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options);
   at::Tensor operator()(const at::Tensor& x) const { return layer_norm(x, weight_.value(), bias_.value(), epsilon_); }
-  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y) const {
-    return norm_of_sum(x, y, weight_.value(), bias_.value(), epsilon_);
+  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop) const {
+    return norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
+  }
+  SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop) const {
+    return add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
 
  private:
@@ -80,10 +83,17 @@ class Block {
   };
   Part make_part(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, const std::string& name,
                  std::string stream) const;
-  // x + layer(x), with norm and dropout; `keys` as given to the layer, or undefined: x, behind a memory.
-  at::Tensor attend(Part& part, const at::Tensor& x, const at::Tensor& keys, const at::Tensor& memory,
-                    const attention::Mask& mask, const attention::Step& step, attention::Cache* cache,
-                    attention::Observer* observer) const;
+  // What flows between parts, (B, T, d): x, and what the next part reads of it, its norm where that stands before.
+  struct Flow {
+    at::Tensor x, read;
+  };
+  // The same behind x + dropout(y), y of a part with the norm `own`, before a part with the norm `next`, if any.
+  Flow join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const LayerNorm& own,
+            const LayerNorm* next) const;
+  // The flow behind a part; `keys` as given to the layer, or undefined: what it reads, behind a memory.
+  Flow attend(Part& part, const Flow& in, const LayerNorm& next, const at::Tensor& keys, const at::Tensor& memory,
+              const attention::Mask& mask, const attention::Step& step, attention::Cache* cache,
+              attention::Observer* observer) const;
 
   ModelOptions options_;
   int64_t layer_;

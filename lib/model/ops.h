@@ -26,10 +26,6 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 
 // Normalises the last axis. x any type, weight and bias (d) fp32; the result has x's type, sums are taken in fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
-// The same of x + y, at once while DecodingProducts live.
-at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
-                       double epsilon);
-
 // Inverted dropout of x (B, …): kept values are divided by 1 - p. The decision for an element is a pure function of
 // (step.seed, stream, step.update, site, element index within the update's whole batch), the index being
 // (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change
@@ -38,6 +34,24 @@ at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, s
 // What it decides by, for a kernel that drops by itself; `row`: elements of x[0].
 kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
                                   uint32_t site);
+
+// What is dropped of a tensor: the arguments of dropout().
+struct Dropping {
+  double p;
+  const attention::Step& step;
+  std::string_view stream;
+  uint32_t site;
+};
+// What stands behind a part of a layer, with its input x and its output y, of one size: x + dropout(y), and the layer
+// norm of that. On a CPU all is one pass over x in fp32 and y in fp32 or bf16; elsewhere the operations above.
+at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop);
+struct SumAndNorm {
+  at::Tensor sum, norm;
+};
+SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+                        const at::Tensor& bias, double epsilon);
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+                       const at::Tensor& bias, double epsilon);
 
 // Cross-entropy of a linear output layer that never holds more than a slice of the logits: for each slice of rows the
 // logits, their log-sum-exp, and (when a gradient is wanted) the gradients of hidden and weight are made at once.

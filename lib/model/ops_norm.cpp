@@ -1,0 +1,179 @@
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "cpu/layer_norm.h"
+#include "model/ops.h"
+
+namespace mh::model {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Given = std::optional<at::Tensor>;
+
+// Rows of a piece of work; fixed, so that the order of sums is.
+constexpr int64_t kRows = 64;
+
+struct Call {
+  kernels::SumNorm how;
+  std::optional<kernels::DropoutFrom> drops;
+  Call(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+       const std::optional<kernels::DropoutFrom>& from)
+      : drops(from) {
+    how.size = size, how.epsilon = static_cast<float>(epsilon);
+    if (weight.defined()) how.weight = weight.const_data_ptr<float>(), how.bias = bias.const_data_ptr<float>();
+    if (drops) how.dropout = &drops->how, how.dropout_first = drops->first;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+};
+
+// f(piece, first row, rows, scratch)
+template <class F>
+void each_piece(const Call& call, int64_t rows, const F& f) {
+  at::parallel_for(0, (rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.how)));
+    for (int64_t i = begin; i < end; ++i) f(i, i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
+  });
+}
+
+// y's numbers, of which the kernels take two types: f(pointer).
+template <class F>
+void by_type(const at::Tensor& y, const F& f) {
+  if (y.scalar_type() == at::kFloat) f(static_cast<float*>(const_cast<void*>(y.const_data_ptr())));
+  else f(static_cast<uint16_t*>(const_cast<void*>(y.const_data_ptr())));
+}
+
+struct Made {
+  at::Tensor sum, norm, mean, factor;
+};
+
+Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums, bool norms, bool gradient) {
+  const int64_t size = call.how.size, rows = x.numel() / size;
+  Made m;
+  if (norms) m.norm = at::empty_like(x);
+  if (sums) m.sum = at::empty_like(x);
+  if (norms && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
+  const auto at_row = [](const at::Tensor& t, int64_t at) {
+    return t.defined() ? t.mutable_data_ptr<float>() + at : nullptr;
+  };
+  by_type(y, [&](const auto* beside) {
+    each_piece(call, rows, [&](int64_t, int64_t first, int64_t count, float* scratch) {
+      kernels::sum_norm(call.how, first, count, x.const_data_ptr<float>() + first * size, beside + first * size,
+                        at_row(m.sum, first * size), at_row(m.norm, first * size), at_row(m.mean, first),
+                        at_row(m.factor, first), scratch);
+    });
+  });
+  return m;
+}
+
+struct Joined : torch::autograd::Function<Joined> {
+  // weight and bias: both or none. Returns the sum and, where there are weights, its norm.
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y, const Given& weight,
+                               const Given& bias, double epsilon, const std::optional<kernels::DropoutFrom>& drops) {
+    context->set_materialize_grads(false);
+    const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
+    const Call call(x.size(-1), w, b, epsilon, drops);
+    const Made m = make(call, x, y, true, w.defined(), true);
+    context->save_for_backward({w, b, w.defined() ? m.sum : at::Tensor(), m.mean, m.factor});
+    context->saved_data["epsilon"] = epsilon;
+    context->saved_data["bf16"] = y.scalar_type() == at::kBFloat16;
+    if (drops) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*drops), sizeof *drops);
+    if (!w.defined()) return {m.sum};
+    return {m.sum, m.norm};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list given) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &w = saved[0], &sum = saved[2], &mean = saved[3], &factor = saved[4];
+    std::optional<kernels::DropoutFrom> drops;
+    if (const auto it = context->saved_data.find("drops"); it != context->saved_data.end())
+      std::memcpy(&drops.emplace(), it->second.toStringRef().data(), sizeof *drops);
+    const at::Tensor ds = given[0].defined() ? given[0].contiguous() : at::Tensor();
+    const at::Tensor dn = given.size() > 1 && given[1].defined() ? given[1].contiguous() : at::Tensor();
+    if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
+    const at::Tensor& like = ds.defined() ? ds : dn;
+    const bool bf16 = context->saved_data["bf16"].toBool();
+    if (!dn.defined() && !drops) return {ds, bf16 ? ds.to(at::kBFloat16) : ds, {}, {}, {}, {}};
+    const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
+    const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), drops);
+    const at::Tensor dx = at::empty_like(like),
+                     dy = at::empty(like.sizes(), like.options().dtype(bf16 ? at::kBFloat16 : at::kFloat));
+    const at::Tensor of_weights = dn.defined() ? at::zeros({2, pieces, size}, like.options()) : at::Tensor();
+    const auto at_row = [](const at::Tensor& t, int64_t at) {
+      return t.defined() ? t.const_data_ptr<float>() + at : nullptr;
+    };
+    const auto share = [&](int64_t piece) {
+      return of_weights.defined() ? of_weights.mutable_data_ptr<float>() + piece * size : nullptr;
+    };
+    by_type(dy, [&](auto* to) {
+      each_piece(call, rows, [&](int64_t i, int64_t first, int64_t count, float* scratch) {
+        kernels::sum_norm_backward(call.how, first, count, at_row(dn, first * size), at_row(ds, first * size),
+                                   at_row(sum, first * size), at_row(mean, first), at_row(factor, first),
+                                   dx.mutable_data_ptr<float>() + first * size, to + first * size, share(i),
+                                   share(pieces + i), scratch);
+      });
+    });
+    if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
+    const at::Tensor sums = of_weights.sum(1);
+    return {dx, dy, sums[0], sums[1], {}, {}};
+  }
+};
+
+// What the kernels take.
+bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight) {
+  const bool known = y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16;
+  return x.is_cpu() && x.scalar_type() == at::kFloat && known && x.sizes().equals(y.sizes()) && x.numel() > 0 &&
+         (!weight.defined() || weight.scalar_type() == at::kFloat);
+}
+
+SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+                const at::Tensor& bias, double epsilon, bool sums) {
+  if (!fits(x, y, weight)) {
+    const at::Tensor sum = x + dropout(y, drop.p, drop.step, drop.stream, drop.site);
+    return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
+  }
+  const at::Tensor left = x.contiguous(), right = y.contiguous();
+  std::optional<kernels::DropoutFrom> drops;
+  if (drop.step.training && drop.p > 0)
+    drops = dropout_from(y.numel() / y.size(0), drop.p, drop.step, drop.stream, drop.site);
+  const auto wanted = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  if (!c10::GradMode::is_enabled() || !(wanted(x) || wanted(y) || wanted(weight) || wanted(bias))) {
+    const Made m = make(Call(x.size(-1), weight, bias, epsilon, drops), left, right, sums, weight.defined(), false);
+    return {m.sum, m.norm};
+  }
+  const auto given = [](const at::Tensor& t) { return t.defined() ? Given(t) : std::nullopt; };
+  const variable_list made = Joined::apply(left, right, given(weight), given(bias), epsilon, drops);
+  return {made[0], made.size() > 1 ? made[1] : at::Tensor()};
+}
+
+}  // namespace
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  if (x.device().is_cpu() || x.scalar_type() == weight.scalar_type())
+    return at::layer_norm(x, weight.sizes(), weight, bias, epsilon);
+  return at::layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, epsilon).to(x.scalar_type());
+}
+
+at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop) {
+  return join(x, y, drop, {}, {}, 0, true).sum;
+}
+
+SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+                        const at::Tensor& bias, double epsilon) {
+  return join(x, y, drop, weight, bias, epsilon, true);
+}
+
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+                       const at::Tensor& bias, double epsilon) {
+  return join(x, y, drop, weight, bias, epsilon, false).norm;
+}
+
+}  // namespace mh::model
