@@ -26,9 +26,7 @@ inline at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
 inline double error(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() == 0 ? 0 : (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
-inline double size_of(const at::Tensor& a) {
-  return a.numel() == 0 ? 0 : a.to(at::kDouble).abs().max().item<double>();
-}
+inline double size_of(const at::Tensor& a) { return a.numel() == 0 ? 0 : a.to(at::kDouble).abs().max().item<double>(); }
 
 // Largest difference, relative to the largest number wanted, or to 1 where that is smaller; infinite where a number
 // that is none is among them.
