@@ -50,8 +50,8 @@ struct Policy {
   uint64_t dropout_first = 0;
   int64_t dropout_row = 0;
 
-  int64_t key_head(int64_t j) const { return key_heads != nullptr ? key_heads[j] : j; }
-  int64_t value_head(int64_t i) const { return value_heads != nullptr ? value_heads[i] : i; }
+  constexpr int64_t key_head(int64_t j) const { return key_heads != nullptr ? key_heads[j] : j; }
+  constexpr int64_t value_head(int64_t i) const { return value_heads != nullptr ? value_heads[i] : i; }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Query i sees the keys from first_seen to seen - 1.
   int64_t seen(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }

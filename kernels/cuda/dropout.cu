@@ -1,25 +1,12 @@
 #include <cuda_bf16.h>
 
 #include "cuda/launch.h"
+#include "cuda/philox.h"
 #include "cuda/table.h"
 
 namespace mh::kernels {
 
 namespace {
-
-// Ten rounds of Philox: the four words at counter (block, site, update).
-__device__ uint4 words(const Dropout& how, uint64_t block) {
-  uint4 c{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), how.site, how.update};
-  uint32_t k0 = how.key[0], k1 = how.key[1];
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint32_t a = __umulhi(0xD2511F53u, c.x), b = __umulhi(0xCD9E8D57u, c.z);
-    c = {b ^ c.y ^ k0, 0xCD9E8D57u * c.z, a ^ c.w ^ k1, 0xD2511F53u * c.x};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c;
-}
 
 __device__ float to_float(float x) { return x; }
 __device__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -32,14 +19,12 @@ __global__ void dropout_kernel(Dropout how, uint64_t first, const T* x, T* y, in
   const uint64_t last = first + static_cast<uint64_t>(count), groups = (last + 3) / 4;
   const uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
   for (uint64_t g = first / 4 + static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; g < groups; g += stride) {
-    const uint4 w = words(how, g);
-    const uint32_t word[4] = {w.x, w.y, w.z, w.w};
+    const PhiloxWords words = philox(how, g);
 #pragma unroll
     for (uint64_t k = 0; k < 4; ++k) {
       const uint64_t position = 4 * g + k;
       if (position < first || position >= last) continue;
-      const bool kept = (word[k] >> 8) >= how.threshold;
-      from_float(kept ? to_float(x[position - first]) * how.scale : 0.0f, y[position - first]);
+      from_float(keeps(how, words.word[k]) ? to_float(x[position - first]) * how.scale : 0.0f, y[position - first]);
     }
   }
 }

@@ -1,0 +1,160 @@
+// Attention of heads that nothing mixes, as a block of 4 warps does it: 64 queries of one head of one row, 16 to a
+// warp, meet the keys tile by tile; sums of the tiles before are brought to the maximum of those so far (online
+// softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on.
+#pragma once
+
+#include "cuda/probability.h"
+#include "cuda/tile.h"
+
+namespace mh::kernels {
+
+template <class T, int kSize>
+struct AttentionTiles {
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
+  // Keys at once, by what fits into shared memory and registers.
+  static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kKeys = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
+
+  struct alignas(16) Shared {
+    T q[kQueries * kStride];
+    T k[2][kKeys * kStride], v[2][kKeys * kStride];
+  };
+};
+
+// sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
+template <int kSize, int kStride, int kColumns, class Thread, class T>
+MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
+  MH_UNROLL
+  for (int n = 0; n < kColumns; ++n) sums[n] = Sum{};
+  MH_UNROLL
+  for (int c = 0; c < kSize; c += 16) {
+    Left<T> left;
+    load(thread, left, rows + c, kStride);
+    MH_UNROLL
+    for (int n = 0; n < kColumns; n += 2) {
+      Right<T> right[2];
+      load_turned(thread, right, columns + n * 8 * kStride + c, kStride);
+      multiply(thread, sums[n], left, right[0]);
+      multiply(thread, sums[n + 1], left, right[1]);
+    }
+  }
+}
+
+// sums (16, kSize) += left (16, 8 kInner), rounded to T, rows (8 kInner, kSize), in shared memory.
+template <int kSize, int kStride, int kInner, class Thread, class T>
+MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const Sum (&left)[kInner], const T* rows) {
+  MH_UNROLL
+  for (int c = 0; c < kInner; c += 2) {
+    Left<T> operand;
+    round_to(thread, operand, left[c], left[c + 1]);
+    MH_UNROLL
+    for (int n = 0; n < kSize / 8; n += 2) {
+      Right<T> right[2];
+      load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
+      multiply(thread, sums[n], operand, right[0]);
+      multiply(thread, sums[n + 1], operand, right[1]);
+    }
+  }
+}
+
+// Over the four lanes that share two rows.
+template <class Thread>
+MH_DEVICE float row_sum(const Thread& thread, float x) {
+  x += thread.exchange(x, 1);
+  return x + thread.exchange(x, 2);
+}
+template <class Thread>
+MH_DEVICE float row_maximum(const Thread& thread, float x) {
+  const float y = thread.exchange(x, 1), larger = y > x ? y : x, z = thread.exchange(larger, 2);
+  return z > larger ? z : larger;
+}
+
+// Blocks: (tiles of queries, batch * heads). log_sums (batch, heads, queries): the natural logarithm of each query's
+// sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, and v and out are not read.
+template <class T, int kSize, bool kOutputs, class Thread>
+MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
+                                 const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& out, float* log_sums,
+                                 typename AttentionTiles<T, kSize>::Shared& shared) {
+  using Z = AttentionTiles<T, kSize>;
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
+  // Queries that see the most keys first.
+  const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
+  const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  const T* keys = row_of(k, b, a.key_head(head), 0);
+  const T* values = kOutputs ? row_of(v, b, a.value_head(head), 0) : nullptr;
+  const auto load_keys = [&](int from, int stage) {
+    load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, from, seen.end, a.key_size,
+                                           a.aligned);
+    if (kOutputs)
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, from, seen.end, a.value_size,
+                                             a.aligned);
+  };
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
+                                            a.key_size, a.aligned);
+  load_keys(seen.first, 0);
+  thread.end_group();
+
+  Sum o[kSize / 8];
+  float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
+  T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
+  int stage = 0;
+  for (int s = seen.first; s < seen.end; s += Z::kKeys, stage ^= 1) {
+    if (s + Z::kKeys < seen.end) load_keys(s + Z::kKeys, stage ^ 1);
+    thread.end_group();
+    thread.template wait<1>();
+    thread.barrier();
+    Sum p[Z::kKeys / 8];
+    multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
+    MH_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      float highest = top[r];
+      MH_UNROLL
+      for (int n = 0; n < Z::kKeys / 8; ++n)
+        MH_UNROLL
+      for (int e = 2 * r; e < 2 * r + 2; ++e) {
+        float& x = p[n].x[e];
+        x = sees(a, seen.end, row + 8 * r, s + n * 8 + 2 * t + e % 2) ? logarithm(thread, a, x) : -INFINITY;
+        highest = x > highest ? x : highest;
+      }
+      highest = row_maximum(thread, highest);
+      // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
+      const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
+      top[r] = highest;
+      total[r] *= factor;
+      MH_UNROLL
+      for (int n = 0; n < Z::kKeys / 8; ++n)
+        MH_UNROLL
+      for (int e = 2 * r; e < 2 * r + 2; ++e) total[r] += p[n].x[e] = thread.exp2(p[n].x[e] - base);
+      if (!kOutputs) continue;
+      MH_UNROLL
+      for (int n = 0; n < kSize / 8; ++n) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
+      if (a.dropout == nullptr) continue;
+      MH_UNROLL
+      for (int n = 0; n < Z::kKeys / 8; ++n) {
+        float keep[2];
+        dropped(a, b, head, row + 8 * r, s + n * 8 + 2 * t, keep);
+        p[n].x[2 * r] *= keep[0], p[n].x[2 * r + 1] *= keep[1];
+      }
+    }
+    if (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+    thread.barrier();
+  }
+  thread.template wait<0>();
+  thread.barrier();
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  float factor[2];
+  MH_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    total[r] = row_sum(thread, total[r]);
+    factor[r] = total[r] > 0 ? scale / total[r] : 0;
+    if (t == 0 && row + 8 * r < queries)
+      log_sums[thread.block_y() * a.queries + row + 8 * r] =
+          total[r] > 0 ? (top[r] + thread.log2(total[r])) * kLn2 : INFINITY;
+  }
+  if (kOutputs)
+    store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.position,
+                                  first + thread.warp() * 16, queries, a.value_size, a.aligned);
+}
+
+}  // namespace mh::kernels

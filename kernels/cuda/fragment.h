@@ -1,0 +1,158 @@
+// Pieces of matrices in the registers of a warp, as the tensor cores take them (PTX, warp-level matrix instructions,
+// m16n8k16 and m16n8k8), and how they come from shared memory. Lane 4 g + t holds of a sum (16, 8) the rows g and
+// g + 8, columns 2 t and 2 t + 1.
+//
+// All of it is written over `Thread`, which offers what one thread of a block can do: cuda/thread.h on a GPU, and
+// tests/host_thread.h on the CPU, where tests run every kernel thread by thread.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define MH_DEVICE __device__ __forceinline__
+#define MH_UNROLL _Pragma("unroll")
+#else
+#define MH_DEVICE inline
+#define MH_UNROLL
+#endif
+
+namespace mh::kernels {
+
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+struct Sum {
+  float x[4] = {0, 0, 0, 0};
+};
+
+// (16, 16), the left operand of a product; and (16, 8), the right one. Of fp32 the columns of the left and the rows of
+// the right operand stand in an order of their own, the same in both.
+template <class T>
+struct Left {
+  uint32_t x[4];
+};
+template <>
+struct Left<float> {
+  float x[8];
+};
+template <class T>
+struct Right {
+  uint32_t x[2];
+};
+template <>
+struct Right<float> {
+  float x[4];
+};
+
+// Elements behind each row of a tile in shared memory, so that the rows of a piece lie in different banks.
+constexpr int kPad = 8;
+
+// Row r, column c at tile[r * stride + c].
+template <class Thread, class T>
+MH_DEVICE void load(const Thread& thread, Left<T>& to, const T* tile, int stride) {
+  thread.load_matrices(to.x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
+}
+
+template <class Thread>
+MH_DEVICE void load(const Thread& thread, Left<float>& to, const float* tile, int stride) {
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  MH_UNROLL
+  for (int i = 0; i < 8; ++i) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
+}
+
+// Two right operands side by side, (16, 16). Row r, column c at tile[c * stride + r].
+template <class Thread, class T>
+MH_DEVICE void load_turned(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
+  uint32_t x[4];
+  thread.load_matrices(x, tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
+  MH_UNROLL
+  for (int i = 0; i < 4; ++i) to[i / 2].x[i % 2] = x[i];
+}
+
+template <class Thread>
+MH_DEVICE void load_turned(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  MH_UNROLL
+  for (int n = 0; n < 2; ++n)
+    MH_UNROLL
+  for (int i = 0; i < 4; ++i) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
+}
+
+// The same of row r, column c at tile[r * stride + c].
+template <class Thread, class T>
+MH_DEVICE void load(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
+  uint32_t x[4];
+  thread.load_matrices_turned(x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
+  MH_UNROLL
+  for (int i = 0; i < 4; ++i) to[i / 2].x[i % 2] = x[i];
+}
+
+template <class Thread>
+MH_DEVICE void load(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  MH_UNROLL
+  for (int n = 0; n < 2; ++n)
+    MH_UNROLL
+  for (int i = 0; i < 4; ++i) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
+}
+
+// Two sums side by side as a left operand, rounded to T.
+template <class Thread, class T>
+MH_DEVICE void round_to(const Thread& thread, Left<T>& to, const Sum& left, const Sum& right) {
+  to.x[0] = thread.pack(left.x[0], left.x[1], T{}), to.x[1] = thread.pack(left.x[2], left.x[3], T{});
+  to.x[2] = thread.pack(right.x[0], right.x[1], T{}), to.x[3] = thread.pack(right.x[2], right.x[3], T{});
+}
+
+template <class Thread>
+MH_DEVICE void round_to(const Thread&, Left<float>& to, const Sum& left, const Sum& right) {
+  MH_UNROLL
+  for (int i = 0; i < 4; ++i) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
+}
+
+// And back, which is exact.
+template <class Thread, class T>
+MH_DEVICE void widen(const Thread& thread, Sum (&to)[2], const Left<T>& from) {
+  MH_UNROLL
+  for (int i = 0; i < 4; ++i) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
+}
+
+template <class Thread>
+MH_DEVICE void widen(const Thread&, Sum (&to)[2], const Left<float>& from) {
+  MH_UNROLL
+  for (int i = 0; i < 4; ++i) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
+}
+
+// sum += left * right.
+template <class Thread, class T>
+MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, const Right<T>& right) {
+  thread.multiply(sum.x, left.x, right.x, T{});
+}
+
+// In fp32 by three products of numbers of 11 bits, x = high + low: what is left out is 2^-22 of a product.
+template <class Thread>
+MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
+  MH_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    float l[2][4], r[2][2];
+    MH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      l[0][i] = thread.round_tf32(left.x[4 * half + i]);
+      l[1][i] = thread.round_tf32(left.x[4 * half + i] - l[0][i]);
+    }
+    MH_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      r[0][i] = thread.round_tf32(right.x[2 * half + i]);
+      r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
+    }
+    thread.multiply(sum.x, l[1], r[0]);
+    thread.multiply(sum.x, l[0], r[1]);
+    thread.multiply(sum.x, l[0], r[0]);
+  }
+}
+
+}  // namespace mh::kernels

@@ -1,0 +1,30 @@
+// The random words that decide a dropout (dropout_plan.h).
+#pragma once
+
+#include "cuda/fragment.h"
+#include "dropout_plan.h"
+
+namespace mh::kernels {
+
+struct PhiloxWords {
+  uint32_t word[4];
+};
+
+// Ten rounds of Philox: the four words at counter (block, site, update).
+MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
+  uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), how.site, how.update};
+  uint32_t k0 = how.key[0], k1 = how.key[1];
+  MH_UNROLL
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
+    c[0] = static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, c[1] = static_cast<uint32_t>(b);
+    c[2] = static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, c[3] = static_cast<uint32_t>(a);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c[0], c[1], c[2], c[3]}};
+}
+
+MH_DEVICE bool keeps(const Dropout& how, uint32_t word) { return word >> 8 >= how.threshold; }
+
+}  // namespace mh::kernels

@@ -1,0 +1,111 @@
+// What one thread of a block can do, as kernel bodies ask for it: its place, barriers, exchange within its warp, the
+// tensor cores and asynchronous copies, each one instruction of PTX (sm_80 and later). tests/host_thread.h does the
+// same on the CPU.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/fragment.h"
+
+namespace mh::kernels {
+
+struct GpuThread {
+  MH_DEVICE int lane() const { return static_cast<int>(threadIdx.x % 32); }
+  MH_DEVICE int warp() const { return static_cast<int>(threadIdx.x / 32); }
+  MH_DEVICE int index() const { return static_cast<int>(threadIdx.x); }
+  MH_DEVICE int threads() const { return static_cast<int>(blockDim.x); }
+  MH_DEVICE int block_x() const { return static_cast<int>(blockIdx.x); }
+  MH_DEVICE int block_y() const { return static_cast<int>(blockIdx.y); }
+  MH_DEVICE int block_z() const { return static_cast<int>(blockIdx.z); }
+  MH_DEVICE int blocks_x() const { return static_cast<int>(gridDim.x); }
+
+  MH_DEVICE void barrier() const { __syncthreads(); }
+  MH_DEVICE void warp_barrier() const { __syncwarp(); }
+  // x of the lane whose number differs in these bits.
+  MH_DEVICE float exchange(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
+
+  MH_DEVICE float exp2(float x) const { return exp2f(x); }
+  MH_DEVICE float log2(float x) const { return log2f(x); }
+  MH_DEVICE float log1p(float x) const { return log1pf(x); }
+
+  MH_DEVICE uint32_t pack(float low, float high, Bf16) const {
+    const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(x);
+  }
+  MH_DEVICE uint32_t pack(float low, float high, Fp16) const {
+    const __half2 x = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(x);
+  }
+  MH_DEVICE void unpack(uint32_t x, float& low, float& high, Bf16) const {
+    low = __uint_as_float(x << 16), high = __uint_as_float(x & 0xFFFF0000u);
+  }
+  MH_DEVICE void unpack(uint32_t x, float& low, float& high, Fp16) const {
+    const float2 pair = __half22float2(reinterpret_cast<const __half2&>(x));
+    low = pair.x, high = pair.y;
+  }
+  MH_DEVICE float round_tf32(float x) const {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+  }
+
+  // Four matrices (8, 8) of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8, 16 bytes aligned to
+  // 16, and takes of each matrix row lane / 4, columns 2 (lane % 4) and the next; turned: of its transpose.
+  template <class T>
+  MH_DEVICE void load_matrices(uint32_t (&to)[4], const T* row) const {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address(row))
+                 : "memory");
+  }
+  template <class T>
+  MH_DEVICE void load_matrices_turned(uint32_t (&to)[4], const T* row) const {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address(row))
+                 : "memory");
+  }
+
+  // (16, 8) += (16, 16) (16, 8), summed in fp32; and with k = 8 of numbers rounded to tf32.
+  MH_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Bf16) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+  MH_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Fp16) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+  MH_DEVICE void multiply(float (&c)[4], const float (&a)[4], const float (&b)[2]) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(bits(a[0])), "r"(bits(a[1])), "r"(bits(a[2])), "r"(bits(a[3])), "r"(bits(b[0])), "r"(bits(b[1])));
+  }
+
+  // 16 bytes from global to shared memory, both aligned to 16, of which the first `bytes` are read and the others zero.
+  // It has arrived, for this thread, when no more than so many later groups are under way.
+  MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
+  }
+  MH_DEVICE void end_group() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int kGroups>
+  MH_DEVICE void wait() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+  }
+
+ private:
+  static MH_DEVICE uint32_t address(const void* shared) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  }
+  static MH_DEVICE uint32_t bits(float x) { return __float_as_uint(x); }
+};
+
+}  // namespace mh::kernels

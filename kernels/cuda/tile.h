@@ -1,0 +1,74 @@
+// Tiles of rows between global and shared memory.
+#pragma once
+
+#include "cuda/attention.h"
+#include "cuda/fragment.h"
+
+namespace mh::kernels {
+
+template <class T>
+MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t position) {
+  return rows.data + b * rows.batch + head * rows.head + position * rows.position;
+}
+
+// Rows first … first + kRows - 1 of one head, at data + r * position, into shared memory, kStride apart; zeros where
+// there is no row (r >= end) or no column (c >= size). The whole block; asynchronous where rows are aligned.
+template <int kRows, int kSize, int kStride, class Thread, class T>
+MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t position, int first, int end, int size,
+                         bool aligned) {
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  for (int i = thread.index(); i < kRows * kVectors; i += thread.threads()) {
+    const int r = i / kVectors, c = i % kVectors * kVector;
+    int count = first + r < end ? size - c : 0;
+    count = count < 0 ? 0 : count > kVector ? kVector : count;
+    T* place = to + r * kStride + c;
+    const T* from = count > 0 ? data + (first + r) * position + c : data;
+    if (aligned) {
+      thread.copy_16(place, from, count * static_cast<int>(sizeof(T)));
+    } else {
+      for (int e = 0; e < kVector; ++e) place[e] = e < count ? from[e] : T{};
+    }
+  }
+}
+
+template <class Thread, class T>
+MH_DEVICE void put_pair(const Thread& thread, T* to, float left, float right) {
+  *reinterpret_cast<uint32_t*>(to) = thread.pack(left, right, T{});
+}
+template <class Thread>
+MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
+  to[0] = left, to[1] = right;
+}
+
+// A warp's 16 rows: of `sums` times a factor for each of the lane's rows, by way of its 16 rows of shared memory.
+template <int kSize, int kStride, class Thread, class T>
+MH_DEVICE void store_rows(const Thread& thread, T* through, const Sum (&sums)[kSize / 8], const float (&factor)[2],
+                          T* data, int64_t position, int first, int end, int size, bool aligned) {
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  thread.warp_barrier();
+  MH_UNROLL
+  for (int n = 0; n < kSize / 8; ++n)
+    MH_UNROLL
+  for (int r = 0; r < 2; ++r)
+    put_pair(thread, through + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
+             sums[n].x[2 * r + 1] * factor[r]);
+  thread.warp_barrier();
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  struct alignas(16) Vector {
+    T x[kVector];
+  };
+  for (int i = thread.lane(); i < 16 * kVectors; i += 32) {
+    const int r = i / kVectors, c = i % kVectors * kVector;
+    if (first + r >= end || c >= size) continue;
+    const T* from = through + r * kStride + c;
+    T* to = data + (first + r) * position + c;
+    if (aligned && c + kVector <= size) {
+      *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
+    } else {
+      for (int e = 0; e < kVector && c + e < size; ++e) to[e] = from[e];
+    }
+  }
+  thread.warp_barrier();
+}
+
+}  // namespace mh::kernels

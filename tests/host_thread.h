@@ -1,0 +1,354 @@
+// The threads of a GPU's block on the CPU: each runs on a stack of its own and gives way where it waits for others, so
+// that a kernel body runs as it stands, with its indices, masks, tails and barriers. What one thread of a warp asks of
+// all of it happens when the last has asked. Shared memory starts as bytes of ones (NaN), asynchronous copies arrive at
+// the wait and not before, and the order of the threads is drawn: code that lacks a barrier gives other numbers in
+// another order. Memory is the heap's, so the address sanitizer sees what is read beyond it.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/fragment.h"
+
+namespace host {
+
+struct Grid {
+  int x = 1, y = 1, z = 1;
+};
+
+inline float from_bits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+// To the nearest, ties to even.
+inline uint16_t narrow(float x, mh::kernels::Bf16) {
+  const uint32_t bits = bits_of(x);
+  if (std::isnan(x)) return 0x7FFF;
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+inline float wide(uint16_t x, mh::kernels::Bf16) { return from_bits(static_cast<uint32_t>(x) << 16); }
+inline uint16_t narrow(float x, mh::kernels::Fp16) {
+  const auto sign = static_cast<uint16_t>(bits_of(x) >> 16 & 0x8000);
+  const double size = std::fabs(static_cast<double>(x));
+  if (std::isnan(x)) return 0x7FFF;
+  if (size >= 65520) return sign | 0x7C00;
+  int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
+  auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));  // of 2^(exponent - 10)
+  if (steps == 2048) steps = 1024, ++exponent;
+  return sign | static_cast<uint16_t>(steps < 1024 ? steps : (exponent + 15) << 10 | (steps - 1024));
+}
+inline float wide(uint16_t x, mh::kernels::Fp16) {
+  const int exponent = x >> 10 & 31, steps = x & 1023;
+  const float size = exponent == 31 ? (steps != 0 ? NAN : INFINITY)
+                                    : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + steps : steps),
+                                                 std::max(exponent, 1) - 25);
+  return (x & 0x8000) != 0 ? -size : size;
+}
+
+class Thread;
+
+// Runs body(thread, shared memory) for each thread of each block.
+class Device {
+ public:
+  // The order of threads is drawn with this seed, but for 0 and 1: upwards and downwards.
+  explicit Device(uint32_t seed = 0) : seed_(seed), random_(seed) {}
+
+  using Body = std::function<void(const Thread&, void*)>;
+  void run(Grid grid, int threads, size_t shared_bytes, const Body& body);
+
+ private:
+  friend class Thread;
+  static constexpr size_t kStack = 256 << 10;
+
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStack);
+    bool done = false;
+    std::vector<std::vector<Copy>> groups;  // of copies under way, the oldest first
+    std::vector<Copy> group;
+  };
+  struct Meeting {  // of threads that wait for one another
+    int arrived = 0;
+    uint64_t held = 0;
+    const char* what = nullptr;
+    void* given[32];
+  };
+
+  static void enter() {
+    Device* device = running();
+    device->start();
+  }
+  static Device*& running() {
+    static thread_local Device* device = nullptr;
+    return device;
+  }
+  void start();
+  void leave() { swapcontext(&fibers_[static_cast<size_t>(current_)]->context, &scheduler_); }
+  void fail(const std::string& what) {
+    if (failure_.empty()) failure_ = what;
+    leave();
+  }
+  // `act` once all `count` threads are here.
+  template <class Act>
+  void meet(Meeting& at, int count, const char* what, const Act& act) {
+    if (at.arrived > 0 && at.what != what) fail(std::string("a thread is at ") + what + ", another at " + at.what);
+    at.what = what;
+    if (++at.arrived == count) {
+      act(at);
+      at.arrived = 0, ++at.held, ++progress_;
+      return;
+    }
+    for (const uint64_t held = at.held; at.held == held;) leave();
+  }
+  void run_block();
+
+  uint32_t seed_;
+  std::mt19937 random_;
+  ucontext_t scheduler_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Meeting> warps_;
+  Meeting block_;
+  Grid grid_, at_;
+  int threads_ = 0, current_ = 0;
+  uint64_t progress_ = 0;
+  const Body* body_ = nullptr;
+  void* shared_ = nullptr;
+  size_t shared_bytes_ = 0;
+  std::string failure_;
+};
+
+class Thread {
+ public:
+  Thread(Device& device, int index) : device_(device), index_(index) {}
+
+  int lane() const { return index_ % 32; }
+  int warp() const { return index_ / 32; }
+  int index() const { return index_; }
+  int threads() const { return device_.threads_; }
+  int block_x() const { return device_.at_.x; }
+  int block_y() const { return device_.at_.y; }
+  int block_z() const { return device_.at_.z; }
+  int blocks_x() const { return device_.grid_.x; }
+
+  void barrier() const {
+    device_.meet(device_.block_, device_.threads_, "the block's barrier", [](Device::Meeting&) {});
+  }
+  void warp_barrier() const {
+    int nothing = 0;
+    together("the warp's barrier", nothing, [](int*(&)[32]) {});
+  }
+  float exchange(float x, int bits) const {
+    struct Both {
+      float x, y;
+      int bits;
+    } both{x, 0, bits};
+    together("an exchange", both, [](Both*(&all)[32]) {
+      for (int i = 0; i < 32; ++i) all[i]->y = all[i ^ all[i]->bits]->x;
+    });
+    return both.y;
+  }
+
+  float exp2(float x) const { return std::exp2(x); }
+  float log2(float x) const { return std::log2(x); }
+  float log1p(float x) const { return std::log1p(x); }
+
+  template <class T>
+  uint32_t pack(float low, float high, T type) const {
+    return narrow(low, type) | static_cast<uint32_t>(narrow(high, type)) << 16;
+  }
+  template <class T>
+  void unpack(uint32_t x, float& low, float& high, T type) const {
+    low = wide(static_cast<uint16_t>(x), type), high = wide(static_cast<uint16_t>(x >> 16), type);
+  }
+  // To the nearest, ties away from zero.
+  float round_tf32(float x) const { return std::isfinite(x) ? from_bits((bits_of(x) + 0x1000) & ~0x1FFFu) : x; }
+
+  template <class T>
+  void load_matrices(uint32_t (&to)[4], const T* row) const {
+    matrices(to, row, "ldmatrix", [](int r, int c) { return std::pair(r, c); });
+  }
+  template <class T>
+  void load_matrices_turned(uint32_t (&to)[4], const T* row) const {
+    matrices(to, row, "ldmatrix.trans", [](int r, int c) { return std::pair(c, r); });
+  }
+
+  // By the layouts of PTX, mma.m16n8k16 of 16-bit and mma.m16n8k8 of tf32 elements.
+  template <class T>
+  void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], T type) const {
+    const auto half = [type](uint32_t x, int i) { return wide(static_cast<uint16_t>(x >> 16 * i), type); };
+    product<16>(
+        "mma.m16n8k16", c, a, b,
+        [half](const uint32_t* x, int lane, double(&to)[16][16]) {
+          for (int i = 0; i < 8; ++i)
+            to[lane / 4 + i / 2 % 2 * 8][lane % 4 * 2 + i % 2 + i / 4 * 8] = half(x[i / 2], i % 2);
+        },
+        [half](const uint32_t* x, int lane, double(&to)[16][8]) {
+          for (int i = 0; i < 4; ++i) to[lane % 4 * 2 + i % 2 + i / 2 * 8][lane / 4] = half(x[i / 2], i % 2);
+        });
+  }
+  void multiply(float (&c)[4], const float (&a)[4], const float (&b)[2]) const {
+    const auto cut = [](float x) { return from_bits(bits_of(x) & ~0x1FFFu); };
+    product<8>(
+        "mma.m16n8k8", c, a, b,
+        [cut](const float* x, int lane, double(&to)[16][8]) {
+          for (int i = 0; i < 4; ++i) to[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = cut(x[i]);
+        },
+        [cut](const float* x, int lane, double(&to)[8][8]) {
+          for (int i = 0; i < 2; ++i) to[lane % 4 + i * 4][lane / 4] = cut(x[i]);
+        });
+  }
+
+  void copy_16(void* to, const void* from, int bytes) const {
+    if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes < 0 ||
+        bytes > 16)
+      device_.fail("an asynchronous copy of 16 bytes is not aligned");
+    std::memset(to, 0xFF, 16);
+    fiber().group.push_back({to, from, static_cast<size_t>(bytes)});
+  }
+  void end_group() const { fiber().groups.push_back(std::exchange(fiber().group, {})); }
+  template <int kGroups>
+  void wait() const {
+    auto& groups = fiber().groups;
+    while (groups.size() > kGroups) {
+      for (const Device::Copy& copy : groups.front()) {
+        std::memset(copy.to, 0, 16);
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      }
+      groups.erase(groups.begin());
+    }
+  }
+
+ private:
+  Device::Fiber& fiber() const { return *device_.fibers_[static_cast<size_t>(index_)]; }
+
+  // act(all lanes' arguments) once all lanes are here.
+  template <class Given, class Act>
+  void together(const char* what, Given& given, const Act& act) const {
+    Device::Meeting& warp = device_.warps_[static_cast<size_t>(index_ / 32)];
+    warp.given[lane()] = &given;
+    device_.meet(warp, 32, what, [&](Device::Meeting& at) {
+      Given* all[32];
+      for (int i = 0; i < 32; ++i) all[i] = static_cast<Given*>(at.given[i]);
+      act(all);
+    });
+  }
+
+  template <class Place>
+  void matrices(uint32_t (&to)[4], const void* row, const char* what, const Place& place) const {
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) device_.fail("a row of ldmatrix is not aligned to 16 bytes");
+    struct Both {
+      uint32_t* to;
+      const void* row;
+    } both{to, row};
+    together(what, both, [&](Both*(&all)[32]) {
+      for (int m = 0; m < 4; ++m)
+        for (int l = 0; l < 32; ++l) {
+          uint16_t pair[2];
+          for (int i = 0; i < 2; ++i) {
+            const auto [r, c] = place(l / 4, l % 4 * 2 + i);
+            pair[i] = static_cast<const uint16_t*>(all[m * 8 + r]->row)[c];
+          }
+          all[l]->to[m] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+        }
+    });
+  }
+
+  // c (16, 8) += a (16, kInner) b, summed in fp32.
+  template <int kInner, class A, class B, class X>
+  void product(const char* what, float (&c)[4], const X (&a)[4], const X (&b)[2], const A& place_a,
+               const B& place_b) const {
+    struct All {
+      float* c;
+      const X *a, *b;
+    } all{c, a, b};
+    together(what, all, [&](All*(&lanes)[32]) {
+      double left[16][kInner], right[kInner][8];
+      for (int l = 0; l < 32; ++l) place_a(lanes[l]->a, l, left), place_b(lanes[l]->b, l, right);
+      for (int l = 0; l < 32; ++l)
+        for (int i = 0; i < 4; ++i) {
+          double sum = lanes[l]->c[i];
+          for (int k = 0; k < kInner; ++k) sum += left[l / 4 + i / 2 * 8][k] * right[k][l % 4 * 2 + i % 2];
+          lanes[l]->c[i] = static_cast<float>(sum);
+        }
+    });
+  }
+
+  Device& device_;
+  int index_;
+};
+
+inline void Device::start() {
+  Fiber& fiber = *fibers_[static_cast<size_t>(current_)];
+  (*body_)(Thread(*this, current_), shared_);
+  fiber.done = true, ++progress_;
+  leave();
+}
+
+inline void Device::run_block() {
+  std::memset(shared_, 0xFF, shared_bytes_);
+  warps_.assign(static_cast<size_t>(threads_ / 32), {});
+  block_ = {};
+  for (auto& fiber : fibers_) {
+    fiber->done = false, fiber->groups.clear(), fiber->group.clear();
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack.get(), fiber->context.uc_stack.ss_size = kStack;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, &Device::enter, 0);
+  }
+  std::vector<int> order(static_cast<size_t>(threads_));
+  for (int i = 0; i < threads_; ++i) order[static_cast<size_t>(i)] = seed_ == 1 ? threads_ - 1 - i : i;
+  for (;;) {
+    if (seed_ > 1) std::shuffle(order.begin(), order.end(), random_);
+    const uint64_t before = progress_;
+    bool waits = false;
+    for (int i : order) {
+      if (fibers_[static_cast<size_t>(i)]->done) continue;
+      current_ = i, waits = true;
+      swapcontext(&scheduler_, &fibers_[static_cast<size_t>(i)]->context);
+      if (!failure_.empty()) throw std::runtime_error(failure_);
+    }
+    if (!waits) return;
+    if (progress_ == before) throw std::runtime_error("threads wait for others that do not come");
+  }
+}
+
+inline void Device::run(Grid grid, int threads, size_t shared_bytes, const Body& body) {
+  grid_ = grid, threads_ = threads, body_ = &body, shared_bytes_ = shared_bytes;
+  running() = this;
+  if (threads % 32 != 0) throw std::runtime_error("a block of whole warps is expected");
+  while (fibers_.size() < static_cast<size_t>(threads)) fibers_.push_back(std::make_unique<Fiber>());
+  fibers_.resize(static_cast<size_t>(threads));
+  // Of exactly this size, so that what lies behind it is not the block's.
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(16, (shared_bytes + 15) / 16 * 16),
+                                                           &std::free);
+  shared_ = memory.get();
+  for (at_.z = 0; at_.z < grid.z; ++at_.z)
+    for (at_.y = 0; at_.y < grid.y; ++at_.y)
+      for (at_.x = 0; at_.x < grid.x; ++at_.x) run_block();
+}
+
+}  // namespace host
