@@ -25,6 +25,11 @@ MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
+// By comparisons, so that the words stay in registers.
+MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
+  return i == 0 ? words.word[0] : i == 1 ? words.word[1] : i == 2 ? words.word[2] : words.word[3];
+}
+
 MH_DEVICE bool keeps(const Dropout& how, uint32_t word) { return word >> 8 >= how.threshold; }
 
 }  // namespace mh::kernels

@@ -66,11 +66,16 @@ MH_DEVICE void dropped(const AttentionCall& a, int64_t b, int64_t head, int i, i
   MH_UNROLL
   for (unsigned e = 0; e < 2; ++e) {
     if (e == 1 && place == 3) words = philox(a.dropping, element / 4 + 1);
-    const unsigned at = (place + e) % 4;
-    // By comparisons, so that the words stay in registers.
-    const uint32_t word = at == 0 ? words.word[0] : at == 1 ? words.word[1] : at == 2 ? words.word[2] : words.word[3];
-    factor[e] = keeps(a.dropping, word) ? a.dropping.scale : 0;
+    factor[e] = keeps(a.dropping, word_at(words, (place + e) % 4)) ? a.dropping.scale : 0;
   }
+}
+
+// The same of one key.
+MH_DEVICE float dropped(const AttentionCall& a, int64_t b, int64_t head, int i, int s) {
+  const uint64_t element =
+      a.dropout_first + static_cast<uint64_t>(((b * a.heads + head) * a.queries + i) * a.dropout_row + s);
+  const PhiloxWords words = philox(a.dropping, element / 4);
+  return keeps(a.dropping, word_at(words, static_cast<unsigned>(element % 4))) ? a.dropping.scale : 0;
 }
 
 }  // namespace mh::kernels

@@ -11,6 +11,17 @@ MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t positi
   return rows.data + b * rows.batch + head * rows.head + position * rows.position;
 }
 
+template <class Thread, class T>
+MH_DEVICE float widened(const Thread& thread, T x) {
+  float low, high;
+  thread.unpack(x.bits, low, high, T{});
+  return low;
+}
+template <class Thread>
+MH_DEVICE float widened(const Thread&, float x) {
+  return x;
+}
+
 // Rows first … first + kRows - 1 of one head, at data + r * position, into shared memory, kStride apart; zeros where
 // there is no row (r >= end) or no column (c >= size). The whole block; asynchronous where rows are aligned.
 template <int kRows, int kSize, int kStride, class Thread, class T>

@@ -1,0 +1,213 @@
+// The gradient of attention of heads that nothing mixes, from the log-sum-exp of each query: tiles of probabilities are
+// taken again, and with D_i = Σ_s P_is dP_is the gradient of a logit is P_is (dP_is - D_i). One kernel goes through the
+// keys for 64 queries and makes dQ, one goes through the queries for 64 keys and makes dK and dV: nothing is added to
+// in memory, so that the bits are the same every time.
+#pragma once
+
+#include "cuda/attention_forward.h"
+
+namespace mh::kernels {
+
+// d (batch, heads, queries) = Σ_c dout out: D, since what is dropped of the probabilities and the scale of the head are
+// in both. A warp for each query; blocks: (queries / 4 rounded up, batch * heads), of 128 threads.
+template <class T, class Thread>
+MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionCall& a, const Rows<const T>& out,
+                                  const Rows<const T>& dout, float* d) {
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int row = thread.block_x() * 4 + thread.warp();
+  if (row >= a.queries) return;
+  const T *x = row_of(out, b, head, row), *y = row_of(dout, b, head, row);
+  float sum = 0;
+  for (int c = thread.lane(); c < a.value_size; c += 32) sum += widened(thread, x[c]) * widened(thread, y[c]);
+  MH_UNROLL
+  for (int bits = 1; bits < 32; bits *= 2) sum += thread.exchange(sum, bits);
+  if (thread.lane() == 0) d[thread.block_y() * a.queries + row] = sum;
+}
+
+template <class T, int kSize>
+struct QueryGradientTiles : AttentionTiles<T, kSize> {
+  using Z = AttentionTiles<T, kSize>;
+  static constexpr int kKeys = Z::kKeys < 32 ? Z::kKeys : Z::kKeys / 2;
+  struct alignas(16) Shared {
+    T q[Z::kQueries * Z::kStride], dout[Z::kQueries * Z::kStride];
+    T k[2][kKeys * Z::kStride], v[2][kKeys * Z::kStride];
+  };
+};
+
+// dq, and of each tile of queries what it gives to the gradient of the head's scale: dscale (batch, heads, blocks_x),
+// or null. Blocks as attention_forward's.
+template <class T, int kSize, class Thread>
+MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
+                                        const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
+                                        const float* log_sums, const float* d, const Rows<T>& dq, float* dscale,
+                                        typename QueryGradientTiles<T, kSize>::Shared& shared) {
+  using Z = QueryGradientTiles<T, kSize>;
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
+  const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
+            row = first + thread.warp() * 16 + g;
+  const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  const T *keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
+  const auto load_keys = [&](int from, int stage) {
+    load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, from, seen.end, a.key_size,
+                                           a.aligned);
+    load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, from, seen.end, a.value_size,
+                                           a.aligned);
+  };
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
+                                            a.key_size, a.aligned);
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.position, first,
+                                            queries, a.value_size, a.aligned);
+  load_keys(seen.first, 0);
+  thread.end_group();
+
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  float log_sum[2], of_row[2], of_scale = 0;
+  MH_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    const int64_t at = thread.block_y() * a.queries + row + 8 * r;
+    log_sum[r] = row + 8 * r < queries ? log_sums[at] * kLog2E : INFINITY;
+    of_row[r] = row + 8 * r < queries ? d[at] : 0;
+  }
+  Sum sums[kSize / 8];
+  const int own = thread.warp() * 16 * Z::kStride;
+  int stage = 0;
+  for (int s = seen.first; s < seen.end; s += Z::kKeys, stage ^= 1) {
+    if (s + Z::kKeys < seen.end) load_keys(s + Z::kKeys, stage ^ 1);
+    thread.end_group();
+    thread.template wait<1>();
+    thread.barrier();
+    Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
+    multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
+    multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
+    MH_UNROLL
+    for (int n = 0; n < Z::kKeys / 8; ++n)
+      MH_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int key = s + n * 8 + 2 * t;
+      float keep[2] = {1, 1};
+      if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
+      MH_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float& x = p[n].x[2 * r + e];
+        const float product = x, by = dp[n].x[2 * r + e] * keep[e];
+        x = sees(a, seen.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
+        of_scale += x * by;
+        // Where the probability is zero so is the gradient, though the product be infinite.
+        x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+      }
+    }
+    multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
+    thread.barrier();
+  }
+  thread.template wait<0>();
+  thread.barrier();
+  const float factor[2] = {1, 1};
+  store_rows<kSize, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0), dq.position,
+                                first + thread.warp() * 16, queries, a.key_size, a.aligned);
+  if (dscale == nullptr) return;
+  MH_UNROLL
+  for (int bits = 1; bits < 32; bits *= 2) of_scale += thread.exchange(of_scale, bits);
+  auto* of_warps = reinterpret_cast<float*>(shared.k[0]);
+  if (thread.lane() == 0) of_warps[thread.warp()] = of_scale;
+  thread.barrier();
+  if (thread.index() != 0) return;
+  for (int w = 1; w < Z::kWarps; ++w) of_scale += of_warps[w];
+  dscale[thread.block_y() * thread.blocks_x() + tile] = of_scale;
+}
+
+template <class T, int kSize>
+struct KeyGradientTiles {
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kKeys = 16 * kWarps, kStride = kSize + kPad;
+  static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kQueries = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
+  // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
+  static constexpr bool kApart = kSize > 128;
+  struct alignas(16) Shared {
+    T k[kKeys * kStride], v[kKeys * kStride];
+    T q[2][kQueries * kStride], dout[2][kQueries * kStride];
+  };
+};
+
+// dk, if kOfKeys, and dv, if kOfValues: what each head of the result gives to the keys and values that it reads, in
+// dk's and dv's head `key_head` and `value_head` of the policy where each is read once (`joined`), else in its own.
+// Blocks: (tiles of keys, batch * heads). Keys that are not real get zeros.
+template <class T, int kSize, bool kOfKeys, bool kOfValues, class Thread>
+MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
+                                      const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
+                                      const float* log_sums, const float* d, bool joined, const Rows<T>& dk,
+                                      const Rows<T>& dv, typename KeyGradientTiles<T, kSize>::Shared& shared) {
+  using Z = KeyGradientTiles<T, kSize>;
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int64_t key_head = a.key_head(head), value_head = a.value_head(head);
+  const int keys = static_cast<int>(a.keys), g = thread.lane() / 4, t = thread.lane() % 4;
+  const int first = thread.block_x() * Z::kKeys, row = first + thread.warp() * 16 + g;
+  const KeyRange seeing = queries_seeing(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
+  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const T *queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
+  const auto load_queries = [&](int from, int stage) {
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.position, from, seeing.end,
+                                              a.key_size, a.aligned);
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, from, seeing.end,
+                                              a.value_size, a.aligned);
+  };
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.position, first, keys,
+                                         a.key_size, a.aligned);
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, keys,
+                                         a.value_size, a.aligned);
+  load_queries(seeing.first, 0);
+  thread.end_group();
+
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  Sum of_keys[kOfKeys ? kSize / 8 : 2], of_values[kOfValues ? kSize / 8 : 2];
+  const int own = thread.warp() * 16 * Z::kStride;
+  const int64_t rows = thread.block_y() * a.queries;
+  int stage = 0;
+  for (int i = seeing.first; i < seeing.end; i += Z::kQueries, stage ^= 1) {
+    if (i + Z::kQueries < seeing.end) load_queries(i + Z::kQueries, stage ^ 1);
+    thread.end_group();
+    thread.template wait<1>();
+    thread.barrier();
+    Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
+    multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
+    if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
+    MH_UNROLL
+    for (int n = 0; n < Z::kQueries / 8; ++n)
+      MH_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const int query = i + n * 8 + 2 * t + e;
+      const bool there = query < seeing.end;
+      const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+      MH_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const int key = row + 8 * r;
+        float& x = p[n].x[2 * r + e];
+        const float product = x;
+        x = sees(a, real, query, key) ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
+        float keep = scale;
+        if (a.dropout != nullptr) keep *= dropped(a, b, head, query, key);
+        if constexpr (kOfKeys) {
+          float& y = ds[n].x[2 * r + e];
+          y = x > 0 ? x * (y * keep - of_row) * slope(thread, a, product) : 0;
+        }
+        x *= keep;
+      }
+    }
+    if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
+    if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
+    thread.barrier();
+  }
+  thread.template wait<0>();
+  thread.barrier();
+  const float factor[2] = {1, 1};
+  const int tile = first + thread.warp() * 16;
+  if constexpr (kOfKeys)
+    store_rows<kSize, Z::kStride>(thread, shared.k + own, of_keys, factor, row_of(dk, b, joined ? key_head : head, 0),
+                                  dk.position, tile, keys, a.key_size, a.aligned);
+  if constexpr (kOfValues)
+    store_rows<kSize, Z::kStride>(thread, shared.v + own, of_values, factor,
+                                  row_of(dv, b, joined ? value_head : head, 0), dv.position, tile, keys, a.value_size,
+                                  a.aligned);
+}
+
+}  // namespace mh::kernels
