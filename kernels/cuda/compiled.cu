@@ -1,7 +1,6 @@
-#include "cuda/compiled.h"
-
 #include <string>
 
+#include "cuda/compiled.h"
 #include "cuda/table.h"
 
 namespace mh::kernels {
@@ -18,8 +17,8 @@ const char* cuda_compiled_for(Dtype dtype, int head_size) {
   if (!has_size) missing = "head size " + size, next = " -Dhead_sizes=" + sizes + "," + size;
   if (!has_dtype) missing += (has_size ? "" : " / ") + std::string(name), next += " -Ddtypes=" + dtypes + "," + name;
   thread_local std::string problem;
-  problem = "built without " + missing + ": expected head sizes " + sizes + " and " + dtypes + "; found " + size + " and " + name +
-            "; build again after meson configure build" + next;
+  problem = "built without " + missing + ": expected head sizes " + sizes + " and " + dtypes + "; found " + size +
+            " and " + name + "; build again after meson configure build" + next;
   return problem.c_str();
 }
 
