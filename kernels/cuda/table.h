@@ -12,6 +12,9 @@
 
 namespace mh::kernels {
 
+// What attention kernels compute in.
+enum class Dtype : uint8_t { fp32, bf16, fp16 };
+
 struct CudaTable {
   // As kernels/cpu/dropout.h; the second takes bf16.
   const char* (*dropout_f32)(const Dropout& how, uint64_t first, const float* x, float* y, int64_t count);
@@ -20,6 +23,9 @@ struct CudaTable {
   const char* (*adam)(const AdamPlan& plan, int64_t count, float* p, const float* g, float* m, float* v);
   const char* (*sgd)(const MomentumPlan& plan, int64_t count, float* p, const float* g, float* buffer);
   const char* (*nag)(const NagPlan& plan, int64_t count, float* p, const float* g, float* buffer);
+  // nullptr where this build has attention kernels of the type and head size; else what it lacks and how to build them,
+  // in words that last until the thread's next call.
+  const char* (*compiled_for)(Dtype dtype, int head_size);
 };
 
 // The one symbol of the library.

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Compares what ptxas said of a build's kernels with the table of what they should take.
+
+usage: resources.py LOG TABLE [--all] [--write]
+LOG is kernels/cuda/resources.log of a build, TABLE is resources.tsv: a line `# nvcc VERSION`, then a row for each kernel and
+target. --all: the build has every kernel, so a row without a kernel is out of date; --write: such a build makes TABLE anew.
+A spill fails whatever TABLE says; the rest is compared where the compiler is TABLE's. Numbers are bytes of a thread, but `shared`
+is of a block, without what a launch adds. A function that is called by kernels has no registers of its own: nan.
+Exit status: 1 something differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+columns = ["registers", "spills", "stack", "shared"]
+header = "\t".join(["kernel", "target", *columns])
+source = re.compile(r"== nvcc (\S+): (.+)")
+entry = re.compile(r"ptxas info\s*: Compiling entry function '(\S+)' for '(\S+)'")
+function = re.compile(r"ptxas info\s*: Function properties for (\S+)")
+frame = re.compile(r"\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+used = re.compile(r"ptxas info\s*: Used (\d+) registers")
+
+
+class Damaged(Exception):
+    """A file that is not what it should be: where, expected, found, next step."""
+
+
+def short_name(name):
+    """The name without namespaces, result and arguments: each<Adam>."""
+    name = re.sub(r"\(anonymous namespace\)::|\bmh::(kernels::)?", "", name).replace("> >", ">>")
+    name = re.sub(r"\([\w: ]+\)(?=-?\d)", "", name)  # <(int)64>
+    depth, start = 0, 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if depth == 0 and letter == "(":
+            return name[start:at]
+        if depth == 0 and letter == " ":
+            start = at + 1
+    return name[start:]
+
+
+def read_log(path):
+    """The compiler's version, and by kernel and target a number for each column."""
+    version, kernel, target, row, rows = "", "", "", {}, {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if match := source.match(line):
+            version, kernel, target, row = match[1], "", "", {}
+            file = match[2]
+        elif match := entry.match(line):
+            kernel, target = match.groups()
+            row = rows.setdefault((kernel, target, file), {})
+        elif (match := function.match(line)) and target:
+            row = rows.setdefault((match[1], target, file), {})
+            if match[1] != kernel:
+                row.update(registers="nan", shared="nan")
+        elif (match := frame.match(line)) and target:
+            row.update(stack=match[1], spills=str(int(match[2]) + int(match[3])))
+        elif (match := used.match(line)) and kernel:
+            shared = re.search(r"(\d+) bytes smem", line)
+            rows[kernel, target, file].update(registers=match[1], shared=shared[1] if shared else "0")
+    if not rows:
+        raise Damaged(f"{path}: expected what ptxas -v says of kernels; found none; build again")
+    names = [name for name, _, _ in rows]
+    told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
+    found = {}
+    for ((name, target, file), row), text in zip(rows.items(), told):
+        lacking = [column for column in columns if column not in row]
+        if lacking:
+            raise Damaged(f"{path}: {file}: expected {', '.join(lacking)} of {name} for {target}; found none; build again")
+        key = short_name(text), target
+        if found.setdefault(key, row) != row:
+            raise Damaged(f"{path}: {file}: expected one kernel by the name of {key[0]}; found two that differ; rename one")
+    return version, found
+
+
+def read_table(path):
+    """As read_log."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    version = re.fullmatch(r"# nvcc (\S+)", lines[0] if lines else "")
+    if not version or lines[1:2] != [header]:
+        raise Damaged(f"{path}: expected a line `# nvcc VERSION` and the header {header!r}; found {lines[:2]}; ./run resources --write")
+    rows = {}
+    for number, line in enumerate(lines[2:], 3):
+        key, numbers = tuple(line.split("\t")[:2]), line.split("\t")[2:]
+        if len(numbers) != len(columns) or not all(re.fullmatch(r"\d+|nan", text) for text in numbers) or key in rows:
+            raise Damaged(f"{path}:{number}: expected a kernel and target of its own and {len(columns)} numbers; found {line!r}; "
+                          "./run resources --write")
+        rows[key] = dict(zip(columns, numbers))
+    return version[1], rows
+
+
+def natural(key):
+    """Sizes by number: 64 before 128."""
+    return [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in key]
+
+
+def problem_of(wanted, row, table, comparable):
+    """What is wrong with a kernel, or nothing. `wanted` and `row` are what table and build say of it, or None."""
+    if row and row["spills"] != "0":
+        return f"expected no spills; found {row['spills']} bytes; let a thread hold less at once"
+    if not comparable or wanted == row:
+        return ""
+    accept = "./run resources --write takes what is found"
+    if not wanted or not row:
+        return f"expected one in {'the build' if wanted else table}; found none; {accept}"
+    differing = [column for column in columns if wanted[column] != row[column]]
+    expected, found = (", ".join(f"{column} {side[column]}" for column in differing) for side in (wanted, row))
+    return f"expected {expected}; found {found}; {accept}"
+
+
+def main():
+    paths = [pathlib.Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    options = {word for word in sys.argv[1:] if word.startswith("-")}
+    if len(paths) != 2 or not options <= {"--all", "--write"}:
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    log, table = paths
+    version, found = read_log(log)
+    if "--write" in options:
+        rows = ["\t".join([*key, *(found[key][column] for column in columns)]) for key in sorted(found, key=natural)]
+        table.write_text("\n".join([f"# nvcc {version}", header, *rows, ""]), encoding="utf-8")
+    table_version, wanted = read_table(table)
+    comparable = version == table_version
+    keys = found.keys() | wanted.keys() if comparable and "--all" in options else found.keys()
+    failed = 0
+    for key in sorted(keys, key=natural):
+        problem = problem_of(wanted.get(key), found.get(key), table.name, comparable)
+        if problem:
+            failed += 1
+            print(f"failed: resources/{key[0]} {key[1]}: {problem}")
+    if not comparable:
+        print(f"skipped: resources (but for spills: {table.name} is of nvcc {table_version}, this build of nvcc {version})")
+    print(f"mh-tests: {len(keys) - failed} passed, {failed} failed, {int(not comparable)} skipped")
+    return int(failed > 0)
+
+
+try:
+    sys.exit(main())
+except (Damaged, OSError, UnicodeDecodeError) as error:
+    print(f"resources.py: error: {error}", file=sys.stderr)
+    sys.exit(3)

@@ -1,0 +1,86 @@
+# Registers and spills of CUDA kernels: what is kept of a compiler's words, and compared with the table; each check has a bad file.
+check() { expect "$1" python3 "$ROOT/kernels/cuda/resources.py" "${@:2}"; }
+
+# A compiler that says what ptxas says, and a warning, and makes what -o names.
+cat > nvcc <<'END'
+#!/bin/sh
+cat >&2 <<TEXT
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_ZN2mh7kernels43_GLOBAL__N__f8f57a34_10_dropout_cu_672b6d1e5probeIfLi${SIZE:-64}EEEvPKT_PS2_' for 'sm_90'
+ptxas info    : Function properties for _ZN2mh7kernels43_GLOBAL__N__f8f57a34_10_dropout_cu_672b6d1e5probeIfLi${SIZE:-64}EEEvPKT_PS2_
+    ${STACK:-0} bytes stack frame, ${SPILL:-0} bytes spill stores, 0 bytes spill loads
+ptxas info    : (C7510) Potential Performance Loss
+ptxas info    : Used ${REGISTERS:-40} registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compile time = 8.503 ms
+TEXT
+exit "${STATUS:-0}"
+END
+chmod +x nvcc
+compile() { expect "$1" python3 "$ROOT/kernels/cuda/compile.py" "$2" "nvcc ${VERSION:-1.2.3}" ./nvcc probe.cu; }
+
+compile 0 log
+[ "$(cat out)" = "ptxas info    : (C7510) Potential Performance Loss" ] || fail "shown: $(cat out)"
+STATUS=2 compile 1 none
+[ ! -e none ] || fail "a log of what failed"
+
+check 0 log table --write
+printed "mh-tests: 1 passed, 0 failed, 0 skipped"
+printf '# nvcc 1.2.3\nkernel\ttarget\tregisters\tspills\tstack\tshared\nprobe<float, 64>\tsm_90\t40\t0\t0\t1024\n' | cmp - table
+check 0 log table --all
+
+# Other numbers, a kernel that is new, one that is gone.
+REGISTERS=41 STACK=16 compile 0 other
+check 1 other table
+printed "failed: resources/probe<float, 64> sm_90: expected registers 40, stack 0; found registers 41, stack 16; ./run resources --write"
+SIZE=128 compile 0 wide
+check 1 wide table
+printed "failed: resources/probe<float, 128> sm_90: expected one in table; found none"
+cat log wide > both
+check 0 both both.table --write
+check 0 log both.table
+check 1 log both.table --all
+printed "failed: resources/probe<float, 128> sm_90: expected one in the build; found none"
+printed "mh-tests: 1 passed, 1 failed, 0 skipped"
+
+# Of another compiler only spills count, and they do whatever the table says.
+REGISTERS=41 VERSION=2.0 compile 0 later
+check 0 later table --all
+printed "skipped: resources (but for spills: table is of nvcc 1.2.3, this build of nvcc 2.0)"
+VERSION=2.0 SPILL=8 compile 0 spills
+check 1 spills table
+printed "expected no spills; found 8 bytes"
+check 1 spills written --write
+check 1 spills written
+
+# A function that is called keeps its spills to itself.
+{ cat log; printf '%s\n' 'ptxas info    : Function properties for _Z4deepPKfi' \
+  '    776 bytes stack frame, 16 bytes spill stores, 4 bytes spill loads'; } > called
+check 1 called table
+printed "failed: resources/deep sm_90: expected no spills; found 20 bytes"
+printed "mh-tests: 1 passed, 1 failed, 0 skipped"
+
+# Damaged: no kernel, half a kernel, two by one name.
+: > empty
+check 3 empty table
+said "expected what ptxas -v says of kernels; found none"
+grep -v Used log > half
+check 3 half table
+said "expected registers, shared of"
+grep -v stack log > half
+check 3 half table
+said "expected spills, stack of"
+{ cat log; sed 's/probe.cu/twin.cu/' other; } > twins
+check 3 twins table
+said "found two that differ"
+check 3 missing table
+check 3 log missing
+for line in 'probe<float, 64>	sm_90	40	0	0' 'a	sm_90	forty	0	0	0' 'probe<float, 64>	sm_90	40	0	0	1024'; do
+  { cat table; echo "$line"; } > bad
+  check 3 log bad
+  said "bad:4: expected a kernel and target of its own and 4 numbers"
+done
+tail -n +2 table > bad
+check 3 log bad
+said 'expected a line `# nvcc VERSION` and the header'
+check 2 log
+check 2 log table --al
