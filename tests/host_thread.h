@@ -58,9 +58,9 @@ inline uint16_t narrow(float x, mh::kernels::Fp16) {
 }
 inline float wide(uint16_t x, mh::kernels::Fp16) {
   const int exponent = x >> 10 & 31, steps = x & 1023;
-  const float size = exponent == 31 ? (steps != 0 ? NAN : INFINITY)
-                                    : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + steps : steps),
-                                                 std::max(exponent, 1) - 25);
+  const float size =
+      exponent == 31 ? (steps != 0 ? NAN : INFINITY)
+                     : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + steps : steps), std::max(exponent, 1) - 25);
   return (x & 0x8000) != 0 ? -size : size;
 }
 

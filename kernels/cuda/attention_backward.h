@@ -24,18 +24,23 @@ MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionCall& a, 
   if (thread.lane() == 0) d[thread.block_y() * a.queries + row] = sum;
 }
 
+// Warps of a block of a backward pass, whose rows and their gradients are both in shared memory.
 template <class T, int kSize>
-struct QueryGradientTiles : AttentionTiles<T, kSize> {
-  using Z = AttentionTiles<T, kSize>;
-  static constexpr int kKeys = Z::kKeys < 32 ? Z::kKeys : Z::kKeys / 2;
+constexpr int kBackwardWarps = kSize * sizeof(T) <= 512 ? 4 : 2;
+
+template <class T, int kSize>
+struct QueryGradientTiles {
+  static constexpr int kWarps = kBackwardWarps<T, kSize>, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
+  static constexpr int kStride = kSize + kPad;
+  static constexpr int kKeys = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
   struct alignas(16) Shared {
-    T q[Z::kQueries * Z::kStride], dout[Z::kQueries * Z::kStride];
-    T k[2][kKeys * Z::kStride], v[2][kKeys * Z::kStride];
+    T q[kQueries * kStride], dout[kQueries * kStride];
+    T k[2][kKeys * kStride], v[2][kKeys * kStride];
   };
 };
 
 // dq, and of each tile of queries what it gives to the gradient of the head's scale: dscale (batch, heads, blocks_x),
-// or null. Blocks as attention_forward's.
+// or null. Blocks: (tiles of queries, batch * heads).
 template <class T, int kSize, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
@@ -81,8 +86,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
     multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
     multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
     MH_UNROLL
-    for (int n = 0; n < Z::kKeys / 8; ++n)
-      MH_UNROLL
+    for (int n = 0; n < Z::kKeys / 8; ++n) MH_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int key = s + n * 8 + 2 * t;
       float keep[2] = {1, 1};
@@ -118,8 +122,8 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
 
 template <class T, int kSize>
 struct KeyGradientTiles {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kKeys = 16 * kWarps, kStride = kSize + kPad;
-  static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kWarps = kBackwardWarps<T, kSize>, kThreads = 32 * kWarps, kKeys = 16 * kWarps;
+  static constexpr int kStride = kSize + kPad, kBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kQueries = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
   static constexpr bool kApart = kSize > 128;
@@ -172,8 +176,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
     multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
     MH_UNROLL
-    for (int n = 0; n < Z::kQueries / 8; ++n)
-      MH_UNROLL
+    for (int n = 0; n < Z::kQueries / 8; ++n) MH_UNROLL
     for (int e = 0; e < 2; ++e) {
       const int query = i + n * 8 + 2 * t + e;
       const bool there = query < seeing.end;

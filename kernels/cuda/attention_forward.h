@@ -110,8 +110,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
     for (int r = 0; r < 2; ++r) {
       float highest = top[r];
       MH_UNROLL
-      for (int n = 0; n < Z::kKeys / 8; ++n)
-        MH_UNROLL
+      for (int n = 0; n < Z::kKeys / 8; ++n) MH_UNROLL
       for (int e = 2 * r; e < 2 * r + 2; ++e) {
         float& x = p[n].x[e];
         x = sees(a, seen.end, row + 8 * r, s + n * 8 + 2 * t + e % 2) ? logarithm(thread, a, x) : -INFINITY;
@@ -123,8 +122,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
       top[r] = highest;
       total[r] *= factor;
       MH_UNROLL
-      for (int n = 0; n < Z::kKeys / 8; ++n)
-        MH_UNROLL
+      for (int n = 0; n < Z::kKeys / 8; ++n) MH_UNROLL
       for (int e = 2 * r; e < 2 * r + 2; ++e) total[r] += p[n].x[e] = thread.exp2(p[n].x[e] - base);
       if (!kOutputs) continue;
       MH_UNROLL

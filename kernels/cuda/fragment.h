@@ -78,8 +78,7 @@ template <class Thread>
 MH_DEVICE void load_turned(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_UNROLL
-  for (int n = 0; n < 2; ++n)
-    MH_UNROLL
+  for (int n = 0; n < 2; ++n) MH_UNROLL
   for (int i = 0; i < 4; ++i) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
 }
 
@@ -96,8 +95,7 @@ template <class Thread>
 MH_DEVICE void load(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_UNROLL
-  for (int n = 0; n < 2; ++n)
-    MH_UNROLL
+  for (int n = 0; n < 2; ++n) MH_UNROLL
   for (int i = 0; i < 4; ++i) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
 }
 

@@ -1,4 +1,5 @@
-// From products of queries and keys to probabilities: scale, normaliser, mask and dropout of Policy, element by element.
+// From products of queries and keys to probabilities: scale, normaliser, mask and dropout of Policy, element by
+// element.
 #pragma once
 
 #include "cuda/attention.h"

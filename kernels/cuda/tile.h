@@ -58,8 +58,7 @@ MH_DEVICE void store_rows(const Thread& thread, T* through, const Sum (&sums)[kS
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_UNROLL
-  for (int n = 0; n < kSize / 8; ++n)
-    MH_UNROLL
+  for (int n = 0; n < kSize / 8; ++n) MH_UNROLL
   for (int r = 0; r < 2; ++r)
     put_pair(thread, through + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
              sums[n].x[2 * r + 1] * factor[r]);

@@ -1,0 +1,152 @@
+// What kernels/policy.h says, with heads that are mixed or not, as plain loops, and its gradient, from the equations:
+//   P_j = softmax(scale Q_j K_jᵀ) over what is seen, or Sigsoftmax; P̄_i = Σ_j M[j, i] Z_j P_j;
+//   O_i = s_i (Z̄_i P̄_i) V_i, where one of Z and Z̄ is what dropout leaves, and s_i the scale of the head.
+// In double; or with every stored matrix rounded as composed operations of another type would leave it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "policy.h"
+
+namespace reference {
+
+using Doubles = std::vector<double>;
+
+struct PolicyCase {
+  mh::kernels::Policy policy{};
+  int64_t batch = 1, in = 1, out = 1;      // heads of logits, and of the result
+  int64_t key_heads = 1, value_heads = 1;  // that there are to be read
+  int64_t key_size = 1, value_size = 1;
+  std::vector<int64_t> key_lengths;  // (batch), or none
+  Doubles scales;                    // (batch, out), or none
+  Doubles matrix;                    // (batch, queries, in, out), or none: the identity
+  bool dropped_first = false;
+  // What dropout leaves of the probability of head h of row b: (b, h, query, key) -> 0 or 1 / (1 - p).
+  std::function<double(int64_t, int64_t, int64_t, int64_t)> keep;
+  std::function<double(double)> round = [](double x) { return x; };
+  bool from_outputs = false;  // Σ P dP of a query is taken as dO · O, as fused operations do that keep a rounded O
+};
+
+struct PolicyResult {
+  Doubles out, dq, dk, dv;   // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
+  Doubles dm, dscale;        // (batch, queries, in, out); (batch, out)
+  Doubles log_sums;          // (batch, in, queries), infinite where nothing weighs anything
+  Doubles dq_size, dk_size;  // what dq and dk would be if no terms of different signs were added up
+};
+
+inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
+                              const Doubles& dout) {
+  const auto& p = c.policy;
+  const int64_t n = p.queries, m = p.keys, dk = c.key_size, dv = c.value_size;
+  const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
+  const auto sized = [](int64_t size) { return Doubles(static_cast<size_t>(size)); };
+  PolicyResult r;
+  r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
+  r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
+  r.dq_size = r.dq, r.dk_size = r.dk;
+  r.log_sums = sized(c.batch * c.in * n);
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t t = 0; t < n; ++t) {
+      const int64_t real = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
+      const int64_t first = p.first_seen(t), end = std::max(first, std::min(p.seen(t), real));
+      const auto row_of_k = [&](int64_t j, int64_t s) { return ((b * c.key_heads + p.key_head(j)) * m + s) * dk; };
+      const auto row_of_v = [&](int64_t i, int64_t s) { return ((b * c.value_heads + p.value_head(i)) * m + s) * dv; };
+      const auto keep = [&](bool of_first, int64_t h, int64_t s) {
+        return c.keep && of_first == c.dropped_first ? c.keep(b, h, t, s) : 1.0;
+      };
+      const auto mix = [&](int64_t j, int64_t i) {
+        return c.matrix.empty() ? (i == j ? 1.0 : 0.0) : at(c.matrix, ((b * n + t) * c.in + j) * c.out + i);
+      };
+      std::vector<Doubles> prob, slope, mixed, dmixed;
+      for (int64_t j = 0; j < c.in; ++j) {
+        Doubles a = sized(m), by = sized(m);
+        double top = -std::numeric_limits<double>::infinity(), sum = 0;
+        for (int64_t s = first; s < end; ++s) {
+          double x = 0;
+          for (int64_t e = 0; e < dk; ++e) x += at(q, ((b * c.in + j) * n + t) * dk + e) * at(k, row_of_k(j, s) + e);
+          x = c.round(x * static_cast<double>(p.scale));
+          by[static_cast<size_t>(s)] = 1;
+          if (p.normaliser == mh::kernels::Normaliser::sigsoftmax) {
+            by[static_cast<size_t>(s)] = 2 - 1 / (1 + std::exp(-x));
+            x = (x < 0 ? 2 * x : x) - std::log1p(std::exp(-std::abs(x)));
+          }
+          a[static_cast<size_t>(s)] = x, top = std::max(top, x);
+        }
+        const bool any = std::isfinite(top);
+        for (int64_t s = first; s < end; ++s) sum += any ? std::exp(at(a, s) - top) : 0;
+        r.log_sums[static_cast<size_t>((b * c.in + j) * n + t)] = any ? top + std::log(sum) : HUGE_VAL;
+        for (int64_t s = 0; s < m; ++s)
+          a[static_cast<size_t>(s)] = any && s >= first && s < end ? std::exp(at(a, s) - top) / sum : 0;
+        prob.push_back(a), slope.push_back(by);
+      }
+      for (int64_t i = 0; i < c.out; ++i) {
+        Doubles x = sized(m), dx = sized(m);
+        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.out + i);
+        for (int64_t s = first; s < end; ++s) {
+          for (int64_t j = 0; j < c.in; ++j)
+            x[static_cast<size_t>(s)] += mix(j, i) * keep(true, j, s) * at(prob[static_cast<size_t>(j)], s);
+          x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * keep(false, i, s));
+        }
+        const int64_t row = ((b * c.out + i) * n + t) * dv;
+        for (int64_t e = 0; e < dv; ++e) {
+          double sum = 0;
+          for (int64_t s = first; s < end; ++s) sum += at(x, s) * at(v, row_of_v(i, s) + e);
+          r.out[static_cast<size_t>(row + e)] = c.round(scale * c.round(sum));
+          r.dscale[static_cast<size_t>(b * c.out + i)] += c.round(sum) * at(dout, row + e);
+        }
+        for (int64_t s = first; s < end; ++s) {
+          double sum = 0;
+          for (int64_t e = 0; e < dv; ++e) {
+            const double d = c.round(scale * at(dout, row + e));
+            sum += d * at(v, row_of_v(i, s) + e);
+            r.dv[static_cast<size_t>(((b * c.out + i) * m + s) * dv + e)] += at(x, s) * d;
+          }
+          dx[static_cast<size_t>(s)] = c.round(sum) * keep(false, i, s);
+        }
+        mixed.push_back(x), dmixed.push_back(dx);
+      }
+      for (int64_t j = 0; j < c.in; ++j) {
+        const Doubles& of_j = prob[static_cast<size_t>(j)];
+        Doubles dp = sized(m);
+        double sum = 0, size = 0;
+        for (int64_t i = 0; i < c.out; ++i)
+          for (int64_t s = first; s < end; ++s) {
+            const double d = at(dmixed[static_cast<size_t>(i)], s), kept = keep(true, j, s);
+            r.dm[static_cast<size_t>(((b * n + t) * c.in + j) * c.out + i)] += kept * at(of_j, s) * d;
+            dp[static_cast<size_t>(s)] += mix(j, i) * kept * d;
+          }
+        for (int64_t s = first; s < end && !c.from_outputs; ++s) sum += at(of_j, s) * at(dp, s);
+        for (int64_t s = first; s < end; ++s) size += std::abs(at(of_j, s) * at(dp, s));
+        for (int64_t e = 0; e < dv && c.from_outputs; ++e) {
+          const int64_t i = ((b * c.out + j) * n + t) * dv + e;
+          sum += at(r.out, i) * at(dout, i);
+        }
+        for (int64_t s = first; s < end; ++s) {
+          const double ds = c.round(at(of_j, s) * (at(dp, s) - sum) * at(slope[static_cast<size_t>(j)], s)) *
+                            static_cast<double>(p.scale);
+          const double ds_size = at(of_j, s) * (std::abs(at(dp, s)) + size) * at(slope[static_cast<size_t>(j)], s) *
+                                 std::abs(static_cast<double>(p.scale));
+          for (int64_t e = 0; e < dk; ++e) {
+            r.dq_size[static_cast<size_t>(((b * c.in + j) * n + t) * dk + e)] +=
+                ds_size * std::abs(at(k, row_of_k(j, s) + e));
+            r.dk_size[static_cast<size_t>(((b * c.in + j) * m + s) * dk + e)] +=
+                ds_size * std::abs(at(q, ((b * c.in + j) * n + t) * dk + e));
+            r.dq[static_cast<size_t>(((b * c.in + j) * n + t) * dk + e)] += ds * at(k, row_of_k(j, s) + e);
+            r.dk[static_cast<size_t>(((b * c.in + j) * m + s) * dk + e)] +=
+                ds * at(q, ((b * c.in + j) * n + t) * dk + e);
+          }
+        }
+      }
+    }
+  for (Doubles* x : {&r.dq, &r.dk, &r.dv})
+    for (double& e : *x) e = c.round(e);
+  return r;
+}
+
+}  // namespace reference
