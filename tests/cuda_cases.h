@@ -147,7 +147,7 @@ struct Case {
       };
     }
     static_cast<mh::kernels::Policy&>(call) = p;
-    call.heads = static_cast<int>(out), call.key_size = static_cast<int>(c.key_size),
+    call.heads = call.dropout_heads = static_cast<int>(out), call.key_size = static_cast<int>(c.key_size),
     call.value_size = static_cast<int>(c.value_size);
     call.dropping = dropout, call.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     call.scales_row = by_row ? out : 0;

@@ -34,10 +34,10 @@ struct PolicyCase {
 };
 
 struct PolicyResult {
-  Doubles out, dq, dk, dv;   // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
-  Doubles dm, dscale;        // (batch, queries, in, out); (batch, out)
-  Doubles log_sums;          // (batch, in, queries), infinite where nothing weighs anything
-  Doubles dq_size, dk_size;  // what dq and dk would be if no terms of different signs were added up
+  Doubles out, dq, dk, dv;  // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
+  Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
+  Doubles log_sums;         // (batch, in, queries), infinite where nothing weighs anything
+  Doubles out_size, dq_size, dk_size, dv_size, dm_size;  // what they would be if all terms had one sign
 };
 
 inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
@@ -49,7 +49,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   PolicyResult r;
   r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
   r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
-  r.dq_size = r.dq, r.dk_size = r.dk;
+  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm;
   r.log_sums = sized(c.batch * c.in * n);
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
@@ -63,7 +63,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
       const auto mix = [&](int64_t j, int64_t i) {
         return c.matrix.empty() ? (i == j ? 1.0 : 0.0) : at(c.matrix, ((b * n + t) * c.in + j) * c.out + i);
       };
-      std::vector<Doubles> prob, slope, mixed, dmixed;
+      std::vector<Doubles> prob, slope, mixed, dmixed, dmixed_size;
       for (int64_t j = 0; j < c.in; ++j) {
         Doubles a = sized(m), by = sized(m);
         double top = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -86,43 +86,54 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
         prob.push_back(a), slope.push_back(by);
       }
       for (int64_t i = 0; i < c.out; ++i) {
-        Doubles x = sized(m), dx = sized(m);
+        Doubles x = sized(m), x_size = x, dx = x, dx_size = x;
         const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.out + i);
         for (int64_t s = first; s < end; ++s) {
-          for (int64_t j = 0; j < c.in; ++j)
-            x[static_cast<size_t>(s)] += mix(j, i) * keep(true, j, s) * at(prob[static_cast<size_t>(j)], s);
+          for (int64_t j = 0; j < c.in; ++j) {
+            const double term = mix(j, i) * keep(true, j, s) * at(prob[static_cast<size_t>(j)], s);
+            x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * keep(false, i, s);
+          }
           x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * keep(false, i, s));
         }
         const int64_t row = ((b * c.out + i) * n + t) * dv;
         for (int64_t e = 0; e < dv; ++e) {
-          double sum = 0;
-          for (int64_t s = first; s < end; ++s) sum += at(x, s) * at(v, row_of_v(i, s) + e);
+          double sum = 0, size = 0;
+          for (int64_t s = first; s < end; ++s) {
+            sum += at(x, s) * at(v, row_of_v(i, s) + e);
+            size += at(x_size, s) * std::abs(at(v, row_of_v(i, s) + e));
+          }
+          r.out_size[static_cast<size_t>(row + e)] = std::abs(scale) * size;
           r.out[static_cast<size_t>(row + e)] = c.round(scale * c.round(sum));
           r.dscale[static_cast<size_t>(b * c.out + i)] += c.round(sum) * at(dout, row + e);
         }
         for (int64_t s = first; s < end; ++s) {
-          double sum = 0;
+          double sum = 0, size = 0;
           for (int64_t e = 0; e < dv; ++e) {
             const double d = c.round(scale * at(dout, row + e));
-            sum += d * at(v, row_of_v(i, s) + e);
-            r.dv[static_cast<size_t>(((b * c.out + i) * m + s) * dv + e)] += at(x, s) * d;
+            sum += d * at(v, row_of_v(i, s) + e), size += std::abs(d * at(v, row_of_v(i, s) + e));
+            const auto at_dv = static_cast<size_t>(((b * c.out + i) * m + s) * dv + e);
+            r.dv[at_dv] += at(x, s) * d, r.dv_size[at_dv] += at(x_size, s) * std::abs(d);
           }
           dx[static_cast<size_t>(s)] = c.round(sum) * keep(false, i, s);
+          dx_size[static_cast<size_t>(s)] = size * keep(false, i, s);
         }
-        mixed.push_back(x), dmixed.push_back(dx);
+        mixed.push_back(x), dmixed.push_back(dx), dmixed_size.push_back(dx_size);
       }
       for (int64_t j = 0; j < c.in; ++j) {
         const Doubles& of_j = prob[static_cast<size_t>(j)];
-        Doubles dp = sized(m);
+        Doubles dp = sized(m), dp_size = dp;
         double sum = 0, size = 0;
         for (int64_t i = 0; i < c.out; ++i)
           for (int64_t s = first; s < end; ++s) {
             const double d = at(dmixed[static_cast<size_t>(i)], s), kept = keep(true, j, s);
-            r.dm[static_cast<size_t>(((b * n + t) * c.in + j) * c.out + i)] += kept * at(of_j, s) * d;
+            const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
+            const auto at_dm = static_cast<size_t>(((b * n + t) * c.in + j) * c.out + i);
+            r.dm[at_dm] += kept * at(of_j, s) * d, r.dm_size[at_dm] += kept * at(of_j, s) * d_size;
             dp[static_cast<size_t>(s)] += mix(j, i) * kept * d;
+            dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * kept * d_size;
           }
         for (int64_t s = first; s < end && !c.from_outputs; ++s) sum += at(of_j, s) * at(dp, s);
-        for (int64_t s = first; s < end; ++s) size += std::abs(at(of_j, s) * at(dp, s));
+        for (int64_t s = first; s < end; ++s) size += at(of_j, s) * at(dp_size, s);
         for (int64_t e = 0; e < dv && c.from_outputs; ++e) {
           const int64_t i = ((b * c.out + j) * n + t) * dv + e;
           sum += at(r.out, i) * at(dout, i);
@@ -130,7 +141,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
         for (int64_t s = first; s < end; ++s) {
           const double ds = c.round(at(of_j, s) * (at(dp, s) - sum) * at(slope[static_cast<size_t>(j)], s)) *
                             static_cast<double>(p.scale);
-          const double ds_size = at(of_j, s) * (std::abs(at(dp, s)) + size) * at(slope[static_cast<size_t>(j)], s) *
+          const double ds_size = at(of_j, s) * (at(dp_size, s) + size) * at(slope[static_cast<size_t>(j)], s) *
                                  std::abs(static_cast<double>(p.scale));
           for (int64_t e = 0; e < dk; ++e) {
             r.dq_size[static_cast<size_t>(((b * c.in + j) * n + t) * dk + e)] +=

@@ -21,6 +21,7 @@ struct AttentionCall : Policy {
   int key_size = 0, value_size = 0;      // of a query or key; of a value. As compiled, or less
   Dropout dropping = {};                 // what `dropout` points to; dropout_first is of row 0, head 0
   const int64_t* key_lengths = nullptr;  // (batch), or null: only so many keys of a row are real
+  int dropout_heads = 0;                 // of a row, by which elements of the stream are counted
   int64_t scales_row = 0;                // head_scales[row * scales_row + head]
   bool aligned = false;                  // every row of q, k, v and their gradients begins at a multiple of 16 bytes
 };

@@ -33,11 +33,11 @@ struct Sum {
 // (16, 16), the left operand of a product; and (16, 8), the right one. Of fp32 the columns of the left and the rows of
 // the right operand stand in an order of their own, the same in both.
 template <class T>
-struct Left {
+struct alignas(16) Left {
   uint32_t x[4];
 };
 template <>
-struct Left<float> {
+struct alignas(16) Left<float> {
   float x[8];
 };
 template <class T>

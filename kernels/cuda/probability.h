@@ -61,7 +61,7 @@ MH_DEVICE float slope(const Thread& thread, const AttentionCall& a, float produc
 // What remains of the probabilities of query i, of head `head` of row b, and keys s and s + 1: 0 or 1 / (1 - p).
 MH_DEVICE void dropped(const AttentionCall& a, int64_t b, int64_t head, int i, int s, float (&factor)[2]) {
   const uint64_t element =
-      a.dropout_first + static_cast<uint64_t>(((b * a.heads + head) * a.queries + i) * a.dropout_row + s);
+      a.dropout_first + static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + i) * a.dropout_row + s);
   PhiloxWords words = philox(a.dropping, element / 4);
   const auto place = static_cast<unsigned>(element % 4);
   MH_UNROLL
@@ -71,10 +71,17 @@ MH_DEVICE void dropped(const AttentionCall& a, int64_t b, int64_t head, int i, i
   }
 }
 
+// Of both in row r of a lane's numbers.
+MH_DEVICE void drop_pair(const AttentionCall& a, int64_t b, int64_t head, int i, int s, int r, Sum& sum) {
+  float factor[2];
+  dropped(a, b, head, i, s, factor);
+  sum.x[2 * r] *= factor[0], sum.x[2 * r + 1] *= factor[1];
+}
+
 // The same of one key.
 MH_DEVICE float dropped(const AttentionCall& a, int64_t b, int64_t head, int i, int s) {
   const uint64_t element =
-      a.dropout_first + static_cast<uint64_t>(((b * a.heads + head) * a.queries + i) * a.dropout_row + s);
+      a.dropout_first + static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + i) * a.dropout_row + s);
   const PhiloxWords words = philox(a.dropping, element / 4);
   return keeps(a.dropping, word_at(words, static_cast<unsigned>(element % 4))) ? a.dropping.scale : 0;
 }

@@ -22,23 +22,31 @@ MH_DEVICE float widened(const Thread&, float x) {
   return x;
 }
 
-// Rows first … first + kRows - 1 of one head, at data + r * position, into shared memory, kStride apart; zeros where
-// there is no row (r >= end) or no column (c >= size). The whole block; asynchronous where rows are aligned.
+// 16 bytes of row `row` from column c on, of the head at `data`, into shared memory; zeros where there is no row (row
+// >= end) or no column (c >= size). Asynchronous where rows are aligned.
+template <class Thread, class T>
+MH_DEVICE void copy_vector(const Thread& thread, T* to, const T* data, int64_t position, int row, int end, int c,
+                           int size, bool aligned) {
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+  int count = row < end ? size - c : 0;
+  count = count < 0 ? 0 : count > kVector ? kVector : count;
+  const T* from = count > 0 ? data + row * position + c : data;
+  if (aligned) {
+    thread.copy_16(to, from, count * static_cast<int>(sizeof(T)));
+  } else {
+    for (int e = 0; e < kVector; ++e) to[e] = e < count ? from[e] : T{};
+  }
+}
+
+// Rows first … first + kRows - 1 of one head, at data + r * position, into shared memory, kStride apart, by the whole
+// block; zeros from row `end` and column `size` on.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t position, int first, int end, int size,
                          bool aligned) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
   for (int i = thread.index(); i < kRows * kVectors; i += thread.threads()) {
     const int r = i / kVectors, c = i % kVectors * kVector;
-    int count = first + r < end ? size - c : 0;
-    count = count < 0 ? 0 : count > kVector ? kVector : count;
-    T* place = to + r * kStride + c;
-    const T* from = count > 0 ? data + (first + r) * position + c : data;
-    if (aligned) {
-      thread.copy_16(place, from, count * static_cast<int>(sizeof(T)));
-    } else {
-      for (int e = 0; e < kVector; ++e) place[e] = e < count ? from[e] : T{};
-    }
+    copy_vector(thread, to + r * kStride + c, data, position, first + r, end, c, size, aligned);
   }
 }
 

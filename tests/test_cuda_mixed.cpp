@@ -1,0 +1,111 @@
+// The kernels of a GPU for mixed heads, thread by thread on the CPU, against loops in double.
+#include <catch2/catch.hpp>
+
+#include "cuda/mixed_backward.h"
+#include "cuda_cases.h"
+
+using namespace mh::kernels;
+using namespace cuda_cases;
+
+namespace {
+
+int tiles(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
+
+// Of a GPU with so much shared memory for a block.
+template <class T, int kSize>
+void check_case(int64_t most_heads, int64_t most_length, int limit) {
+  Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false);
+  reference::PolicyCase& c = z.exact;
+  MixedCall a;
+  static_cast<AttentionCall&>(a) = z.call;
+  a.in = static_cast<int>(c.in), a.dropped_first = c.dropped_first;
+  a.dropout_heads = static_cast<int>(c.dropped_first ? c.in : c.out);
+  std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+  // Scales of heads are part of the matrix.
+  c.scales.clear(), c.policy.head_scales = a.head_scales = nullptr;
+  std::normal_distribution<float> normal;
+  const bool by_query = pick(0, 1) == 1, by_row = by_query || pick(0, 1) == 1;
+  const int64_t numbers = c.in * c.out;
+  std::vector<float> matrix(static_cast<size_t>((by_row ? c.batch : 1) * (by_query ? a.queries : 1) * numbers));
+  for (float& x : matrix) x = normal(random);
+  a.matrix = matrix.data(), a.matrix_query = by_query ? numbers : 0;
+  a.matrix_row = by_query ? a.queries * numbers : by_row ? numbers : 0;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t t = 0; t < a.queries; ++t)
+      for (int64_t i = 0; i < numbers; ++i)
+        c.matrix.push_back(matrix[static_cast<size_t>(b * a.matrix_row + t * a.matrix_query + i)]);
+  const bool by_position = pick(0, 1) == 1;
+  Tensor<T> q(c.batch, c.in, a.queries, c.key_size, by_position),
+      k(c.batch, c.key_heads, a.keys, c.key_size, by_position),
+      v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
+      dout(c.batch, c.out, a.queries, c.value_size, by_position);
+  for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
+  a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+  Tensor<T> out = dout, dq = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
+            dv(c.batch, c.out, a.keys, c.value_size, by_position);
+  const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
+  std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums, d = log_sums,
+                     g = unwritten(c.batch * a.queries * numbers);
+  host::Device device(static_cast<uint32_t>(pick(0, 5)));
+  const int batch = static_cast<int>(c.batch);
+
+  using Plain = AttentionTiles<T, kSize>;
+  AttentionCall logits = a;
+  logits.heads = a.in;
+  device.run({tiles(a.queries, Plain::kQueries), batch * a.in}, Plain::kThreads, sizeof(typename Plain::Shared),
+             [&](const host::Thread& thread, void* shared) {
+               attention_forward<T, kSize, false>(thread, logits, q.read(), k.read(), Rows<const T>{}, Rows<T>{},
+                                                  log_sums.data(), *static_cast<typename Plain::Shared*>(shared));
+             });
+  const auto run = [&](const MixedPlan& plan, int64_t length, int blocks, const auto& body) {
+    RC_ASSERT(plan.slots > 0 && plan.bytes <= limit);
+    device.run({tiles(length, 16 * plan.strips), batch, blocks}, plan.threads(), static_cast<size_t>(plan.bytes), body);
+  };
+  const MixedPlan forward = MixedForwardTiles<T, kSize>::plan(a, limit);
+  run(forward, a.queries, forward.blocks, [&](const host::Thread& thread, void* shared) {
+    mixed_forward<T, kSize>(thread, a, forward, q.read(), k.read(), v.read(), log_sums.data(), out.write(), shared);
+  });
+  using Sums = MixedSumsTiles<T, kSize>;
+  const MixedPlan of_sums = Sums::plan(a, limit);
+  run(of_sums, a.queries, of_sums.blocks * Sums::chunks(a), [&](const host::Thread& thread, void* shared) {
+    mixed_sums<T, kSize>(thread, a, of_sums, q.read(), k.read(), v.read(), dout.read(), log_sums.data(), g.data(),
+                         sums.data(), shared);
+  });
+  device.run({tiles(c.batch * c.in * a.queries, 64)}, 64, 16, [&](const host::Thread& thread, void*) {
+    mixed_row_sums(thread, a, batch, g.data(), sums.data(), d.data());
+  });
+  const MixedPlan of_queries = MixedQueryGradientTiles<T, kSize>::plan(a, limit);
+  run(of_queries, a.queries, of_queries.blocks, [&](const host::Thread& thread, void* shared) {
+    mixed_query_gradient<T, kSize>(thread, a, of_queries, q.read(), k.read(), v.read(), dout.read(), log_sums.data(),
+                                   sums.data(), d.data(), dq.write(), shared);
+  });
+  const auto of_keys = [&]<bool keys, bool values>(std::bool_constant<keys>, std::bool_constant<values>) {
+    const MixedPlan plan = MixedKeyGradientTiles<T, kSize, keys, values>::plan(a, limit);
+    run(plan, a.keys, plan.blocks, [&](const host::Thread& thread, void* shared) {
+      mixed_key_gradient<T, kSize, keys, values>(thread, a, plan, q.read(), k.read(), v.read(), dout.read(),
+                                                 log_sums.data(), sums.data(), d.data(), false, dk.write(), dv.write(),
+                                                 shared);
+    });
+  };
+  if constexpr (kMixedApart<T, kSize>)
+    of_keys(std::true_type(), std::false_type()), of_keys(std::false_type(), std::true_type());
+  else of_keys(std::true_type(), std::true_type());
+
+  const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  c.round = [](double x) { return widened(narrowed<T>(x)); };
+  const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
+  close<T>("out", out.numbers(), exact.out, composed.out, exact.out_size);
+  close<T>("dm", Doubles(g.begin(), g.end()), exact.dm, composed.dm, exact.dm_size);
+  close<T>("dq", dq.numbers(), exact.dq, composed.dq, exact.dq_size);
+  close<T>("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
+  close<T>("dv", dv.numbers(), exact.dv, composed.dv, exact.dv_size);
+}
+
+}  // namespace
+
+TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random shapes, thread by thread", "[cuda]") {
+  CHECK(rc::check("fp32", [] { check_case<float, 32>(6, 60, 163 << 10); }));
+  CHECK(rc::check("bf16", [] { check_case<Bf16, 64>(9, 60, 163 << 10); }));
+  CHECK(rc::check("fp16, many heads and little memory", [] { check_case<Fp16, 16>(20, 40, 60 << 10); }));
+}
