@@ -66,8 +66,8 @@ MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int c
 
 template <class T, int kSize>
 struct MixedSumsTiles {
-  static constexpr int kStride = kSize + kPad, kOwn = 4;
-  static constexpr int kChunk = 8;  // heads of the result whose sums are in registers
+  static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
+  static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result whose sums are in registers
   static constexpr int of_result(const MixedCall& a) { return a.heads < kChunk ? a.heads : kChunk; }
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
@@ -299,10 +299,11 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
 
 template <class T, int kSize, bool kOfKeys, bool kOfValues>
 struct MixedKeyGradientTiles {
-  static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
+  static constexpr int kStride = kSize + kPad, kMost = kOfKeys && kOfValues ? 2 : 4;
+  static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
+  static constexpr int kOwn = kFit < kMost ? kFit : kMost;
   using Probability = typename Exchanged<T>::Probability;
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    // Of what is exchanged, probabilities may be half as large as gradients, or as large.
     const int most = a.in > a.heads ? a.in : a.heads;
     return mixed_plan<T>(most, kOwn, a.in + a.heads, a.in + a.heads, a.in + a.heads, kStride, limit);
   }
