@@ -26,8 +26,46 @@ struct AttentionCall : Policy {
   bool aligned = false;                  // every row of q, k, v and their gradients begins at a multiple of 16 bytes
 };
 
+// Attention whose heads are mixed behind the softmax: P̄_i = Σ_j m[j, i] P_j. `heads` are those of the result; a scale
+// of theirs is part of the matrix, and head_scales is not read.
+struct MixedCall : AttentionCall {
+  int in = 0;                     // heads of queries and keys
+  const float* matrix = nullptr;  // that of query t of row b, (in, heads), at b * matrix_row + t * matrix_query
+  int64_t matrix_row = 0, matrix_query = 0;
+  bool dropped_first = false;  // what is mixed is dropped, not what has been
+};
+
 struct KeyRange {
   int first, end;
+};
+
+// Rows of the kernels' type.
+using AnyRows = Rows<void>;
+
+// The tensors of a call, in device memory, and where it goes. Sizes are those of the call; q and dq have its heads of
+// queries, out and dout those of the result, k and v those that they are read from.
+struct AttentionTensors {
+  int64_t batch = 0;
+  AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
+  // Whether dk and dv have the heads of k and v, each of which is read once; else those of their readers.
+  bool joined = true;
+  float* log_sums = nullptr;  // (batch, heads of queries, queries)
+  float* d = nullptr;         // the same size; a backward pass uses it
+  float* sums = nullptr;      // of mixed heads, the same
+  float* g = nullptr;         // of mixed heads (batch, queries, in, heads): the gradient of each query's matrix
+  float* dscale = nullptr;    // of heads that nothing mixes (batch, heads, scale_tiles), to be summed over; or null
+  void* stream = nullptr;     // cudaStream_t
+};
+
+// Of one type and head size. Each gives nullptr, or what is wrong in words; launches on the stream, without waiting for
+// it and without memory of its own.
+struct AttentionKernels {
+  int size;  // sizes of queries, keys and values up to it
+  int (*scale_tiles)(const AttentionCall& call);
+  const char* (*forward)(const AttentionCall& call, const AttentionTensors& tensors);
+  const char* (*backward)(const AttentionCall& call, const AttentionTensors& tensors);
+  const char* (*mixed_forward)(const MixedCall& call, const AttentionTensors& tensors);
+  const char* (*mixed_backward)(const MixedCall& call, const AttentionTensors& tensors);
 };
 
 }  // namespace mh::kernels

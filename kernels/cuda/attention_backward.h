@@ -68,8 +68,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   float log_sum[2], of_row[2], of_scale = 0;
-  MH_UNROLL
-  for (int r = 0; r < 2; ++r) {
+  MH_FOR (r, 2) {
     const int64_t at = thread.block_y() * a.queries + row + 8 * r;
     log_sum[r] = row + 8 * r < queries ? log_sums[at] * kLog2E : INFINITY;
     of_row[r] = row + 8 * r < queries ? d[at] : 0;
@@ -85,22 +84,20 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
     Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
     multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
     multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
-    MH_UNROLL
-    for (int n = 0; n < Z::kKeys / 8; ++n) MH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const int key = s + n * 8 + 2 * t;
-      float keep[2] = {1, 1};
-      if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
-      MH_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        float& x = p[n].x[2 * r + e];
-        const float product = x, by = dp[n].x[2 * r + e] * keep[e];
-        x = sees(a, seen.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
-        of_scale += x * by;
-        // Where the probability is zero so is the gradient, though the product be infinite.
-        x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+    MH_FOR (n, Z::kKeys / 8)
+      MH_FOR (r, 2) {
+        const int key = s + n * 8 + 2 * t;
+        float keep[2] = {1, 1};
+        if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
+        MH_FOR (e, 2) {
+          float& x = p[n].x[2 * r + e];
+          const float product = x, by = dp[n].x[2 * r + e] * keep[e];
+          x = sees(a, seen.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
+          of_scale += x * by;
+          // Where the probability is zero so is the gradient, though the product be infinite.
+          x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+        }
       }
-    }
     multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
     thread.barrier();
   }
@@ -175,27 +172,25 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
     Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
-    MH_UNROLL
-    for (int n = 0; n < Z::kQueries / 8; ++n) MH_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      const int query = i + n * 8 + 2 * t + e;
-      const bool there = query < seeing.end;
-      const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
-      MH_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        const int key = row + 8 * r;
-        float& x = p[n].x[2 * r + e];
-        const float product = x;
-        x = sees(a, real, query, key) ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
-        float keep = scale;
-        if (a.dropout != nullptr) keep *= dropped(a, b, head, query, key);
-        if constexpr (kOfKeys) {
-          float& y = ds[n].x[2 * r + e];
-          y = x > 0 ? x * (y * keep - of_row) * slope(thread, a, product) : 0;
+    MH_FOR (n, Z::kQueries / 8)
+      MH_FOR (e, 2) {
+        const int query = i + n * 8 + 2 * t + e;
+        const bool there = query < seeing.end;
+        const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+        MH_FOR (r, 2) {
+          const int key = row + 8 * r;
+          float& x = p[n].x[2 * r + e];
+          const float product = x;
+          x = sees(a, real, query, key) ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
+          float keep = scale;
+          if (a.dropout != nullptr) keep *= dropped(a, b, head, query, key);
+          if constexpr (kOfKeys) {
+            float& y = ds[n].x[2 * r + e];
+            y = x > 0 ? x * (y * keep - of_row) * slope(thread, a, product) : 0;
+          }
+          x *= keep;
         }
-        x *= keep;
       }
-    }
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
     thread.barrier();

@@ -24,9 +24,9 @@ struct AttentionTiles {
 // sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
 template <int kSize, int kStride, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
-  MH_UNROLL
-  for (int n = 0; n < kColumns; ++n) sums[n] = Sum{};
-  MH_UNROLL
+  MH_FOR (n, kColumns) sums[n] = Sum{};
+  // Not all of it at once: what is loaded ahead takes registers.
+  MH_UNROLL_4
   for (int c = 0; c < kSize; c += 16) {
     Left<T> left;
     load(thread, left, rows + c, kStride);
@@ -86,7 +86,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   const auto load_keys = [&](int from, int stage) {
     load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, from, seen.end, a.key_size,
                                            a.aligned);
-    if (kOutputs)
+    if constexpr (kOutputs)
       load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, from, seen.end, a.value_size,
                                              a.aligned);
   };
@@ -106,51 +106,47 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
     thread.barrier();
     Sum p[Z::kKeys / 8];
     multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
-    MH_UNROLL
-    for (int r = 0; r < 2; ++r) {
+    MH_FOR (r, 2) {
       float highest = top[r];
-      MH_UNROLL
-      for (int n = 0; n < Z::kKeys / 8; ++n) MH_UNROLL
-      for (int e = 2 * r; e < 2 * r + 2; ++e) {
-        float& x = p[n].x[e];
-        x = sees(a, seen.end, row + 8 * r, s + n * 8 + 2 * t + e % 2) ? logarithm(thread, a, x) : -INFINITY;
-        highest = x > highest ? x : highest;
-      }
+      MH_FOR (n, Z::kKeys / 8)
+        MH_FOR (e, 2) {
+          float& x = p[n].x[2 * r + e];
+          x = sees(a, seen.end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
+          highest = x > highest ? x : highest;
+        }
       highest = row_maximum(thread, highest);
       // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
       const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
       top[r] = highest;
       total[r] *= factor;
-      MH_UNROLL
-      for (int n = 0; n < Z::kKeys / 8; ++n) MH_UNROLL
-      for (int e = 2 * r; e < 2 * r + 2; ++e) total[r] += p[n].x[e] = thread.exp2(p[n].x[e] - base);
-      if (!kOutputs) continue;
-      MH_UNROLL
-      for (int n = 0; n < kSize / 8; ++n) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
-      if (a.dropout == nullptr) continue;
-      MH_UNROLL
-      for (int n = 0; n < Z::kKeys / 8; ++n) {
-        float keep[2];
-        dropped(a, b, head, row + 8 * r, s + n * 8 + 2 * t, keep);
-        p[n].x[2 * r] *= keep[0], p[n].x[2 * r + 1] *= keep[1];
+      MH_FOR (n, Z::kKeys / 8)
+        MH_FOR (e, 2) {
+          float& x = p[n].x[2 * r + e];
+          x = thread.exp2(x - base);
+          total[r] += x;
+        }
+      if constexpr (kOutputs) {
+        MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
+        if (a.dropout != nullptr) {
+          MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+        }
       }
     }
-    if (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+    if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
     thread.barrier();
   }
   thread.template wait<0>();
   thread.barrier();
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   float factor[2];
-  MH_UNROLL
-  for (int r = 0; r < 2; ++r) {
+  MH_FOR (r, 2) {
     total[r] = row_sum(thread, total[r]);
     factor[r] = total[r] > 0 ? scale / total[r] : 0;
     if (t == 0 && row + 8 * r < queries)
       log_sums[thread.block_y() * a.queries + row + 8 * r] =
           total[r] > 0 ? (top[r] + thread.log2(total[r])) * kLn2 : INFINITY;
   }
-  if (kOutputs)
+  if constexpr (kOutputs)
     store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.position,
                                   first + thread.warp() * 16, queries, a.value_size, a.aligned);
 }

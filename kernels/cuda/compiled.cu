@@ -5,20 +5,35 @@
 
 namespace mh::kernels {
 
-const char* cuda_compiled_for(Dtype dtype, int head_size) {
-  bool has_size = false, has_dtype = false;
-#define MH_COMPARE(name, type, size) has_size |= head_size == size, has_dtype |= dtype == Dtype::name;
+#define MH_DECLARE(name, size) const AttentionKernels* attention_##name##_##size();
+MH_COMPILED(MH_DECLARE)
+#undef MH_DECLARE
+
+const AttentionKernels* cuda_attention(Dtype dtype, int size) {
+  const AttentionKernels* best = nullptr;
+#define MH_COMPARE(name, compiled)                                                            \
+  if (dtype == Dtype::name && size <= compiled && (best == nullptr || compiled < best->size)) \
+    best = attention_##name##_##compiled();
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
-  if (has_size && has_dtype) return nullptr;
-  const std::string size = std::to_string(head_size), sizes = kCompiledHeadSizes, dtypes = kCompiledDtypes;
+  return best;
+}
+
+const char* cuda_lacks(Dtype dtype, int size) {
+  if (cuda_attention(dtype, size) != nullptr) return nullptr;
+  bool has_dtype = false;
+#define MH_COMPARE(name, compiled) has_dtype |= dtype == Dtype::name;
+  MH_COMPILED(MH_COMPARE)
+#undef MH_COMPARE
+  const std::string found = std::to_string(size), sizes = kCompiledHeadSizes, dtypes = kCompiledDtypes;
   const char* name = dtype == Dtype::fp32 ? "fp32" : dtype == Dtype::bf16 ? "bf16" : "fp16";
-  std::string missing, next;
-  if (!has_size) missing = "head size " + size, next = " -Dhead_sizes=" + sizes + "," + size;
-  if (!has_dtype) missing += (has_size ? "" : " / ") + std::string(name), next += " -Ddtypes=" + dtypes + "," + name;
+  std::string next;
+  for (const int larger : {16, 32, 64, 96, 128, 192, 256})
+    if (next.empty() && size <= larger && has_dtype) next = " -Dhead_sizes=" + sizes + "," + std::to_string(larger);
+  if (!has_dtype) next = " -Ddtypes=" + dtypes + "," + name;
   thread_local std::string problem;
-  problem = "built without " + missing + ": expected head sizes " + sizes + " and " + dtypes + "; found " + size +
-            " and " + name + "; build again after meson configure build" + next;
+  problem = "expected a head size of at most one of " + sizes + " in " + dtypes + "; found " + found + " in " + name +
+            (next.empty() ? "; use --attention composed" : "; build again after meson configure build" + next);
   return problem.c_str();
 }
 

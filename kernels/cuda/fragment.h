@@ -12,10 +12,14 @@
 #ifdef __CUDACC__
 #define MH_DEVICE __device__ __forceinline__
 #define MH_UNROLL _Pragma("unroll")
+#define MH_UNROLL_4 _Pragma("unroll 4")
 #else
 #define MH_DEVICE inline
 #define MH_UNROLL
+#define MH_UNROLL_4
 #endif
+// A loop over registers, which have no addresses.
+#define MH_FOR(i, count) MH_UNROLL for (int i = 0; i < (count); ++i)
 
 namespace mh::kernels {
 
@@ -61,8 +65,7 @@ MH_DEVICE void load(const Thread& thread, Left<T>& to, const T* tile, int stride
 template <class Thread>
 MH_DEVICE void load(const Thread& thread, Left<float>& to, const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  MH_UNROLL
-  for (int i = 0; i < 8; ++i) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
+  MH_FOR (i, 8) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
 }
 
 // Two right operands side by side, (16, 16). Row r, column c at tile[c * stride + r].
@@ -70,16 +73,14 @@ template <class Thread, class T>
 MH_DEVICE void load_turned(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
   thread.load_matrices(x, tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
-  MH_UNROLL
-  for (int i = 0; i < 4; ++i) to[i / 2].x[i % 2] = x[i];
+  MH_FOR (i, 4) to[i / 2].x[i % 2] = x[i];
 }
 
 template <class Thread>
 MH_DEVICE void load_turned(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  MH_UNROLL
-  for (int n = 0; n < 2; ++n) MH_UNROLL
-  for (int i = 0; i < 4; ++i) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
+  MH_FOR (n, 2)
+    MH_FOR (i, 4) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
 }
 
 // The same of row r, column c at tile[r * stride + c].
@@ -87,16 +88,14 @@ template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
   thread.load_matrices_turned(x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
-  MH_UNROLL
-  for (int i = 0; i < 4; ++i) to[i / 2].x[i % 2] = x[i];
+  MH_FOR (i, 4) to[i / 2].x[i % 2] = x[i];
 }
 
 template <class Thread>
 MH_DEVICE void load(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  MH_UNROLL
-  for (int n = 0; n < 2; ++n) MH_UNROLL
-  for (int i = 0; i < 4; ++i) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
+  MH_FOR (n, 2)
+    MH_FOR (i, 4) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
 }
 
 // Two sums side by side as a left operand, rounded to T.
@@ -108,21 +107,18 @@ MH_DEVICE void round_to(const Thread& thread, Left<T>& to, const Sum& left, cons
 
 template <class Thread>
 MH_DEVICE void round_to(const Thread&, Left<float>& to, const Sum& left, const Sum& right) {
-  MH_UNROLL
-  for (int i = 0; i < 4; ++i) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
+  MH_FOR (i, 4) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
 }
 
 // And back, which is exact.
 template <class Thread, class T>
 MH_DEVICE void widen(const Thread& thread, Sum (&to)[2], const Left<T>& from) {
-  MH_UNROLL
-  for (int i = 0; i < 4; ++i) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
+  MH_FOR (i, 4) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
 }
 
 template <class Thread>
 MH_DEVICE void widen(const Thread&, Sum (&to)[2], const Left<float>& from) {
-  MH_UNROLL
-  for (int i = 0; i < 4; ++i) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
+  MH_FOR (i, 4) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
 }
 
 // sum += left * right.
@@ -134,16 +130,13 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, con
 // In fp32 by three products of numbers of 11 bits, x = high + low: what is left out is 2^-22 of a product.
 template <class Thread>
 MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
-  MH_UNROLL
-  for (int half = 0; half < 2; ++half) {
+  MH_FOR (half, 2) {
     float l[2][4], r[2][2];
-    MH_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    MH_FOR (i, 4) {
       l[0][i] = thread.round_tf32(left.x[4 * half + i]);
       l[1][i] = thread.round_tf32(left.x[4 * half + i] - l[0][i]);
     }
-    MH_UNROLL
-    for (int i = 0; i < 2; ++i) {
+    MH_FOR (i, 2) {
       r[0][i] = thread.round_tf32(right.x[2 * half + i]);
       r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
     }

@@ -13,9 +13,32 @@ inline unsigned blocks_for(int64_t count) {
   return static_cast<unsigned>(blocks < 65535 ? blocks : 65535);
 }
 
-inline const char* launched() {
-  const cudaError_t status = cudaGetLastError();
+inline const char* words(cudaError_t status) {
+  if (status == cudaErrorNoKernelImageForDevice)
+    return "expected one of the GPUs that this build has code for (sm_80 and later); found an older one; build again "
+           "with its -Dgpu_targets, or use --device cpu";
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
+inline const char* launched() { return words(cudaGetLastError()); }
+
+// kernel(given…) with `bytes` of shared memory a block.
+template <class... Wanted, class... Given>
+const char* launch(void (*kernel)(Wanted...), dim3 grid, int threads, int bytes, void* stream, const Given&... given) {
+  if (grid.x == 0 || grid.y == 0) return nullptr;
+  if (grid.y > 65535) return "expected at most 65535 rows and heads together; found more; take smaller batches";
+  if (bytes > 48 << 10)
+    if (const char* problem = words(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
+      return problem;
+  kernel<<<grid, threads, bytes, static_cast<cudaStream_t>(stream)>>>(given...);
+  return launched();
+}
+
+// Of a block, on the GPU at hand.
+inline int most_shared_memory() {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes;
 }
 
 }  // namespace mh::kernels

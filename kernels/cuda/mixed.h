@@ -8,15 +8,6 @@
 
 namespace mh::kernels {
 
-// Attention whose heads are mixed behind the softmax: P̄_i = Σ_j m[j, i] P_j. `heads` are those of the result; a scale
-// of theirs is part of the matrix, and head_scales is not read.
-struct MixedCall : AttentionCall {
-  int in = 0;                     // heads of queries and keys
-  const float* matrix = nullptr;  // that of query t of row b, (in, heads), at b * matrix_row + t * matrix_query
-  int64_t matrix_row = 0, matrix_query = 0;
-  bool dropped_first = false;  // what is mixed is dropped, not what has been
-};
-
 // How a block is made up, from what fits into its shared memory.
 struct MixedPlan {
   int groups = 0, strips = 0;  // warps of a strip; strips

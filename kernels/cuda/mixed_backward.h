@@ -30,8 +30,7 @@ struct MixedQueries {
   int row, clamped[2];
   const float* matrix[2];
   MH_DEVICE MixedQueries(const MixedCall& a, int64_t b, int first) : row(first) {
-    MH_UNROLL
-    for (int r = 0; r < 2; ++r) {
+    MH_FOR (r, 2) {
       clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
       matrix[r] = a.matrix + b * a.matrix_row + clamped[r] * a.matrix_query;
     }
@@ -43,25 +42,22 @@ template <class Thread>
 MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
                              int end, const float* log_sums, Sum (&p)[2], Sum (&slopes)[2]) {
   const float* of_head = log_sums + (b * a.in + j) * a.queries;
-  MH_UNROLL
-  for (int r = 0; r < 2; ++r) {
+  MH_FOR (r, 2) {
     const float log_sum = of_head[q.clamped[r]] * kLog2E;
-    MH_UNROLL
-    for (int n = 0; n < 2; ++n) MH_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      float &x = p[n].x[2 * r + e], &y = slopes[n].x[2 * r + e];
-      const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
-      const float product = x;
-      x = there ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
-      y = x > 0 ? x * slope(thread, a, product) : 0;
-    }
+    MH_FOR (n, 2)
+      MH_FOR (e, 2) {
+        float &x = p[n].x[2 * r + e], &y = slopes[n].x[2 * r + e];
+        const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
+        const float product = x;
+        x = there ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
+        y = x > 0 ? x * slope(thread, a, product) : 0;
+      }
   }
 }
 
 MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int column, Sum (&x)[2]) {
-  MH_UNROLL
-  for (int r = 0; r < 2; ++r) MH_UNROLL
-  for (int n = 0; n < 2; ++n) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
+  MH_FOR (r, 2)
+    MH_FOR (n, 2) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
 }
 
 template <class T, int kSize>
@@ -120,16 +116,14 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
     const int key = seen.first + tile * 16;
     Sum p[kOwn][2];
     ring.await(thread);
-    MH_UNROLL
-    for (int o = 0; o < kOwn; ++o) {
+    MH_FOR (o, kOwn) {
       if (own + o >= a.in) break;
       const int head = own + o - of_block;
       multiply_turned<kSize, kStride>(thread, p[o], of_queries + (head * at.rows + at.strip * 16) * kStride,
                                       ring.slot(2 * tile) + head * 16 * kStride);
       Sum unused[2];
       probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p[o], unused);
-      MH_UNROLL
-      for (int e = 0; e < 4; ++e) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
+      MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, own + o, own_rows.row, key + 2 * at.t, p[o]);
     }
     thread.barrier();
@@ -144,30 +138,26 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
     }
     thread.barrier();
     load(2 * tile + 1 + ring.slots);
-    MH_UNROLL
-    for (int i = 0; i < kChunk; ++i) {
+    MH_FOR (i, kChunk) {
       if (i >= values) break;
       Sum d[2];
       exchange.get(thread, i, d);
-      MH_UNROLL
-      for (int o = 0; o < kOwn; ++o) MH_UNROLL
-      for (int e = 0; e < 4; ++e) of_pair[o][i][e / 2] += p[o][0].x[e] * d[0].x[e] + p[o][1].x[e] * d[1].x[e];
+      MH_FOR (o, kOwn)
+        MH_FOR (e, 4) of_pair[o][i][e / 2] += p[o][0].x[e] * d[0].x[e] + p[o][1].x[e] * d[1].x[e];
     }
   }
   thread.template wait<0>();
-  MH_UNROLL
-  for (int o = 0; o < kOwn; ++o) MH_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    const bool there = own + o < a.in && own_rows.row + 8 * r < queries && at.t == 0;
-    const float sum = row_sum(thread, of_head[o][r]);
-    if (there && chunk == 0) sums[(b * a.in + own + o) * a.queries + own_rows.row + 8 * r] = sum;
-    float* to = g + ((b * a.queries + own_rows.clamped[r]) * a.in + own + o) * a.heads + chunk;
-    MH_UNROLL
-    for (int i = 0; i < kChunk; ++i) {
-      const float pair = row_sum(thread, of_pair[o][i][r]);
-      if (there && i < values) to[i] = pair;
+  MH_FOR (o, kOwn)
+    MH_FOR (r, 2) {
+      const bool there = own + o < a.in && own_rows.row + 8 * r < queries && at.t == 0;
+      const float sum = row_sum(thread, of_head[o][r]);
+      if (there && chunk == 0) sums[(b * a.in + own + o) * a.queries + own_rows.row + 8 * r] = sum;
+      float* to = g + ((b * a.queries + own_rows.clamped[r]) * a.in + own + o) * a.heads + chunk;
+      MH_FOR (i, kChunk) {
+        const float pair = row_sum(thread, of_pair[o][i][r]);
+        if (there && i < values) to[i] = pair;
+      }
     }
-  }
 }
 
 // g is divided by the sums, which become their inverses; d (batch, in, queries) = Σ_i m[j, i] G[j, i]. A thread for
@@ -252,20 +242,17 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     for (int i = 0; i < a.heads; ++i) {
       Sum x[2];
       exchange.get(thread, i, x);
-      MH_UNROLL
-      for (int o = 0; o < kOwn; ++o) MH_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        const float m = own + o < a.in ? own_rows.matrix[r][(own + o) * a.heads + i] : 0;
-        MH_UNROLL
-        for (int n = 0; n < 2; ++n) {
-          dp[o][n].x[2 * r] += m * x[n].x[2 * r];
-          dp[o][n].x[2 * r + 1] += m * x[n].x[2 * r + 1];
+      MH_FOR (o, kOwn)
+        MH_FOR (r, 2) {
+          const float m = own + o < a.in ? own_rows.matrix[r][(own + o) * a.heads + i] : 0;
+          MH_FOR (n, 2) {
+            dp[o][n].x[2 * r] += m * x[n].x[2 * r];
+            dp[o][n].x[2 * r + 1] += m * x[n].x[2 * r + 1];
+          }
         }
-      }
     }
     ring.await(thread);
-    MH_UNROLL
-    for (int o = 0; o < kOwn; ++o) {
+    MH_FOR (o, kOwn) {
       if (own + o >= a.in) break;
       const T* of_keys = ring.slot(2 * tile + 1) + (own + o - of_block) * 16 * kStride;
       if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, own + o, own_rows.row, key + 2 * at.t, dp[o]);
@@ -273,12 +260,10 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
       multiply_turned<kSize, kStride>(thread, p,
                                       of_queries + ((own + o - of_block) * at.rows + at.strip * 16) * kStride, of_keys);
       probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p, slopes);
-      MH_UNROLL
-      for (int e = 0; e < 4; ++e) {
+      MH_FOR (e, 4) {
         const int64_t row = (b * a.in + own + o) * a.queries + own_rows.clamped[e / 2];
         const float inverse = inverses[row], of_row = d[row];
-        MH_UNROLL
-        for (int n = 0; n < 2; ++n) slopes[n].x[e] *= inverse * (dp[o][n].x[e] - of_row);
+        MH_FOR (n, 2) slopes[n].x[e] *= inverse * (dp[o][n].x[e] - of_row);
       }
       multiply_add<kSize, kStride>(thread, sums[o], slopes, of_keys);
     }
@@ -288,8 +273,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   thread.template wait<0>();
   thread.barrier();
   const float factor[2] = {1, 1};
-  MH_UNROLL
-  for (int o = 0; o < kOwn; ++o) {
+  MH_FOR (o, kOwn) {
     if (own + o >= a.in) break;
     store_rows<kSize, kStride>(thread, given + (at.group * at.rows + at.strip * 16) * kStride, sums[o], factor,
                                row_of(dq, b, own + o, 0), dq.position, first + 16 * at.strip, queries, a.key_size,
@@ -360,35 +344,31 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     const auto query_of = [&](int n, int e) { return query + 8 * n + e; };
     const auto clamped = [&](int n, int e) { return query_of(n, e) < seeing.end ? query_of(n, e) : seeing.end - 1; };
     const auto drop = [&](int head, Sum(&x)[2]) {
-      MH_UNROLL
-      for (int n = 0; n < 2; ++n) MH_UNROLL
-      for (int e = 0; e < 4; ++e) x[n].x[e] *= dropped(a, b, head, query_of(n, e % 2), row + e / 2 * 8);
+      MH_FOR (n, 2)
+        MH_FOR (e, 4) x[n].x[e] *= dropped(a, b, head, query_of(n, e % 2), row + e / 2 * 8);
     };
     // P_jᵀ of head j; slopes: times the derivative of the logits.
     const auto probabilities_of = [&](int j, Sum(&p)[2], Sum(&slopes)[2]) {
       multiply_turned<kSize, kStride>(thread, p, of_keys + (j * at.rows + at.strip * 16) * kStride,
                                       of_queries + j * 16 * kStride);
-      MH_UNROLL
-      for (int n = 0; n < 2; ++n) MH_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const int64_t of_row = (b * a.in + j) * a.queries + clamped(n, e);
-        const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
-        MH_UNROLL
-        for (int r = 0; r < 2; ++r) {
-          float& x = p[n].x[2 * r + e];
-          const float product = x;
-          x = query_of(n, e) < seeing.end && sees(a, real, query_of(n, e), row + 8 * r)
-                  ? thread.exp2(logarithm(thread, a, product) - log_sum) * inverse
-                  : 0;
-          slopes[n].x[2 * r + e] = x > 0 ? x * slope(thread, a, product) : 0;
+      MH_FOR (n, 2)
+        MH_FOR (e, 2) {
+          const int64_t of_row = (b * a.in + j) * a.queries + clamped(n, e);
+          const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
+          MH_FOR (r, 2) {
+            float& x = p[n].x[2 * r + e];
+            const float product = x;
+            x = query_of(n, e) < seeing.end && sees(a, real, query_of(n, e), row + 8 * r)
+                    ? thread.exp2(logarithm(thread, a, product) - log_sum) * inverse
+                    : 0;
+            slopes[n].x[2 * r + e] = x > 0 ? x * slope(thread, a, product) : 0;
+          }
         }
-      }
     };
     ring.await(thread);
     Sum slopes[kOwn][2];
     if constexpr (kOfKeys) {
-      MH_UNROLL
-      for (int o = 0; o < kOwn; ++o) {
+      MH_FOR (o, kOwn) {
         if (own + o >= a.in) break;
         Sum p[2];
         probabilities_of(own + o, p, slopes[o]);
@@ -416,17 +396,15 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       for (int j = 0; j < a.in; ++j) {
         Sum p[2];
         probability.get(thread, j, p);
-        MH_UNROLL
-        for (int o = 0; o < kOwn; ++o) MH_UNROLL
-        for (int n = 0; n < 2; ++n) MH_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const float m = own + o < a.heads ? matrix_of(n, e)[j * a.heads + own + o] : 0;
-          mixed[o][n].x[e] += m * p[n].x[e];
-          mixed[o][n].x[2 + e] += m * p[n].x[2 + e];
-        }
+        MH_FOR (o, kOwn)
+          MH_FOR (n, 2)
+            MH_FOR (e, 2) {
+              const float m = own + o < a.heads ? matrix_of(n, e)[j * a.heads + own + o] : 0;
+              mixed[o][n].x[e] += m * p[n].x[e];
+              mixed[o][n].x[2 + e] += m * p[n].x[2 + e];
+            }
       }
-      MH_UNROLL
-      for (int o = 0; o < kOwn; ++o) {
+      MH_FOR (o, kOwn) {
         if (own + o >= a.heads) break;
         if (a.dropout != nullptr && !a.dropped_first) drop(own + o, mixed[o]);
         multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o], given + (own + o) * 16 * kStride);
@@ -437,23 +415,19 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       for (int i = 0; i < a.heads; ++i) {
         Sum x[2];
         gradient.get(thread, i, x);
-        MH_UNROLL
-        for (int o = 0; o < kOwn; ++o) MH_UNROLL
-        for (int n = 0; n < 2; ++n) MH_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const float m = own + o < a.in ? matrix_of(n, e)[(own + o) * a.heads + i] : 0;
-          dp[o][n].x[e] += m * x[n].x[e];
-          dp[o][n].x[2 + e] += m * x[n].x[2 + e];
-        }
+        MH_FOR (o, kOwn)
+          MH_FOR (n, 2)
+            MH_FOR (e, 2) {
+              const float m = own + o < a.in ? matrix_of(n, e)[(own + o) * a.heads + i] : 0;
+              dp[o][n].x[e] += m * x[n].x[e];
+              dp[o][n].x[2 + e] += m * x[n].x[2 + e];
+            }
       }
-      MH_UNROLL
-      for (int o = 0; o < kOwn; ++o) {
+      MH_FOR (o, kOwn) {
         if (own + o >= a.in) break;
         if (a.dropout != nullptr && a.dropped_first) drop(own + o, dp[o]);
-        MH_UNROLL
-        for (int n = 0; n < 2; ++n) MH_UNROLL
-        for (int e = 0; e < 4; ++e)
-          slopes[o][n].x[e] *= dp[o][n].x[e] - d[(b * a.in + own + o) * a.queries + clamped(n, e % 2)];
+        MH_FOR (n, 2)
+          MH_FOR (e, 4) slopes[o][n].x[e] *= dp[o][n].x[e] - d[(b * a.in + own + o) * a.queries + clamped(n, e % 2)];
         multiply_add<kSize, kStride>(thread, sums_k[o], slopes[o], of_queries + (own + o) * 16 * kStride);
       }
     }
@@ -464,8 +438,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   thread.barrier();
   const float factor[2] = {1, 1};
   T* through = of_keys + (at.group * at.rows + at.strip * 16) * kStride;
-  MH_UNROLL
-  for (int o = 0; o < kOwn; ++o) {
+  MH_FOR (o, kOwn) {
     if constexpr (kOfKeys) {
       if (own + o < a.in)
         store_rows<kSize, kStride>(thread, through, sums_k[o], factor,

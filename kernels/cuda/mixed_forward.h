@@ -62,14 +62,11 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
       multiply_turned<kSize, kStride>(thread, p, of_queries + (j * rows + strip * 16) * kStride,
                                       ring.slot(2 * tile) + j * 16 * kStride);
       const float* of_head = log_sums + (b * a.in + j) * a.queries;
-      MH_UNROLL
-      for (int r = 0; r < 2; ++r) {
+      MH_FOR (r, 2) {
         const float log_sum = of_head[row[r]] * kLog2E;
-        MH_UNROLL
-        for (int n = 0; n < 2; ++n) {
+        MH_FOR (n, 2) {
           const int column = key + n * 8 + 2 * t;
-          MH_UNROLL
-          for (int e = 0; e < 2; ++e) {
+          MH_FOR (e, 2) {
             float& x = p[n].x[2 * r + e];
             x = sees(a, seen.end, own_row + 8 * r, column + e) ? thread.exp2(logarithm(thread, a, x) - log_sum) : 0;
           }
@@ -84,25 +81,21 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
     for (int j = 0; j < a.in; ++j) {
       Sum p[2];
       exchange.get(thread, j, p);
-      MH_UNROLL
-      for (int i = 0; i < kOwn; ++i) MH_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        const float m = own + i < a.heads ? matrix[r][j * a.heads + own + i] : 0;
-        MH_UNROLL
-        for (int n = 0; n < 2; ++n) {
-          mixed[i][n].x[2 * r] += m * p[n].x[2 * r];
-          mixed[i][n].x[2 * r + 1] += m * p[n].x[2 * r + 1];
+      MH_FOR (i, kOwn)
+        MH_FOR (r, 2) {
+          const float m = own + i < a.heads ? matrix[r][j * a.heads + own + i] : 0;
+          MH_FOR (n, 2) {
+            mixed[i][n].x[2 * r] += m * p[n].x[2 * r];
+            mixed[i][n].x[2 * r + 1] += m * p[n].x[2 * r + 1];
+          }
         }
-      }
     }
     ring.await(thread);
-    MH_UNROLL
-    for (int i = 0; i < kOwn; ++i) {
+    MH_FOR (i, kOwn) {
       if (own + i >= a.heads) break;
       if (a.dropout != nullptr && !a.dropped_first) {
-        MH_UNROLL
-        for (int r = 0; r < 2; ++r) MH_UNROLL
-        for (int n = 0; n < 2; ++n) drop_pair(a, b, own + i, own_row + 8 * r, key + n * 8 + 2 * t, r, mixed[i][n]);
+        MH_FOR (r, 2)
+          MH_FOR (n, 2) drop_pair(a, b, own + i, own_row + 8 * r, key + n * 8 + 2 * t, r, mixed[i][n]);
       }
       multiply_add<kSize, kStride>(thread, sums[i], mixed[i],
                                    ring.slot(2 * tile + 1) + (own + i - of_block) * 16 * kStride);
@@ -113,8 +106,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   thread.template wait<0>();
   thread.barrier();
   const float factor[2] = {1, 1};
-  MH_UNROLL
-  for (int i = 0; i < kOwn; ++i) {
+  MH_FOR (i, kOwn) {
     if (own + i >= a.heads) break;
     store_rows<kSize, kStride>(thread, of_queries + (group * rows + strip * 16) * kStride, sums[i], factor,
                                row_of(out, b, own + i, 0), out.position, first + 16 * strip, queries, a.value_size,

@@ -14,8 +14,7 @@ struct PhiloxWords {
 MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), how.site, how.update};
   uint32_t k0 = how.key[0], k1 = how.key[1];
-  MH_UNROLL
-  for (int round = 0; round < 10; ++round) {
+  MH_FOR (round, 10) {
     const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
     c[0] = static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, c[1] = static_cast<uint32_t>(b);
     c[2] = static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, c[3] = static_cast<uint32_t>(a);

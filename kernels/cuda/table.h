@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "cuda/attention.h"
 #include "dropout_plan.h"
 #include "optimizer_rules.h"
 
@@ -23,9 +24,10 @@ struct CudaTable {
   const char* (*adam)(const AdamPlan& plan, int64_t count, float* p, const float* g, float* m, float* v);
   const char* (*sgd)(const MomentumPlan& plan, int64_t count, float* p, const float* g, float* buffer);
   const char* (*nag)(const NagPlan& plan, int64_t count, float* p, const float* g, float* buffer);
-  // nullptr where this build has attention kernels of the type and head size; else what it lacks and how to build them,
-  // in words that last until the thread's next call.
-  const char* (*compiled_for)(Dtype dtype, int head_size);
+  // Attention kernels of the type, for the smallest head size that has place for this one; null where there are none,
+  // and then what this build lacks, in words that last until the thread's next call.
+  const AttentionKernels* (*attention)(Dtype dtype, int head_size);
+  const char* (*lacks)(Dtype dtype, int head_size);
 };
 
 // The one symbol of the library.

@@ -65,11 +65,10 @@ MH_DEVICE void store_rows(const Thread& thread, T* through, const Sum (&sums)[kS
                           T* data, int64_t position, int first, int end, int size, bool aligned) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
-  MH_UNROLL
-  for (int n = 0; n < kSize / 8; ++n) MH_UNROLL
-  for (int r = 0; r < 2; ++r)
-    put_pair(thread, through + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
-             sums[n].x[2 * r + 1] * factor[r]);
+  MH_FOR (n, kSize / 8)
+    MH_FOR (r, 2)
+      put_pair(thread, through + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
+               sums[n].x[2 * r + 1] * factor[r]);
   thread.warp_barrier();
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
   struct alignas(16) Vector {
