@@ -55,6 +55,10 @@ struct Tensor {
   }
   Rows<const T> read() const { return rows_of<const T>(data.data()); }
   Rows<T> write() { return rows_of<T>(data.data()); }
+  mh::kernels::AnyRows any() {
+    const Rows<T> r = write();
+    return {r.data, r.batch, r.head, r.position};
+  }
   Doubles numbers() const {  // (batch, heads, length, size)
     Doubles all;
     const Rows<const T> r = read();

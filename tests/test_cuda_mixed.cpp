@@ -1,15 +1,13 @@
 // The kernels of a GPU for mixed heads, thread by thread on the CPU, against loops in double.
 #include <catch2/catch.hpp>
 
-#include "cuda/mixed_backward.h"
 #include "cuda_cases.h"
+#include "host_launcher.h"
 
 using namespace mh::kernels;
 using namespace cuda_cases;
 
 namespace {
-
-int tiles(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
 
 // Of a GPU with so much shared memory for a block.
 template <class T, int kSize>
@@ -47,49 +45,16 @@ void check_case(int64_t most_heads, int64_t most_length, int limit) {
   std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums, d = log_sums,
                      g = unwritten(c.batch * a.queries * numbers);
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
-  const int batch = static_cast<int>(c.batch);
-
-  using Plain = AttentionTiles<T, kSize>;
-  AttentionCall logits = a;
-  logits.heads = a.in;
-  device.run({tiles(a.queries, Plain::kQueries), batch * a.in}, Plain::kThreads, sizeof(typename Plain::Shared),
-             [&](const host::Thread& thread, void* shared) {
-               attention_forward<T, kSize, false>(thread, logits, q.read(), k.read(), Rows<const T>{}, Rows<T>{},
-                                                  log_sums.data(), *static_cast<typename Plain::Shared*>(shared));
-             });
-  const auto run = [&](const MixedPlan& plan, int64_t length, int blocks, const auto& body) {
-    RC_ASSERT(plan.slots > 0 && plan.bytes <= limit);
-    device.run({tiles(length, 16 * plan.strips), batch, blocks}, plan.threads(), static_cast<size_t>(plan.bytes), body);
-  };
-  const MixedPlan forward = MixedForwardTiles<T, kSize>::plan(a, limit);
-  run(forward, a.queries, forward.blocks, [&](const host::Thread& thread, void* shared) {
-    mixed_forward<T, kSize>(thread, a, forward, q.read(), k.read(), v.read(), log_sums.data(), out.write(), shared);
-  });
-  using Sums = MixedSumsTiles<T, kSize>;
-  const MixedPlan of_sums = Sums::plan(a, limit);
-  run(of_sums, a.queries, of_sums.blocks * Sums::chunks(a), [&](const host::Thread& thread, void* shared) {
-    mixed_sums<T, kSize>(thread, a, of_sums, q.read(), k.read(), v.read(), dout.read(), log_sums.data(), g.data(),
-                         sums.data(), shared);
-  });
-  device.run({tiles(c.batch * c.in * a.queries, 64)}, 64, 16, [&](const host::Thread& thread, void*) {
-    mixed_row_sums(thread, a, batch, g.data(), sums.data(), d.data());
-  });
-  const MixedPlan of_queries = MixedQueryGradientTiles<T, kSize>::plan(a, limit);
-  run(of_queries, a.queries, of_queries.blocks, [&](const host::Thread& thread, void* shared) {
-    mixed_query_gradient<T, kSize>(thread, a, of_queries, q.read(), k.read(), v.read(), dout.read(), log_sums.data(),
-                                   sums.data(), d.data(), dq.write(), shared);
-  });
-  const auto of_keys = [&]<bool keys, bool values>(std::bool_constant<keys>, std::bool_constant<values>) {
-    const MixedPlan plan = MixedKeyGradientTiles<T, kSize, keys, values>::plan(a, limit);
-    run(plan, a.keys, plan.blocks, [&](const host::Thread& thread, void* shared) {
-      mixed_key_gradient<T, kSize, keys, values>(thread, a, plan, q.read(), k.read(), v.read(), dout.read(),
-                                                 log_sums.data(), sums.data(), d.data(), false, dk.write(), dv.write(),
-                                                 shared);
-    });
-  };
-  if constexpr (kMixedApart<T, kSize>)
-    of_keys(std::true_type(), std::false_type()), of_keys(std::false_type(), std::true_type());
-  else of_keys(std::true_type(), std::true_type());
+  const host::Launcher launcher{device, limit};
+  using Launches = AttentionLaunches<T, kSize>;
+  RC_ASSERT(Launches::mixed_lacks(launcher, a.in, a.heads) == nullptr);
+  AttentionTensors tensors;
+  tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
+  tensors.dout = dout.any();
+  tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
+  tensors.log_sums = log_sums.data(), tensors.d = d.data(), tensors.sums = sums.data(), tensors.g = g.data();
+  RC_ASSERT(Launches::mixed_forward(launcher, a, tensors) == nullptr);
+  RC_ASSERT(Launches::mixed_backward(launcher, a, tensors) == nullptr);
 
   const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   c.round = [](double x) { return widened(narrowed<T>(x)); };

@@ -64,6 +64,8 @@ struct AttentionKernels {
   int (*scale_tiles)(const AttentionCall& call);
   const char* (*forward)(const AttentionCall& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionCall& call, const AttentionTensors& tensors);
+  // What is wrong with so many heads of queries and of the result, if they are mixed, on the GPU at hand.
+  const char* (*mixed_lacks)(int in, int heads);
   const char* (*mixed_forward)(const MixedCall& call, const AttentionTensors& tensors);
   const char* (*mixed_backward)(const MixedCall& call, const AttentionTensors& tensors);
 };

@@ -1,0 +1,275 @@
+// Which kernels a call of AttentionKernels is, with which grids: of one type and head size, over a launcher. It is
+// launch.h's on a GPU; tests/host_launcher.h runs the same on the CPU.
+//
+//   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
+//   int launcher.most_shared_memory()
+//
+// A body is a kernel and its arguments: body(thread, shared memory).
+#pragma once
+
+#include "cuda/attention_backward.h"
+#include "cuda/mixed_backward.h"
+
+namespace mh::kernels {
+
+struct Grid {
+  int x = 1, y = 1, z = 1;
+};
+
+template <class T>
+Rows<T> rows_of(const AnyRows& rows) {
+  return {static_cast<T*>(rows.data), rows.batch, rows.head, rows.position};
+}
+inline int tiles_of(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
+
+// What every kernel reads.
+template <class T>
+struct Given {
+  Rows<const T> q, k, v, dout;
+  const float *log_sums, *d, *inverses;
+  explicit Given(const AttentionTensors& x)
+      : q(rows_of<const T>(x.q)),
+        k(rows_of<const T>(x.k)),
+        v(rows_of<const T>(x.v)),
+        dout(rows_of<const T>(x.dout)),
+        log_sums(x.log_sums),
+        d(x.d),
+        inverses(x.sums) {}
+};
+
+template <class T, int kSize, bool kOutputs>
+struct Forward {
+  using Z = AttentionTiles<T, kSize>;
+  static constexpr int kThreads = Z::kThreads;
+  AttentionCall a;
+  Given<T> x;
+  Rows<T> out;
+  float* log_sums;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    attention_forward<T, kSize, kOutputs>(thread, a, x.q, x.k, x.v, out, log_sums,
+                                          *static_cast<typename Z::Shared*>(memory));
+  }
+};
+
+template <class T>
+struct RowSums {
+  static constexpr int kThreads = 128;
+  AttentionCall a;
+  Rows<const T> out, dout;
+  float* d;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void*) const {
+    attention_row_sums<T>(thread, a, out, dout, d);
+  }
+};
+
+template <class T, int kSize>
+struct QueryGradient {
+  using Z = QueryGradientTiles<T, kSize>;
+  static constexpr int kThreads = Z::kThreads;
+  AttentionCall a;
+  Given<T> x;
+  Rows<T> dq;
+  float* dscale;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    attention_query_gradient<T, kSize>(thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, dq, dscale,
+                                       *static_cast<typename Z::Shared*>(memory));
+  }
+};
+
+template <class T, int kSize, bool kOfKeys, bool kOfValues>
+struct KeyGradient {
+  using Z = KeyGradientTiles<T, kSize>;
+  static constexpr int kThreads = Z::kThreads;
+  AttentionCall a;
+  Given<T> x;
+  bool joined;
+  Rows<T> dk, dv;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    attention_key_gradient<T, kSize, kOfKeys, kOfValues>(thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, joined, dk,
+                                                         dv, *static_cast<typename Z::Shared*>(memory));
+  }
+};
+
+constexpr int kMixedThreads = 32 * kMixedWarps;
+
+template <class T, int kSize>
+struct MixedForward {
+  static constexpr int kThreads = kMixedThreads;
+  MixedCall a;
+  MixedPlan plan;
+  Given<T> x;
+  Rows<T> out;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    mixed_forward<T, kSize>(thread, a, plan, x.q, x.k, x.v, x.log_sums, out, memory);
+  }
+};
+
+template <class T, int kSize>
+struct MixedSums {
+  static constexpr int kThreads = kMixedThreads;
+  MixedCall a;
+  MixedPlan plan;
+  Given<T> x;
+  float *g, *sums;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    mixed_sums<T, kSize>(thread, a, plan, x.q, x.k, x.v, x.dout, x.log_sums, g, sums, memory);
+  }
+};
+
+struct MixedRowSums {
+  static constexpr int kThreads = 128;
+  MixedCall a;
+  int64_t batch;
+  float *g, *sums, *d;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void*) const {
+    mixed_row_sums(thread, a, batch, g, sums, d);
+  }
+};
+
+template <class T, int kSize>
+struct MixedQueryGradient {
+  static constexpr int kThreads = kMixedThreads;
+  MixedCall a;
+  MixedPlan plan;
+  Given<T> x;
+  Rows<T> dq;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    mixed_query_gradient<T, kSize>(thread, a, plan, x.q, x.k, x.v, x.dout, x.log_sums, x.inverses, x.d, dq, memory);
+  }
+};
+
+template <class T, int kSize, bool kOfKeys, bool kOfValues>
+struct MixedKeyGradient {
+  static constexpr int kThreads = kMixedThreads;
+  MixedCall a;
+  MixedPlan plan;
+  Given<T> x;
+  bool joined;
+  Rows<T> dk, dv;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    mixed_key_gradient<T, kSize, kOfKeys, kOfValues>(thread, a, plan, x.q, x.k, x.v, x.dout, x.log_sums, x.inverses,
+                                                     x.d, joined, dk, dv, memory);
+  }
+};
+
+template <class T, int kSize>
+struct AttentionLaunches {
+  static int scale_tiles(const AttentionCall& a) { return tiles_of(a.queries, QueryGradient<T, kSize>::Z::kQueries); }
+
+  template <bool kOutputs, class Launcher>
+  static const char* forward_of(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    using Body = Forward<T, kSize, kOutputs>;
+    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x)}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums});
+  }
+  template <class Launcher>
+  static const char* forward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    return forward_of<true>(launcher, a, x);
+  }
+
+  template <class Launcher>
+  static const char* backward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    const RowSums<T> of_rows{a, rows_of<const T>(x.out), rows_of<const T>(x.dout), x.d};
+    if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, of_rows.kThreads, 0, of_rows))
+      return problem;
+    using OfQueries = QueryGradient<T, kSize>;
+    if (const char* problem =
+            launcher(Grid{scale_tiles(a), rows(a, x)}, OfQueries::kThreads, sizeof(typename OfQueries::Z::Shared),
+                     OfQueries{a, Given<T>(x), rows_of<T>(x.dq), x.dscale}))
+      return problem;
+    if constexpr (KeyGradientTiles<T, kSize>::kApart) {
+      const char* problem = key_gradient<true, false>(launcher, a, x);
+      return problem != nullptr ? problem : key_gradient<false, true>(launcher, a, x);
+    } else {
+      return key_gradient<true, true>(launcher, a, x);
+    }
+  }
+
+  // What is wrong with so many heads of queries and of the result, before anything is launched; or nullptr.
+  template <class Launcher>
+  static const char* mixed_lacks(const Launcher& launcher, int in, int heads) {
+    MixedCall a;
+    a.in = in, a.heads = heads;
+    const int limit = launcher.most_shared_memory();
+    const bool fits = MixedForwardTiles<T, kSize>::plan(a, limit).slots > 0 &&
+                      MixedSumsTiles<T, kSize>::plan(a, limit).slots > 0 &&
+                      MixedQueryGradientTiles<T, kSize>::plan(a, limit).slots > 0 &&
+                      MixedKeyGradientTiles<T, kSize, !kApart, true>::plan(a, limit).slots > 0 &&
+                      MixedKeyGradientTiles<T, kSize, true, !kApart>::plan(a, limit).slots > 0;
+    return fits ? nullptr : "more heads, or larger ones, than the shared memory of a block has place for";
+  }
+
+  template <class Launcher>
+  static const char* mixed_forward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
+    AttentionCall logits = a;
+    logits.heads = a.in, logits.head_scales = nullptr;
+    if (const char* problem = forward_of<false>(launcher, logits, x)) return problem;
+    const MixedPlan plan = MixedForwardTiles<T, kSize>::plan(a, launcher.most_shared_memory());
+    return launched(launcher, plan, a.queries, x, MixedForward<T, kSize>{a, plan, Given<T>(x), rows_of<T>(x.out)});
+  }
+
+  template <class Launcher>
+  static const char* mixed_backward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
+    const int limit = launcher.most_shared_memory();
+    using Sums = MixedSumsTiles<T, kSize>;
+    const MixedPlan of_sums = Sums::plan(a, limit), of_queries = MixedQueryGradientTiles<T, kSize>::plan(a, limit);
+    if (const char* problem = launched(launcher, of_sums, a.queries, x,
+                                       MixedSums<T, kSize>{a, of_sums, Given<T>(x), x.g, x.sums}, Sums::chunks(a)))
+      return problem;
+    const MixedRowSums of_rows{a, x.batch, x.g, x.sums, x.d};
+    if (const char* problem =
+            launcher(Grid{tiles_of(x.batch * a.in * a.queries, of_rows.kThreads)}, of_rows.kThreads, 0, of_rows))
+      return problem;
+    if (const char* problem = launched(launcher, of_queries, a.queries, x,
+                                       MixedQueryGradient<T, kSize>{a, of_queries, Given<T>(x), rows_of<T>(x.dq)}))
+      return problem;
+    if constexpr (kApart) {
+      const char* problem = mixed_key_gradient<true, false>(launcher, a, x, limit);
+      return problem != nullptr ? problem : mixed_key_gradient<false, true>(launcher, a, x, limit);
+    } else {
+      return mixed_key_gradient<true, true>(launcher, a, x, limit);
+    }
+  }
+
+ private:
+  static constexpr bool kApart = kMixedApart<T, kSize>;
+
+  static int rows(const AttentionCall& a, const AttentionTensors& x) { return static_cast<int>(x.batch * a.heads); }
+
+  template <bool kOfKeys, bool kOfValues, class Launcher>
+  static const char* key_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    using Body = KeyGradient<T, kSize, kOfKeys, kOfValues>;
+    return launcher(Grid{tiles_of(a.keys, Body::Z::kKeys), rows(a, x)}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared),
+                    Body{a, Given<T>(x), x.joined, rows_of<T>(x.dk), rows_of<T>(x.dv)});
+  }
+
+  // As the plan says, for so many rows of queries or keys.
+  template <class Launcher, class Body>
+  static const char* launched(const Launcher& launcher, const MixedPlan& plan, int64_t length,
+                              const AttentionTensors& x, const Body& body, int more_blocks = 1) {
+    if (plan.slots == 0) return mixed_lacks(launcher, body.a.in, body.a.heads);
+    return launcher(Grid{tiles_of(length, 16 * plan.strips), static_cast<int>(x.batch), plan.blocks * more_blocks},
+                    plan.threads(), plan.bytes, body);
+  }
+
+  template <bool kOfKeys, bool kOfValues, class Launcher>
+  static const char* mixed_key_gradient(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x,
+                                        int limit) {
+    const MixedPlan plan = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues>::plan(a, limit);
+    return launched(launcher, plan, a.keys, x,
+                    MixedKeyGradient<T, kSize, kOfKeys, kOfValues>{a, plan, Given<T>(x), x.joined, rows_of<T>(x.dk),
+                                                                   rows_of<T>(x.dv)});
+  }
+};
+
+}  // namespace mh::kernels

@@ -1,0 +1,261 @@
+#include "attention/fused_gpu.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+
+#include "attention/mixed_cpu.h"
+#include "cuda/table.h"
+#include "model/device.h"
+
+namespace mh::attention {
+
+namespace {
+
+using kernels::AttentionTensors;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
+  if (type == at::kFloat) return kernels::Dtype::fp32;
+  if (type == at::kBFloat16) return kernels::Dtype::bf16;
+  if (type == at::kHalf) return kernels::Dtype::fp16;
+  return std::nullopt;
+}
+
+kernels::AnyRows rows_of(const at::Tensor& x) {
+  return {const_cast<void*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+bool aligned(const at::Tensor& x) {
+  const int64_t bytes = x.element_size();
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && x.stride(0) * bytes % 16 == 0 &&
+         x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0;
+}
+
+at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+// (B, h, T, d) stored as (B, T, h, d), so that joining the heads needs no copy.
+at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t length, int64_t size) {
+  return at::empty({like.size(0), length, heads, size}, like.options()).transpose(1, 2);
+}
+
+// A policy's tensors on the GPU, as long as a call needs them, and the call. Call: AttentionCall or MixedCall.
+template <class Call>
+struct Described {
+  Call call;
+  at::Tensor heads;
+  kernels::DropoutFrom drops;
+
+  Described(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
+            std::initializer_list<const at::Tensor*> all) {
+    policy.describe(q, k, gradient, call);
+    call.key_size = static_cast<int>(q.size(3)), call.value_size = static_cast<int>(v.size(3));
+    if (!policy.key_heads.empty()) {
+      heads = at::tensor(policy.key_heads, at::kLong).to(q.device());
+      call.key_heads = call.value_heads = heads.const_data_ptr<int64_t>();
+    }
+    if (policy.key_lengths.defined()) call.key_lengths = policy.key_lengths.const_data_ptr<int64_t>();
+    if (policy.drops) call.dropping = policy.drops->how, call.dropout_first = policy.drops->first;
+    call.aligned = std::all_of(all.begin(), all.end(), [](const at::Tensor* x) { return aligned(*x); });
+  }
+};
+
+struct Plain : Described<kernels::AttentionCall> {
+  Plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
+        std::initializer_list<const at::Tensor*> all)
+      : Described(q, k, v, policy, gradient, all) {
+    call.heads = call.dropout_heads = static_cast<int>(q.size(1));
+    if (const at::Tensor& s = policy.head_scales; s.defined()) {
+      call.head_scales = s.const_data_ptr<float>();
+      call.scales_row = s.dim() == 2 ? s.size(1) : 0;
+    }
+  }
+};
+
+struct Mixing : Described<kernels::MixedCall> {
+  Mixing(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const FusedPolicy& policy,
+         bool gradient, std::initializer_list<const at::Tensor*> all)
+      : Described(q, k, v, policy, gradient, all) {
+    call.in = static_cast<int>(m.size(-2)), call.heads = static_cast<int>(m.size(-1));
+    call.dropped_first = policy.dropped_before_mixing;
+    call.dropout_heads = call.dropped_first ? call.in : call.heads;
+    call.matrix = m.const_data_ptr<float>();
+    const int64_t numbers = m.size(-2) * m.size(-1);
+    call.matrix_query = m.dim() == 4 ? numbers : 0;
+    call.matrix_row = m.dim() == 4 ? call.queries * numbers : m.dim() == 3 ? numbers : 0;
+  }
+};
+
+at::Tensor log_sums_of(const at::Tensor& q) {
+  return at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+}
+
+AttentionTensors tensors_of(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& log_sums) {
+  AttentionTensors x;
+  x.batch = q.size(0);
+  x.q = rows_of(q), x.k = rows_of(k), x.v = rows_of(v);
+  x.log_sums = static_cast<float*>(const_cast<void*>(log_sums.const_data_ptr()));
+  x.stream = gpu.stream;
+  return x;
+}
+
+// Of q, k and v, as their readers see them.
+std::array<at::Tensor, 3> gradients_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t values,
+                                       AttentionTensors& x) {
+  std::array<at::Tensor, 3> d{by_position(q, q.size(1), q.size(2), q.size(3)),
+                              by_position(k, q.size(1), k.size(2), k.size(3)),
+                              by_position(v, values, v.size(2), v.size(3))};
+  x.dq = rows_of(d[0]), x.dk = rows_of(d[1]), x.dv = rows_of(d[2]);
+  return d;
+}
+
+GpuKernels kept(AutogradContext& context) {
+  auto& data = context.saved_data;
+  return {reinterpret_cast<const kernels::AttentionKernels*>(data["kernels"].toInt()),
+          reinterpret_cast<void*>(data["stream"].toInt())};
+}
+void keep(AutogradContext& context, const GpuKernels& gpu) {
+  context.saved_data["kernels"] = static_cast<int64_t>(reinterpret_cast<intptr_t>(gpu.kernels));
+  context.saved_data["stream"] = static_cast<int64_t>(reinterpret_cast<intptr_t>(gpu.stream));
+}
+
+std::pair<at::Tensor, at::Tensor> attend(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const FusedPolicy& policy, bool gradient) {
+  at::Tensor out = by_position(q, q.size(1), q.size(2), v.size(3)), sums = log_sums_of(q);
+  const Plain plain(q, k, v, policy, gradient, {&q, &k, &v, &out});
+  AttentionTensors x = tensors_of(gpu, q, k, v, sums);
+  x.out = rows_of(out);
+  model::check_cuda(gpu.kernels->forward(plain.call, x));
+  return {out, sums};
+}
+
+struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const Given&, const FusedPolicy& policy, const GpuKernels& gpu) {
+    const auto [out, sums] = attend(gpu, q, k, v, policy, true);
+    context->save_for_backward({q, k, v, out, sums, policy.key_lengths, policy.head_scales});
+    policy.keep(*context);
+    keep(*context, gpu);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list given) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &scales = saved[6];
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {}, scales);
+    const at::Tensor dout = with_contiguous_rows(given[0]), d = at::empty_like(saved[4]);
+    const GpuKernels gpu = kept(*context);
+    AttentionTensors x = tensors_of(gpu, q, k, v, saved[4]);
+    std::array<at::Tensor, 3> g = gradients_of(q, k, v, q.size(1), x);
+    const Plain plain(q, k, v, policy, true, {&q, &k, &v, &out, &dout, &g[0], &g[1], &g[2]});
+    x.out = rows_of(out), x.dout = rows_of(dout), x.d = d.mutable_data_ptr<float>(), x.joined = false;
+    at::Tensor dscale;
+    if (scales.defined()) {
+      dscale = at::empty({q.size(0), q.size(1), gpu.kernels->scale_tiles(plain.call)}, d.options());
+      x.dscale = dscale.mutable_data_ptr<float>();
+    }
+    model::check_cuda(gpu.kernels->backward(plain.call, x));
+    if (!policy.key_heads.empty()) g[1] = policy.of_heads(g[1], k), g[2] = policy.of_heads(g[2], v);
+    if (dscale.defined()) dscale = scales.dim() == 2 ? dscale.sum(2) : dscale.sum(at::IntArrayRef{0, 2});
+    return {g[0], g[1], g[2], dscale, {}, {}};
+  }
+};
+
+std::pair<at::Tensor, at::Tensor> mix(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k,
+                                      const at::Tensor& v, const at::Tensor& m, const FusedPolicy& policy,
+                                      bool gradient) {
+  at::Tensor out = by_position(q, m.size(-1), q.size(2), v.size(3)), sums = log_sums_of(q);
+  const Mixing mixing(q, k, v, m, policy, gradient, {&q, &k, &v, &out});
+  AttentionTensors x = tensors_of(gpu, q, k, v, sums);
+  x.out = rows_of(out);
+  model::check_cuda(gpu.kernels->mixed_forward(mixing.call, x));
+  return {out, sums};
+}
+
+struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& m, const FusedPolicy& policy, const GpuKernels& gpu) {
+    const auto [out, sums] = mix(gpu, q, k, v, m, policy, true);
+    context->save_for_backward({q, k, v, m, sums, policy.key_lengths});
+    policy.keep(*context);
+    keep(*context, gpu);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list given) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &m = saved[3], &log_sums = saved[4];
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {}, {});
+    const at::Tensor dout = with_contiguous_rows(given[0]), d = at::empty_like(log_sums), sums = at::empty_like(d),
+                     of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, d.options());
+    const GpuKernels gpu = kept(*context);
+    AttentionTensors x = tensors_of(gpu, q, k, v, log_sums);
+    std::array<at::Tensor, 3> g = gradients_of(q, k, v, m.size(-1), x);
+    const Mixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2]});
+    x.dout = rows_of(dout), x.joined = false;
+    x.d = d.mutable_data_ptr<float>(), x.sums = sums.mutable_data_ptr<float>();
+    x.g = of_queries.mutable_data_ptr<float>();
+    model::check_cuda(gpu.kernels->mixed_backward(mixing.call, x));
+    if (!policy.key_heads.empty()) g[1] = policy.of_heads(g[1], k), g[2] = policy.of_heads(g[2], v);
+    const at::Tensor dm = m.dim() == 4   ? of_queries
+                          : m.dim() == 3 ? of_queries.sum(1)
+                                         : of_queries.sum(at::IntArrayRef{0, 1});
+    return {g[0], g[1], g[2], dm, {}, {}};
+  }
+};
+
+FusedPolicy on_device(const FusedPolicy& given, const at::Tensor& q) {
+  FusedPolicy policy = given;
+  if (policy.key_lengths.defined())
+    policy.key_lengths = policy.key_lengths.to(q.device()).clamp(0, c10::nullopt).contiguous();
+  return policy;
+}
+
+template <class... Tensors>
+bool wants_gradient(const Tensors&... x) {
+  return c10::GradMode::is_enabled() && ((x.defined() && x.requires_grad()) || ...);
+}
+
+}  // namespace
+
+std::string unfused_on_gpu(at::ScalarType type, int64_t key_size, int64_t value_size) {
+  const auto dtype = dtype_of(type);
+  if (!dtype) return std::string("numbers of type ") + c10::toString(type);
+  const char* lacks = model::cuda_kernels().lacks(*dtype, static_cast<int>(std::max(key_size, value_size)));
+  return lacks != nullptr ? lacks : "";
+}
+
+GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& v) {
+  const auto dtype = dtype_of(q.scalar_type());
+  if (!dtype || v.scalar_type() != q.scalar_type()) return {};
+  const c10::impl::VirtualGuardImpl guard(q.device().type());
+  return {model::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
+          guard.getStreamNativeHandle(guard.getStream(q.device()))};
+}
+
+at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const FusedPolicy& given) {
+  FusedPolicy policy = on_device(given, q);
+  if (at::Tensor& s = policy.head_scales; s.defined()) s = s.to(at::kFloat).contiguous();
+  const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
+  if (!wants_gradient(q, k, v, policy.head_scales)) return attend(gpu, rows[0], rows[1], rows[2], policy, false).first;
+  return FusedOnGpu::apply(rows[0], rows[1], rows[2], given_or_not(policy.head_scales), policy, gpu);
+}
+
+at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& m, const FusedPolicy& given) {
+  FusedPolicy policy = on_device(given, q);
+  const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
+  const at::Tensor matrix = weighed(m, policy.head_scales);
+  policy.head_scales = at::Tensor();
+  if (!wants_gradient(q, k, v, matrix)) return mix(gpu, rows[0], rows[1], rows[2], matrix, policy, false).first;
+  return MixedOnGpu::apply(rows[0], rows[1], rows[2], matrix, policy, gpu);
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,36 @@
+// Attention through the project's own kernels on a GPU (kernels/cuda/attention.h), of heads that nothing mixes and of
+// mixed ones: what the tensor library's fused attention does not do. O(T) memory, nothing added to in place: the same
+// bits every time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "attention/fused_policy.h"
+#include "cuda/attention.h"
+
+namespace mh::attention {
+
+// The kernels of a type and a device, and the stream that work goes to. Sizes up to kernels->size.
+struct GpuKernels {
+  const kernels::AttentionKernels* kernels = nullptr;
+  void* stream = nullptr;
+};
+
+// Those for q, and k and v of its type, in this build; kernels is null where has_fused_gpu says why not.
+GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& v);
+// What this build's kernels lack for a type (fp32, bf16 or fp16) and sizes of keys and values; empty: nothing.
+std::string unfused_on_gpu(at::ScalarType type, int64_t key_size, int64_t value_size);
+
+// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the policy says,
+// stored as (B, Tq, h, dv); without relative positions. Differentiable, in scales of heads too.
+at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const FusedPolicy& policy);
+
+// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv), (B, h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv),
+// stored as (B, Tq, hv, dv), as mixed_cpu. Differentiable in all four and in scales of heads.
+at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& m, const FusedPolicy& policy);
+
+}  // namespace mh::attention
