@@ -22,8 +22,9 @@ inline at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
   return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kFloat));
 }
 
-// The largest difference, and the largest number; 0 of none.
+// The largest difference of tensors of one size, and the largest number; 0 of none.
 inline double error(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes().equals(b.sizes()));
   return a.numel() == 0 ? 0 : (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 inline double size_of(const at::Tensor& a) { return a.numel() == 0 ? 0 : a.to(at::kDouble).abs().max().item<double>(); }

@@ -15,9 +15,11 @@ using namespace mh;
 namespace {
 
 // q (B, h, 1, d), k (B, h, T, d), v (B, hv, T, dv) and a matrix m (h, hv) or (B, 1, h, hv), if any, from the equation.
-at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m = {}) {
-  const at::Tensor logits =
+at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m = {},
+                     bool sigsoftmax = false) {
+  at::Tensor logits =
       at::matmul(q.to(at::kDouble), k.to(at::kDouble).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
+  if (sigsoftmax) logits = logits + at::log_sigmoid(logits);
   at::Tensor p = at::softmax(logits, -1);
   if (m.defined()) p = at::einsum(m.dim() == 4 ? "bjts,btji->bits" : "bjts,ji->bits", {p, m.to(at::kDouble)});
   return at::matmul(p, v.to(at::kDouble));
@@ -91,16 +93,33 @@ TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", 
     attention::Cache cache;
     at::Tensor k = made(in, 2, dk), v = made(out, 2, dv);
     cache.append(k, v);
+    attention::FusedPolicy policy;
+    const bool sigsoftmax = *rc::gen::arbitrary<bool>();
+    if (sigsoftmax) policy.normaliser = kernels::Normaliser::sigsoftmax;
+    if (*rc::gen::arbitrary<bool>()) policy.head_scales = at::randn({out});
     const int steps = *rc::gen::inRange(1, 40);
     for (int step = 0; step < steps; ++step) {
       const at::Tensor q = made(in, 1, dk), new_k = made(in, 1, dk), new_v = made(out, 1, dv);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
       const at::Tensor m = *rc::gen::arbitrary<bool>() ? at::randn({in, out}) : at::randn({rows, 1, in, out});
-      const at::Tensor z = attention::mixed_in_place(q, new_k, new_v, m, {}, cache), exact = reference(q, k, v, m);
+      const int way = *rc::gen::inRange(0, 8);
+      if (way == 0) {
+        const auto [all_k, all_v] = cache.append(new_k, new_v);
+        RC_ASSERT(at::equal(all_k, k) && at::equal(all_v, v));
+        continue;
+      }
+      const at::Tensor z = attention::mixed_in_place(q, new_k, new_v, m, policy, cache);
+      const at::Tensor matrix = policy.head_scales.defined() ? m * policy.head_scales : m,
+                       exact = reference(q, k, v, matrix, sigsoftmax);
       const double bound = (type == at::kFloat ? 0x1p-18 : 0x1p-6) * (1 + exact.abs().max().item<double>());
       RC_ASSERT((z.to(at::kDouble) - exact).abs().max().item<double>() <= bound);
-      RC_ASSERT(at::equal(attention::mixed_cpu(q, k, v, m, {}), z));
-      if (*rc::gen::arbitrary<bool>()) {
+      RC_ASSERT(at::equal(attention::mixed_cpu(q, k, v, m, policy), z));
+      if (way == 1) {
+        const int64_t kept = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
+        cache.keep_last(kept);
+        k = k.narrow(2, k.size(2) - kept, kept), v = v.narrow(2, v.size(2) - kept, kept);
+      }
+      if (way > 4) {
         const at::Tensor order = some_rows(rows, rows + 2);
         cache.reorder(order);
         k = k.index_select(0, order), v = v.index_select(0, order);

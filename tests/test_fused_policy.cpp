@@ -254,10 +254,15 @@ TEST_CASE("relative positions have the same bits for any number of threads", "[a
   }
 }
 
-TEST_CASE("layers with Sigsoftmax, relative positions and windows are the same on both paths", "[attention][policy]") {
-  for (const char* stages : {"normaliser = 'sigsoftmax'\n", "score = 'relative'\n",
-                             "score = 'relative'\nnormaliser = 'sigsoftmax'\nmixer = 'mixhead-a'\n",
-                             "score = 'relative'\nmixer = 'mixhead-b'\npairing = 'cross-head'\n", ""})
+TEST_CASE("layers with Sigsoftmax, relative positions, windows and weights of heads are the same on both paths",
+          "[attention][policy]") {
+  for (const char* stages :
+       {"normaliser = 'sigsoftmax'\n", "score = 'relative'\n",
+        "score = 'relative'\nnormaliser = 'sigsoftmax'\nmixer = 'mixhead-a'\n",
+        "score = 'relative'\nmixer = 'mixhead-b'\npairing = 'cross-head'\n", "", "combiner = 'mae'\n",
+        "combiner = 'gates'\nscore = 'relative'\n", "combiner = 'drop-head'\npairing = 'cross-head'\n",
+        "combiner = 'mae'\nmixer = 'mixhead-a'\n", "combiner = 'drop-head'\nmixer = 'mixhead-a'\n",
+        "combiner = 'drop-head'\nmixer = 'mixhead-b'\n"})
     for (const int64_t window : {0, 7})
       for (const bool gaps : {false, true}) {
         const bool relative = std::string(stages).find("relative") != std::string::npos;

@@ -112,32 +112,37 @@ TEST_CASE("an output block that gives nothing is a row of zeros in the alphas", 
 
 TEST_CASE("a model above a layer with copies goes on with all of them, memories too", "[head-scales]") {
   c10::NoGradGuard no_gradient;
-  for (const std::string backbone : {"decoder", "transformer-xl"}) {
+  // At width 32 a segment of 20 takes the fused path, one of 4 the composed one, and a stage's state goes through both.
+  for (const auto& [backbone, width, combiner] :
+       {std::tuple("decoder", 8, "concatenate"), std::tuple("transformer-xl", 8, "concatenate"),
+        std::tuple("transformer-xl", 32, "mae")}) {
+    INFO(backbone << ", width " << width);
+    const bool plain = std::string(backbone) == "decoder";
     Config config;
-    config.load_text("[model]\nbackbone = '" + backbone + "'\nlayers = 3\nwidth = 8\nffn = 16\n" +
-                         (backbone == "decoder" ? "" : "positions = 'none'\nmemory = 6\n") +
-                         "[attention]\nheads = 2\n" + (backbone == "decoder" ? "" : "score = 'relative'\n"),
+    config.load_text(str("[model]\nbackbone = '", backbone, "'\nlayers = 3\nwidth = ", width, "\nffn = 16\n",
+                         plain ? "" : "positions = 'none'\nmemory = 6\n", "[attention]\nheads = 2\ncombiner = '",
+                         combiner, "'\n", plain ? "" : "score = 'relative'\n"),
                      "test");
     const auto model = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
     model->parameters().initialise(1);
     for (auto& p : model->parameters().all()) p.master().add_(normal(p.master().sizes().vec(), 5), 0.3);
     const at::Tensor scales = at::tensor({1.0F, 0.0F, 0.0F, 1.0F, 0.5F, 2.0F}).view({3, 2});
     std::vector<at::Tensor> segments;
-    for (uint64_t i = 0; i < 3; ++i)
-      segments.push_back(normal({2, 4}, 20 + i).abs().mul(4).to(at::kLong).clamp_max(10));
+    for (const int64_t length : {width < 32 ? 4 : 20, width < 32 ? 4 : 20, 4})
+      segments.push_back(normal({2, length}, 20 + segments.size()).abs().mul(4).to(at::kLong).clamp_max(10));
     auto run = [&] {
       auto memory = model->memory() > 0 ? model->new_memory(model->memory()) : nullptr;
       std::vector<at::Tensor> all;
       for (const at::Tensor& tokens : segments) all.push_back(model->hidden(tokens, {}, memory.get()));
-      return at::stack(all);
+      return at::cat(all, 1);
     };
     for (AttentionLayer* layer : model->attention_layers()) {
       layer->set_head_scales({{}, scales, {}, 3});
       const at::Tensor all = run();
-      REQUIRE(all.size(1) == 6);
+      REQUIRE(all.size(0) == 6);
       for (int64_t f = 0; f < 3; ++f) {
         layer->set_head_scales({{}, scales[f], {}});
-        CHECK(close(run(), all.narrow(1, 2 * f, 2)));
+        CHECK(close(run(), all.narrow(0, 2 * f, 2)));
       }
       layer->set_head_scales({});
     }

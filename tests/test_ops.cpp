@@ -222,13 +222,29 @@ TEST_CASE("a part's output is dropped, added and normalised at once, as by singl
 TEST_CASE("a sum alone gives its gradient on, less what is dropped", "[ops]") {
   at::manual_seed(7);
   const attention::Step step{true, 3, 5};
-  for (const double p : {0.0, 0.25}) {
-    const at::Tensor x = at::randn({2, 9, 20}).requires_grad_(), y = at::randn({2, 9, 20}).requires_grad_(),
-                     given = at::randn({2, 9, 20}), kept = model::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
-    model::add(x, y, {p, step, "place", 1}).backward(given);
-    CHECK(x.grad().equal(given));
-    CHECK(y.grad().equal(given * kept));
-  }
+  // In double by single operations, in the others in one pass.
+  for (const auto& [of_x, of_y] :
+       {std::pair(at::kFloat, at::kFloat), std::pair(at::kFloat, at::kBFloat16), std::pair(at::kDouble, at::kDouble)})
+    for (const double p : {0.0, 0.25}) {
+      INFO(of_x << " and " << of_y << ", p " << p);
+      const at::Tensor x = at::randn({2, 9, 20}).to(of_x).requires_grad_(),
+                       y = at::randn({2, 9, 20}).to(of_y).requires_grad_(), given = at::randn({2, 9, 20}).to(of_x),
+                       kept = model::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
+      const at::Tensor sum = model::add(x, y, {p, step, "place", 1});
+      CHECK(sum.scalar_type() == of_x);
+      CHECK(error(sum.detach(), (x + y.to(of_x) * kept).detach()) <= 1e-6);
+      sum.backward(given);
+      CHECK(x.grad().equal(given));
+      CHECK(y.grad().scalar_type() == of_y);
+      CHECK(error(y.grad(), (given * kept).to(of_y)) <= (of_y == at::kBFloat16 ? 0 : 1e-6));
+    }
+  const at::Tensor none = at::zeros({0, 4, 20});
+  CHECK(model::add(none, none, {0.25, step, "place", 1}).sizes().equals(none.sizes()));
+}
+
+TEST_CASE("a norm whose weights are not of the row's size is refused", "[ops]") {
+  const at::Tensor x = at::randn({2, 3, 20});
+  CHECK_THROWS(model::norm_of_sum(x, x, {0, {}, "place", 1}, at::ones({16}), at::zeros({16}), 1e-5));
 }
 
 TEST_CASE("gelu is the exact one, gelu-tanh that of GPT-2", "[ops]") {

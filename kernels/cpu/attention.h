@@ -2,9 +2,9 @@
 // type of the tensors but for operands of products of bf16, without ever holding more than a block of queries'
 // probabilities.
 //
-// A block of queries meets a span of keys, as many as the second-level cache has place for; the keys and values are
-// unpacked once. The softmax is exact: sums of the spans before are brought to the maximum of those so far. The
-// backward pass takes the probabilities again from the log-sum-exp of each query, span by span.
+// A block of queries meets a span of keys, so many that its probabilities stay in the second-level cache; the keys and
+// values are unpacked once. The softmax is exact: sums of the spans before are brought to the maximum of those so far.
+// The backward pass takes the probabilities again from the log-sum-exp of each query, span by span.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct Matrix {
 int64_t attention_forward_scratch(const Attention& how);
 int64_t attention_backward_scratch(const Attention& how);
 
-// out (queries, size); log_sums (queries): natural logarithm of each query's sum of exponentials.
+// out (queries, size); log_sums (queries): natural logarithm of each query's sum of exponentials, infinite where no key
+// weighs anything: none is seen, or all logits are -inf. Such a query's result is zero, and so is all it gives back.
 template <class T>
 void attention_forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
                        float* log_sums, float* scratch);

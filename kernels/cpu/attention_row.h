@@ -47,6 +47,17 @@ MH_INLINE float maximum_of(const float* s, int64_t seen) {
   return max_of(top);
 }
 
+// Whether there is nothing among these logits that weighs anything: all are -inf. A NaN is no such.
+MH_INLINE bool all_hidden(const float* s, int64_t seen) {
+  for (int64_t i = 0; i < seen; ++i)
+    if (!(s[i] == -INFINITY)) return false;
+  return true;
+}
+
+// The natural logarithm of a sum of exponentials, exp(top) * sum; infinite where there is none, of which no probability
+// is left.
+MH_INLINE float log_sum(float top, float sum) { return sum == 0 ? INFINITY : top + std::log(sum); }
+
 // out (16 * vectors) = factor * Σ_j s[j] value(j), columns from `first` on.
 template <int vectors, class Value, class T>
 MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
@@ -74,7 +85,7 @@ MH_INLINE void fetch(const T* from, int64_t d) {
 constexpr int64_t kAhead = 4;  // keys
 
 // out (d) = factor * softmax(q kᵀ) v of one query (d), scaled, with the keys and values that key(j) and value(j) point
-// at, (d) each, d a multiple of 16. s: scratch, padded(keys). Returns the logarithm of the sum of exponentials.
+// at, (d) each, d a multiple of 16; zeros where no key weighs anything. s: scratch, padded(keys). Returns log_sum.
 template <class Key, class Value, class T>
 MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& key, const Value& value, float factor,
                            float* s, T* out) {
@@ -92,11 +103,12 @@ MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& k
     s[j] = sum_of(sum);
   }
   const float top = maximum_of(s, keys);
-  const float total = exponentials(s, keys, padded(keys), top), inverse = total == 0 ? 0 : factor / total;
+  const bool hidden = top == -INFINITY && all_hidden(s, keys);
+  const float total = exponentials(s, hidden ? 0 : keys, padded(keys), top), inverse = hidden ? 0 : factor / total;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighed_sum<4>(s, keys, value, c, inverse, out);
   for (; c < d; c += lanes) weighed_sum<1>(s, keys, value, c, inverse, out);
-  return top + std::log(total);
+  return log_sum(top, total);
 }
 
 }  // namespace mh::kernels

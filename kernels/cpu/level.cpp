@@ -41,7 +41,8 @@ int64_t second_level_cache() {
 #else
     const int64_t said = 0;
 #endif
-    return said > 0 ? said : kUsualCache;
+    // A larger one is shared by several cores.
+    return said > 0 ? std::min(said, kMostCache) : kUsualCache;
   }();
   return found;
 }

@@ -20,7 +20,8 @@ constexpr int64_t chunk = kMixWidth;  // keys
 
 int64_t chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
 
-// Queries and keys of a tile, fixed by the sizes alone, since they decide in which order numbers are added.
+// Queries and keys of a tile, fixed by the sizes and the cache alone, since they decide in which order numbers are
+// added.
 struct TileSize {
   int64_t rows, span;  // multiples of 8 and of `chunk`
 };
@@ -136,13 +137,13 @@ int64_t mixed_forward_scratch(const MixedAttention& how) {
   if (takes_few(how)) return mixed_few_floats(how);
   const Layout l(how, tile_size(how));
   return l.tile() + how.in * l.rows * l.dk + how.out * l.rows * l.dv + l.heads * chunk + padded(how.in * how.out) +
-         2 * l.rows * how.in + decisions_scratch(how, l) + positions_scratch(how, l);
+         2 * l.rows * how.in + padded(how.in) + decisions_scratch(how, l) + positions_scratch(how, l);
 }
 int64_t mixed_backward_scratch(const MixedAttention& how) {
   const Layout l(how, tile_size(how));
   return 2 * l.tile() + 3 * how.in * l.rows * l.dk + how.out * l.rows * l.dv + how.in * how.out * lanes +
-         l.rows * how.in * how.out + 2 * l.heads * chunk + decisions_scratch(how, l) + l.query() +
-         positions_scratch(how, l);
+         l.rows * how.in * how.out + 2 * l.heads * chunk + l.rows * how.in + padded(how.in * how.out) + padded(how.in) +
+         decisions_scratch(how, l) + l.query() + positions_scratch(how, l);
 }
 
 bool mixed_takes_few(const MixedAttention& how) { return takes_few(how); }

@@ -6,7 +6,8 @@
 // in two passes: the first takes each query's log-sum-exp, the second its probabilities. The backward pass takes the
 // probabilities again from the logarithm of each query's sum of exponentials. With dP̄_i = dO_i V_iᵀ and G[j, i] = Σ_s
 // P_j dP̄_i, which is the gradient of m, the gradient of the logits is P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]);
-// where keys are cut, the first of two passes takes G.
+// where keys are cut, the first of two passes takes G. The logarithm is rounded, by 2^-24 of the largest logit: so the
+// probabilities are divided by their sum, without which the gradients of large logits would not add up to zero.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,8 @@ struct Heads {
   T* at(int64_t h, int64_t t) const { return data + h * head + t * position + (table != nullptr ? table[t] * row : 0); }
 };
 
-// Queries at once, but for few of them (kFewQueries, cpu/attention.h): fixed by the sizes alone, since they decide in
-// which order numbers are added.
+// Queries at once, but for few of them (kFewQueries, cpu/attention.h): fixed by the sizes and the cache alone, since
+// they decide in which order numbers are added.
 int64_t mixed_attention_rows(const MixedAttention& how);
 
 // Keys and values of a row of the batch as a pass reads them, for all of its tiles: floats, and head `head` of them, of
@@ -60,7 +61,7 @@ int64_t mixed_forward_scratch(const MixedAttention& how);
 int64_t mixed_backward_scratch(const MixedAttention& how);
 
 // The tiles of the queries that are the part's of so many parts. out (out, queries, value_size), log_sums (in,
-// queries).
+// queries), as cpu/attention.h's.
 template <class T>
 void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
                    Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,

@@ -56,7 +56,8 @@ kernels::Attention of_head(kernels::Attention a, const FusedPolicy& policy, int6
   if (const at::Tensor& s = policy.head_scales; s.defined())
     a.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
   if (policy.drops) a.dropout_first = policy.drops->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
-  if (policy.key_lengths.defined()) a.keys = std::min(a.keys, policy.key_lengths.const_data_ptr<int64_t>()[b]);
+  if (policy.key_lengths.defined())
+    a.keys = std::clamp<int64_t>(policy.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
   return a;
 }
 
@@ -219,7 +220,12 @@ at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   FusedPolicy policy = given;
   if (policy.key_lengths.defined()) policy.key_lengths = policy.key_lengths.contiguous();
   at::Tensor& scales = policy.head_scales;
-  if (scales.defined()) scales = scales.to(at::kFloat).contiguous();
+  if (scales.defined()) {
+    const auto shape = scales.sizes();
+    TORCH_CHECK(!shape.empty() && shape.size() < 3 && shape.back() == q.size(1), "head_scales: ", shape);
+    if (scales.dim() == 2) scales = scales.expand({q.size(0), q.size(1)});
+    scales = scales.to(at::kFloat).contiguous();
+  }
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
   const RelativePositions& p = policy.relative;
   const auto wanted = [](const at::Tensor& x) { return x.requires_grad(); };

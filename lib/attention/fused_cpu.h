@@ -17,8 +17,8 @@ namespace mh::attention {
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, or as the policy says, stored as (B,
-// Tq, h, d). Differentiable, in the policy's relative positions too; nothing but the log-sum-exp of each query is kept
-// for the backward pass.
+// Tq, h, d); with key_heads k and v may have other numbers of heads. Differentiable, in the policy's relative positions
+// and scales of heads too; nothing but the log-sum-exp of each query is kept for the backward pass.
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy);
 
 // A joint projection (B, T, 2 h key_size + hv value_size) -> q, k (B, h, T, key_size) and v (B, hv, T, value_size),

@@ -9,6 +9,7 @@
 namespace mh::attention {
 
 void FusedPolicy::describe(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& policy) const {
+  for (const int64_t head : key_heads) TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no head ", head);
   policy.queries = q.size(2), policy.keys = k.size(2);
   policy.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   policy.causal = causal, policy.window = window;

@@ -28,11 +28,12 @@ struct FusedPolicy {
   std::optional<kernels::DropoutFrom> drops = {};
   bool dropped_before_mixing = false;
   RelativePositions relative = {};
-  std::vector<int64_t> key_heads =
-      {};                       // the key and value head that each query head, or mixed one, reads; empty: its own
-  at::Tensor head_scales = {};  // (h) or (B, h) fp32, or undefined: what each head of the result is multiplied by
+  // (h): the key and value head that each query head, or mixed one, reads; empty: its own.
+  std::vector<int64_t> key_heads = {};
+  at::Tensor head_scales = {};  // (h) or (B, h), or undefined: what each head of the result is multiplied by
 
-  // What a kernel reads of it but for dropout and relative positions: for q (B, h, Tq, d) and k.
+  // What a kernel reads of it and all rows share, for q (B, h, Tq, d) and k: all but relative positions, scales of
+  // heads and where dropout's elements begin.
   void describe(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& policy) const;
 
   // Whether each of so many heads is read once, so that its gradient has one place.

@@ -20,9 +20,7 @@ at::Tensor shown_gates(const Context& c, const at::Tensor& gates) {
 }
 
 at::Tensor Weighing::combine(const Context& c, const at::Tensor& z) {
-  if (c.weighed) return join_heads(z);
-  const at::Tensor w = c.weights.defined() ? c.weights : weights(c);
-  return w.defined() ? join_weighed(z, w) : join_heads(z);
+  return c.weights.defined() && !c.weighed ? join_weighed(z, c.weights) : join_heads(z);
 }
 
 }  // namespace mh::attention

@@ -230,7 +230,8 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
   return p;
 }
 
-// A step of decoding that leaves the cache where it is, as no stage asks for its tensors; undefined where one does.
+// A step of decoding, whose key and value are written behind those of the cache and read where all of them are, as no
+// stage asks for their tensors. Undefined, and nothing is written, where one does.
 at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const Mask& mask = c.mask;
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
@@ -322,7 +323,6 @@ at::Tensor AttentionLayer::fused(Context& c) {
   const auto alone = left_to_the_kernel(c.step.training);
   if (!fits && !alone.empty()) return not_here(join(alone, ", ") + " behind an added mask or a part of the keys");
   const auto weigh = [&] {  // by the kernel, where that is one number for each head of a row
-    c.weights = combiner_->weights(c);
     c.weighed = c.weights.defined() && c.weights.dim() < 3;
     if (c.weighed) policy.head_scales = c.weights;
     policy.key_heads = c.pairs;
@@ -392,9 +392,7 @@ at::Tensor AttentionLayer::copied(const at::Tensor& x) const {
   return at::cat(parts);
 }
 
-// Of what a combiner reads beside head outputs.
-void AttentionLayer::copy_inputs(Context& c) const {
-  for (at::Tensor* t : {&c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths}) *t = copied(*t);
+void AttentionLayer::copy_weights(Context& c) const {
   if (c.weights.defined() && c.weights.dim() > 1) c.weights = copied(c.weights);
 }
 
@@ -402,8 +400,9 @@ at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
   at::Tensor y = c.observer != nullptr ? c.observer->mixer_inputs(shape_, x) : x;
   if (!scales_.score.defined()) return y;
   if (at::Tensor& a = c.mask.additive; a.defined() && a.dim() == 4 && a.size(0) == y.size(0)) a = copied(a);
-  for (at::Tensor* t : {&y, &c.q, &c.k, &c.v}) *t = copied(*t);
-  copy_inputs(c);
+  for (at::Tensor* t : {&y, &c.q, &c.k, &c.v, &c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths})
+    *t = copied(*t);
+  copy_weights(c);
   return scaled(y, scales_.score, scales_.copies);
 }
 
@@ -476,13 +475,13 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   Context c{shape_, step, mask, query_input, key_input, p.q, p.k, p.v};
   if (cache != nullptr) c.state = &cache->state();
   c.observer = observer;
-  c.keys = c.v.size(2);
+  c.keys = c.v.size(2) + (cache != nullptr && !p.cached ? cache->length() : 0);
   pairing_->pair(c);
+  c.weights = combiner_->weights(c);
   if (path_ == Path::fused && observer == nullptr) require_fused(step.training);
   if (cache != nullptr && !p.cached) {
     c.head_outputs = read_in_place(c, *cache);
     if (!c.head_outputs.defined()) std::tie(c.k, c.v) = cache->append(c.k, c.v);
-    c.keys = cache->length();
   }
   if (!c.head_outputs.defined())
     c.head_outputs =
@@ -492,7 +491,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (scales_.value.defined()) {
     if (c.head_outputs.size(0) == rows) {
       c.head_outputs = copied(c.head_outputs);
-      copy_inputs(c);
+      copy_weights(c);
     }
     c.head_outputs = scaled(c.head_outputs, scales_.value, scales_.copies);
   }

@@ -111,7 +111,7 @@ class AttentionLayer {
   model::HeadRole role_of(const Stage& stage) const;
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
-  void copy_inputs(Context& context) const;
+  void copy_weights(Context& context) const;
   at::Tensor fused(Context& context);
   [[noreturn]] void refuse_path(const std::vector<std::string>& reasons) const;
   // What of the layer the project's own kernels do, and the tensor library's fused attention does not.

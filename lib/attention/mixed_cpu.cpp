@@ -292,7 +292,7 @@ struct Mixed : torch::autograd::Function<Mixed> {
 at::Tensor weighed(const at::Tensor& m, const at::Tensor& scales) {
   at::Tensor matrix = m.to(at::kFloat);
   if (scales.defined()) {
-    at::Tensor s = scales;
+    at::Tensor s = scales.to(at::kFloat);
     if (s.dim() == 2) s = s.unsqueeze(1);
     if (s.dim() == 3 && m.dim() == 4) s = s.unsqueeze(1);
     matrix = matrix * s;

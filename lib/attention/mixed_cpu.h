@@ -13,14 +13,14 @@ namespace mh::attention {
 bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv), stored as
-// (B, Tq, hv, dv). Differentiable in all four, and in the policy's relative positions; the log-sum-exp of each query
-// and head is kept for the backward pass, and nothing else that is larger than q, k and v. The same bits for any number
-// of threads.
+// (B, Tq, hv, dv). Scales of heads (hv) or (B, hv) multiply m. Differentiable in all four, and in the policy's relative
+// positions and scales; the log-sum-exp of each query and head is kept for the backward pass, and nothing else that is
+// larger than q, k and v. The same bits for any number of threads.
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                      const FusedPolicy& policy);
 
-// The same of one more position, q, k and v (B, h, 1, size), and of those of a cache, to which k and v are appended: a
-// step of decoding. The policy: neither a mask, nor dropout, nor positions. Without a gradient.
+// The same of one more position, q and k (B, h, 1, dk), v (B, hv, 1, dv), and of those of a cache, to which k and v are
+// appended: a step of decoding. The policy: neither a mask, nor dropout, nor positions. Without a gradient.
 at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                           const FusedPolicy& policy, Cache& cache);
 

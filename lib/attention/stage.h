@@ -107,16 +107,16 @@ struct Context {
   at::Tensor key_input;             // (B, Tk, d): the same as query_input in self-attention
   at::Tensor q, k, v;               // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
   int64_t keys = 0;                 // Tk, those of a cache included, which may be read where they are, not in k and v
-  std::vector<int64_t> pairs = {};  // (h): the head whose keys and values each query head reads, which those of k and v
-                                    // are by the time that a score reads them; empty: its own
+  std::vector<int64_t> pairs = {};  // (h): the head whose keys and values each query head reads; empty: its own. Those
+                                    // of k and v are in this order only where the composed path has taken them
   at::Tensor logits = {};         // (B, h, Tq, Tk), or (1, h, Tq, Tk) where all rows have the same; scaled, before the
                                   // mask, any finite number where a causal mask hides them; gone after the normaliser
   at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined where mix_values() served
   at::Tensor head_outputs = {};   // (B, h, Tq, dv)
-  at::Tensor weights = {};       // what the combiner's weights() were, where it was asked before head outputs were made
-  bool weighed = false;          // and head outputs are multiplied by them
-  StageState* state = nullptr;   // null outside incremental decoding
-  Observer* observer = nullptr;  // may be null
+  at::Tensor weights = {};        // the combiner's weights(), asked for once, before there are logits
+  bool weighed = false;           // whether head outputs are multiplied by them already
+  StageState* state = nullptr;    // null outside incremental decoding
+  Observer* observer = nullptr;   // may be null
 };
 
 class StageOptions;
@@ -201,7 +201,8 @@ class Combiner : public Stage {
   // Where it is, outside of training, the same linear map across heads whatever the input, Z'_i = Σ_j m[j, i] Z_j: the
   // matrix m (value heads, output heads). Such a combiner folds into the output projection. Undefined: it is none.
   virtual at::Tensor folded() const { return {}; }
-  // What it multiplies each head by, and nothing else: (hv), (B, hv) or (B, Tq, hv), which the fused path may do.
+  // What it multiplies each head by, and nothing else: (hv), (B, hv) or (B, Tq, hv), which the fused path may do. A
+  // forward pass asks once, before there are logits.
   // Undefined: it does something else, or weighs none.
   virtual at::Tensor weights(const Context&) { return {}; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;

@@ -26,6 +26,7 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 
 // Normalises the last axis. x any type, weight and bias (d) fp32; the result has x's type, sums are taken in fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
 // Inverted dropout of x (B, …): kept values are divided by 1 - p. The decision for an element is a pure function of
 // (step.seed, stream, step.update, site, element index within the update's whole batch), the index being
 // (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change
@@ -35,15 +36,17 @@ at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, s
 kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
                                   uint32_t site);
 
-// What is dropped of a tensor: the arguments of dropout().
+// What is dropped of a tensor: the arguments of dropout(), for the length of a call.
 struct Dropping {
   double p;
   const attention::Step& step;
   std::string_view stream;
   uint32_t site;
 };
-// What stands behind a part of a layer, with its input x and its output y, of one size: x + dropout(y), and the layer
-// norm of that. On a CPU all is one pass over x in fp32 and y in fp32 or bf16; elsewhere the operations above.
+// What stands behind a part of a layer, with its input x (B, …, d) and its output y, of the same size: x + dropout(y),
+// in the wider of their types, and the layer norm of that, by weight and bias (d) fp32. On a CPU all is one pass over x
+// in fp32 and y in fp32 or bf16, and what is kept of y is scaled in fp32; elsewhere the operations above, which round
+// it to y's type first.
 at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop);
 struct SumAndNorm {
   at::Tensor sum, norm;

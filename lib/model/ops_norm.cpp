@@ -1,3 +1,5 @@
+// What stands behind a part of a layer, in one pass over the activations and one back: three operations read and write
+// them three times.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -100,12 +102,11 @@ struct Joined : torch::autograd::Function<Joined> {
     const at::Tensor dn = given.size() > 1 && given[1].defined() ? given[1].contiguous() : at::Tensor();
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
     const at::Tensor& like = ds.defined() ? ds : dn;
-    const bool bf16 = context->saved_data["bf16"].toBool();
+    const bool bf16 = context->saved_data["bf16"].toBool(), one = !bf16 && !drops;  // dy is dx
     if (!dn.defined() && !drops) return {ds, bf16 ? ds.to(at::kBFloat16) : ds, {}, {}, {}, {}};
     const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
     const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), drops);
-    const at::Tensor dx = at::empty_like(like),
-                     dy = at::empty(like.sizes(), like.options().dtype(bf16 ? at::kBFloat16 : at::kFloat));
+    const at::Tensor dx = at::empty_like(like), dy = one ? dx : at::empty_like(like, bf16 ? at::kBFloat16 : at::kFloat);
     const at::Tensor of_weights = dn.defined() ? at::zeros({2, pieces, size}, like.options()) : at::Tensor();
     const auto at_row = [](const at::Tensor& t, int64_t at) {
       return t.defined() ? t.const_data_ptr<float>() + at : nullptr;
@@ -128,15 +129,18 @@ struct Joined : torch::autograd::Function<Joined> {
 };
 
 // What the kernels take.
-bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight) {
+bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
   const bool known = y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16;
+  const auto of_row = [&](const at::Tensor& w) {
+    return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
+  };
   return x.is_cpu() && x.scalar_type() == at::kFloat && known && x.sizes().equals(y.sizes()) && x.numel() > 0 &&
-         (!weight.defined() || weight.scalar_type() == at::kFloat);
+         of_row(weight) && of_row(bias);
 }
 
 SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
                 const at::Tensor& bias, double epsilon, bool sums) {
-  if (!fits(x, y, weight)) {
+  if (!fits(x, y, weight, bias)) {
     const at::Tensor sum = x + dropout(y, drop.p, drop.step, drop.stream, drop.site);
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }

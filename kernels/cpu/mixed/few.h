@@ -87,7 +87,7 @@ MH_TARGET void few_mix(const MixedAttention& how, const float* m, float* log_sum
     const Query q(how, t, 0, how.seen(t));
     std::fill_n(few.tops, how.in, -INFINITY), std::fill_n(few.sums, how.in, 0.0F);
     soften_query(how, few.l, q, few.query(t), few.tops, few.sums);
-    for (int64_t j = 0; j < how.in; ++j) log_sums[j * how.queries + t] = few.tops[j] + std::log(few.sums[j]);
+    for (int64_t j = 0; j < how.in; ++j) log_sums[j * how.queries + t] = log_sum(few.tops[j], few.sums[j]);
     with_sums(how, m + (how.by_query ? t * how.in * how.out : 0), few.sums, few.matrix);
     mix_query(how, few.l, q, few.matrix, few.query(t), nullptr, few.mixed);
   }

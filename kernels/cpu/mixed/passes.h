@@ -72,7 +72,8 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
   float* matrix = mixed + l.heads * chunk;          // (in, out), for one query
   float* tops = matrix + padded(how.in * how.out);  // (rows, in)
   float* sums = tops + l.rows * how.in;             // (rows, in)
-  float* keep = sums + l.rows * how.in;
+  float* unused = sums + l.rows * how.in;           // (in)
+  float* keep = unused + padded(how.in);
   float* positions = keep + decisions_scratch(how, l);          // queries with their bias for distances (in, rows, dk)
   float* by_distance = positions + how.in * l.rows * l.dk;      // (rows, distances)
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // of an engine, which no distances are for
@@ -94,14 +95,14 @@ MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, H
     }
     for (int64_t i = 0; i < count; ++i)
       for (int64_t j = 0; j < how.in; ++j)
-        log_sums[j * how.queries + first + i] = tops[i * how.in + j] + std::log(sums[i * how.in + j]);
+        log_sums[j * how.queries + first + i] = log_sum(tops[i * how.in + j], sums[i * how.in + j]);
     for (int64_t key = from_key; key < end; key += l.span) {
       const Sight sight(how, l, first, count, key);
       if (!once) logits_of(how, l, sight, first, count, rows, from.turned_k, positions, by_distance, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(how, first + i, key, sight.reach(i));
         float* x = tile + i * l.query();
-        if (!once) exponentials_of(how, l, query, tops + i * how.in, 1, x, nullptr);
+        if (!once) exponentials_of(how, l, query, tops + i * how.in, 1, x, nullptr, unused);
         with_sums(how, m + (how.by_query ? query.t * how.in * how.out : 0), sums + i * how.in, matrix);
         mix_query(how, l, query, matrix, x, keep, mixed);
       }
@@ -131,7 +132,10 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
   float* g = of_lanes + numbers * lanes;          // (rows, in, out)
   float* given = g + l.rows * numbers;            // (heads, chunk)
   float* mixed = given + l.heads * chunk;         // (heads, chunk)
-  float* keep = mixed + l.heads * chunk;
+  float* of_query = mixed + l.heads * chunk;      // (rows, in): sums of probabilities
+  float* scaled = of_query + l.rows * how.in;     // (in, out)
+  float* unused = scaled + padded(numbers);       // (in)
+  float* keep = unused + padded(how.in);
   float* slopes = keep + decisions_scratch(how, l);             // of Sigsoftmax, as a query of a tile
   float* positions = slopes + l.query();                        // (in, rows, dk)
   float* by_distance = positions + of_tile;                     // (rows, distances)
@@ -151,6 +155,7 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
     if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
     std::fill_n(sums, 2 * of_tile, 0.0F);
     std::fill_n(g, l.rows * numbers, 0.0F);
+    std::fill_n(of_query, l.rows * how.in, 0.0F);
     const auto over_span = [&](int64_t key, bool weighs, bool unmixes) MH_TARGET {
       const Sight sight(how, l, first, count, key);
       logits_of(how, l, sight, first, count, rows, from.turned_k, positions, by_distance, p);
@@ -159,12 +164,16 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
       for (int64_t i = 0; i < count; ++i) {
         const Query query(how, first + i, key, sight.reach(i));
         float *x = p + i * l.query(), *y = d + i * l.query();
-        exponentials_of(how, l, query, log_sums + query.t, how.queries, x, slopes);
+        float *of_heads = of_query + i * how.in, *g_of_query = g + i * numbers;
+        exponentials_of(how, l, query, log_sums + query.t, how.queries, x, unmixes ? slopes : nullptr,
+                        weighs ? of_heads : unused);
         if (how.dropout != nullptr) decide_query(how, l, query, keep);
         if (how.dropout != nullptr && !how.dropped_first) undrop_query(how, l, query, keep, y);
-        if (weighs) weigh_query(how, l, query, x, y, keep, g + i * numbers, of_lanes, given);
+        if (weighs) weigh_query(how, l, query, x, y, keep, g_of_query, of_lanes, given);
         if (!unmixes) continue;
-        unmix_query(how, l, query, m + (how.by_query ? query.t * numbers : 0), g + i * numbers, x, y, keep, mixed);
+        if (weighs) with_sums(how, g_of_query, of_heads, g_of_query);
+        unmix_query(how, l, query, m + (how.by_query ? query.t * numbers : 0), of_heads, g_of_query, x, y, keep, scaled,
+                    mixed);
         if (how.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
             multiply_chunk(how.in, std::min(chunk, query.width - c * chunk), slopes + c * l.step(), y + c * l.step());
@@ -186,6 +195,8 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
     const bool once = l.span >= how.keys;
     const int64_t from_key = how.first_seen(first) / l.span * l.span, end = how.seen(first + count - 1);
     for (int64_t key = from_key; !once && key < end; key += l.span) over_span(key, true, false);
+    for (int64_t i = 0; !once && i < count; ++i)
+      with_sums(how, g + i * numbers, of_query + i * how.in, g + i * numbers);
     for (int64_t key = from_key; key < end; key += l.span) over_span(key, once, true);
     for (int64_t i = 0; i < count; ++i) {
       if (how.by_query)

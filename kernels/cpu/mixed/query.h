@@ -43,6 +43,12 @@ MH_TARGET float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t
   return sum;
 }
 
+MH_TARGET bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
+  for (int64_t c = 0; c * chunk < seen; ++c)
+    if (!all_hidden(x + c * l.step(), std::min(chunk, seen - c * chunk))) return false;
+  return true;
+}
+
 // keep (heads, l.decisions()) for what query t sees of a span; a row begins behind kDropoutGroup numbers.
 MH_TARGET void decide_query(const MixedAttention& how, const Layout& l, const Query& q, float* keep) {
   const int64_t heads = how.dropped_first ? how.in : how.out;
@@ -97,29 +103,38 @@ MH_TARGET void soften_query(const MixedAttention& how, const Layout& l, const Qu
     if (seen > 0) hide_before(l, q.unseen, -INFINITY, of_head);
     const float before = tops[j];
     tops[j] = std::max(before, maximum_in(l, of_head, seen));
+    if (tops[j] == -INFINITY && all_hidden_in(l, of_head, seen)) {
+      hide_before(l, q.width, 0, of_head);
+      continue;
+    }
     if (sums[j] != 0) sums[j] *= std::exp(before - tops[j]);
     sums[j] += exponentials_in(l, of_head, seen, q.width, tops[j]);
     if (seen > 0) hide_before(l, q.unseen, 0, of_head);
   }
 }
 
-// Logits of a query become exponentials of what is above tops, for all heads of which they are so many.
+// Logits of a query become exponentials of what is above tops, and zeros of a head with infinite ones, to which nothing
+// weighs anything; their sums are added to `sums` (in).
 MH_TARGET void exponentials_of(const MixedAttention& how, const Layout& l, const Query& q, const float* tops,
-                               int64_t from_head_to_head, float* x, float* slopes) {
+                               int64_t from_head_to_head, float* x, float* slopes, float* sums) {
   const bool sloped = how.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < how.in; ++j) {
     float* of_head = x + j * chunk;
     if (sloped) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
-    exponentials_in(l, of_head, q.seen, q.width, tops[j * from_head_to_head]);
-    hide_before(l, std::min(q.unseen, q.width), 0, of_head);
+    const float top = tops[j * from_head_to_head];
+    const int64_t unseen = std::min(q.unseen, q.width);
+    hide_before(l, unseen, -INFINITY, of_head);
+    sums[j] += exponentials_in(l, of_head, std::isinf(top) ? 0 : q.seen, q.width, top);
+    hide_before(l, unseen, 0, of_head);
   }
 }
 
-// matrix (in, out) = that of a query, with the inverse of its sums.
+MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
+
+// matrix (in, out) = that of a query, or what is by its heads, with the inverse of its sums.
 MH_TARGET void with_sums(const MixedAttention& how, const float* given, const float* sums, float* matrix) {
   for (int64_t j = 0; j < how.in; ++j)
-    for (int64_t i = 0; i < how.out; ++i)
-      matrix[j * how.out + i] = given[j * how.out + i] * (sums[j] == 0 ? 0 : 1 / sums[j]);
+    for (int64_t i = 0; i < how.out; ++i) matrix[j * how.out + i] = given[j * how.out + i] * inverse(sums[j]);
 }
 
 // Exponentials of a query (in) become mixed probabilities (out).
@@ -164,11 +179,13 @@ MH_TARGET void weigh_query(const MixedAttention& how, const Layout& l, const Que
   }
 }
 
-// p: probabilities of a query (in) become mixed ones, as dropped (out); d: gradients of mixed ones (out) become those
-// of the logits (in), by G of all keys.
+// p: probabilities of a query (in), but for the inverse of their sums, become mixed ones, as dropped (out); d:
+// gradients of mixed ones (out) become those of the logits (in), by G of all keys. scaled: scratch (in, out).
 MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, const Query& q, const float* matrix,
-                           const float* g, float* p, float* d, const float* keep, float* mixed) {
+                           const float* sums, const float* g, float* p, float* d, const float* keep, float* scaled,
+                           float* mixed) {
   const int64_t in = how.in, out = how.out;
+  with_sums(how, matrix, sums, scaled);
   const bool first = how.dropout != nullptr && how.dropped_first, behind = how.dropout != nullptr && !first;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
@@ -177,17 +194,18 @@ MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, const Que
     if (first) drop_chunk(l, in, c, count, keep, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
+      const float factor = inverse(sums[j]);
       for (int64_t i = 0; i < out; ++i) delta += matrix[j * out + i] * g[j * out + i];
       for (int64_t s = 0; s < wide; s += lanes) {
         Floats a, b;
         load(x + j * chunk + s, a);
         load(mixed + j * chunk + s, b);
-        b = a * (b - delta);
+        b = factor * a * (b - delta);
         store(b, dy + j * chunk + s);
       }
     }
     if (first) drop_chunk(l, in, c, count, keep, x, x);
-    mix_chunk(in, out, matrix, out, 1, x, wide, mixed);
+    mix_chunk(in, out, scaled, out, 1, x, wide, mixed);
     copy_chunk(out, wide, mixed, x);
     if (behind) drop_chunk(l, out, c, count, keep, mixed, x);
   }
