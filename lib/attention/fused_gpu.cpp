@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <utility>
 
 #include "attention/mixed_cpu.h"
 #include "cuda/table.h"
@@ -224,16 +225,21 @@ bool wants_gradient(const Tensors&... x) {
 
 }  // namespace
 
-std::string unfused_on_gpu(at::ScalarType type, int64_t key_size, int64_t value_size) {
+std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes) {
   const auto dtype = dtype_of(type);
   if (!dtype) return std::string("numbers of type ") + c10::toString(type);
-  const char* lacks = model::cuda_kernels().lacks(*dtype, static_cast<int>(std::max(key_size, value_size)));
+  const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
+  const char* lacks = model::cuda_kernels().lacks(*dtype, size);
+  if (lacks == nullptr && mixes)
+    lacks = model::cuda_kernels()
+                .attention(*dtype, size)
+                ->mixed_lacks(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads));
   return lacks != nullptr ? lacks : "";
 }
 
-GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& v) {
+GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const auto dtype = dtype_of(q.scalar_type());
-  if (!dtype || v.scalar_type() != q.scalar_type()) return {};
+  if (!q.is_cuda() || !dtype || k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type()) return {};
   const c10::impl::VirtualGuardImpl guard(q.device().type());
   return {model::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
           guard.getStreamNativeHandle(guard.getStream(q.device()))};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attention/fused_policy.h"
+#include "attention/stage.h"
 #include "cuda/attention.h"
 
 namespace mh::attention {
@@ -18,13 +19,14 @@ struct GpuKernels {
   void* stream = nullptr;
 };
 
-// Those for q, and k and v of its type, in this build; kernels is null where has_fused_gpu says why not.
-GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& v);
-// What this build's kernels lack for a type (fp32, bf16 or fp16) and sizes of keys and values; empty: nothing.
-std::string unfused_on_gpu(at::ScalarType type, int64_t key_size, int64_t value_size);
+// Those that this build has for q, and k and v of its type; null on a CPU, or where unfused_on_gpu says why not.
+GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// What this build's kernels lack for a type (fp32, bf16 or fp16) and a layer's sizes, on the GPU at hand; empty:
+// nothing.
+std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes);
 
-// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the policy says,
-// stored as (B, Tq, h, dv); without relative positions. Differentiable, in scales of heads too.
+// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the policy
+// says, stored as (B, Tq, h, dv); without relative positions. Differentiable, in scales of heads too.
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const FusedPolicy& policy);
 

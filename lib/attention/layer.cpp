@@ -9,6 +9,7 @@
 #include "attention/cached_attention.h"
 #include "attention/causal_product.h"
 #include "attention/fused_cpu.h"
+#include "attention/fused_gpu.h"
 #include "attention/mixed_cpu.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -254,11 +255,17 @@ std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons = unfused_reasons_;
   if (shape_.heads == 0 || !reasons.empty()) return reasons;
   const bool mixes = mixer_->mixes() != Mixes::nothing;
-  for (const std::string& what : left_to_the_kernel(training)) {
-    if (output_->value().is_cuda()) reasons.push_back(what + ", on a GPU");
-    else if (!mixes && shape_.key_size % 16 != 0)
-      reasons.push_back(str(what, ", with head_size ", shape_.key_size, ", no multiple of 16"));
+  const auto alone = left_to_the_kernel(training);
+  if (output_->value().is_cuda()) {
+    if (alone.empty()) return reasons;
+    if (score_->has_positions()) reasons.emplace_back("relative positions, on a GPU");
+    const std::string lacks = unfused_on_gpu(output_->value().scalar_type(), shape_, mixes);
+    if (!lacks.empty()) reasons.push_back(str(join(alone, ", "), ": ", lacks));
+    return reasons;
   }
+  for (const std::string& what : alone)
+    if (!mixes && shape_.key_size % 16 != 0)
+      reasons.push_back(str(what, ", with head_size ", shape_.key_size, ", no multiple of 16"));
   return reasons;
 }
 
@@ -328,17 +335,26 @@ at::Tensor AttentionLayer::fused(Context& c) {
     policy.key_heads = c.pairs;
   };
   if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
-    if (!has_mixed_cpu(c.q, c.k, c.v)) return composed(c);
+    const GpuKernels gpu = gpu_kernels(c.q, c.k, c.v);
+    if (gpu.kernels == nullptr && !has_mixed_cpu(c.q, c.k, c.v)) return composed(c);
     weigh();
     policy.dropped_before_mixing = mixer_->dropout_before();
     policy.drops = dropout_of(policy.dropped_before_mixing ? shape_.heads : shape_.value_heads);
-    return mixed_cpu(c.q, c.k, c.v, matrix, policy);
+    return gpu.kernels != nullptr ? mixed_gpu(gpu, c.q, c.k, c.v, matrix, policy)
+                                  : mixed_cpu(c.q, c.k, c.v, matrix, policy);
   }
   if (shape_.value_size != shape_.key_size) return composed(c);  // of a mixer that mixes nothing here
   if (fits && has_fused_cpu(c.q, c.k, c.v)) {
     weigh();
     policy.drops = dropout_of(shape_.heads);
     return fused_cpu(c.q, c.k, c.v, policy);
+  }
+  // What the tensor library does without a mask of the size of all logits is left to it: on a GPU nobody is faster.
+  const bool whole = square || (plain && !mask.causal && !mask.key_lengths.defined());
+  if (const GpuKernels gpu = gpu_kernels(c.q, c.k, c.v); fits && gpu.kernels != nullptr && !(whole && alone.empty())) {
+    weigh();
+    policy.drops = dropout_of(shape_.heads);
+    return fused_gpu(gpu, c.q, c.k, c.v, policy);
   }
   if (!alone.empty()) return composed(c);
   take_pairs(c);

@@ -288,7 +288,8 @@ struct Mixed : torch::autograd::Function<Mixed> {
   }
 };
 
-// m as the kernel reads it, with what each head of the result is multiplied by: (h, hv), (B, h, hv) or (B, Tq, h, hv).
+}  // namespace
+
 at::Tensor weighed(const at::Tensor& m, const at::Tensor& scales) {
   at::Tensor matrix = m.to(at::kFloat);
   if (scales.defined()) {
@@ -299,8 +300,6 @@ at::Tensor weighed(const at::Tensor& m, const at::Tensor& scales) {
   }
   return matrix.contiguous();
 }
-
-}  // namespace
 
 bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16) &&

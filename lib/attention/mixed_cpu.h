@@ -19,6 +19,10 @@ bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                      const FusedPolicy& policy);
 
+// m as kernels read it, fp32, with what each head of the result is multiplied by, if anything: (h, hv), (B, h, hv) or
+// (B, Tq, h, hv), contiguous.
+at::Tensor weighed(const at::Tensor& m, const at::Tensor& scales);
+
 // The same of one more position, q and k (B, h, 1, dk), v (B, hv, 1, dv), and of those of a cache, to which k and v are
 // appended: a step of decoding. The policy: neither a mask, nor dropout, nor positions. Without a gradient.
 at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
