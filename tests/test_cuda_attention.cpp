@@ -10,7 +10,7 @@ using namespace cuda_cases;
 namespace {
 
 template <class T, int kSize>
-void check_case(int64_t most_length) {
+void check_case(int64_t most_length, bool relative) {
   const int64_t heads = pick(1, 3);
   Case z(heads, heads, most_length, kSize, false);
   reference::PolicyCase& c = z.exact;
@@ -23,6 +23,8 @@ void check_case(int64_t most_length) {
       v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
       dout(c.batch, c.out, a.queries, c.value_size, by_position);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
+  Tensor<T> r(1, 0, 0, 0, by_position);
+  if (relative) z.add_positions(r, random);
   a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> out = dout, dq = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
@@ -31,7 +33,10 @@ void check_case(int64_t most_length) {
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::scale_tiles(a)), NAN);
+  std::vector<float> du(relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
+      dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors;
+  tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
   tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
@@ -54,12 +59,33 @@ void check_case(int64_t most_length) {
   Doubles of_scales(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i) of_scales[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
   close<T>("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale);
+  if (!relative) return;
+  // (batch, heads, parts, numbers) to (heads, numbers).
+  const auto summed = [&](const std::vector<float>& parts, size_t numbers) {
+    Doubles sums(static_cast<size_t>(c.in) * numbers);
+    const size_t of_head = parts.size() / static_cast<size_t>(c.batch * c.in);
+    for (size_t i = 0; i < parts.size(); ++i)
+      sums[i / of_head % static_cast<size_t>(c.in) * numbers + i % numbers] += parts[i];
+    return sums;
+  };
+  close<T>("du", summed(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
+  close<T>("dv_bias", summed(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
+           exact.dv_bias_size);
+  close<T>("dr", summed(dr, static_cast<size_t>(c.distances * c.key_size)), exact.dr, composed.dr, exact.dr_size);
 }
 
 }  // namespace
 
 TEST_CASE("the attention kernels of a GPU equal the equations over random shapes, thread by thread", "[cuda]") {
-  CHECK(rc::check("fp32", [] { check_case<float, 32>(100); }));
-  CHECK(rc::check("bf16", [] { check_case<Bf16, 32>(100); }));
-  CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150); }));
+  CHECK(rc::check("fp32", [] { check_case<float, 32>(100, false); }));
+  CHECK(rc::check("bf16", [] { check_case<Bf16, 32>(100, false); }));
+  CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150, false); }));
+}
+
+TEST_CASE("so they do with relative positions, with gaps between the keys", "[cuda]") {
+  CHECK(rc::check("fp32", [] { check_case<float, 32>(100, true); }));
+  CHECK(rc::check("bf16", [] { check_case<Bf16, 32>(100, true); }));
+  CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150, true); }));
+  // Two warps of a backward pass, and fewer rows at once.
+  CHECK(rc::check("fp32, large", [] { check_case<float, 128>(70, true); }));
 }
