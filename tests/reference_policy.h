@@ -32,6 +32,8 @@ struct PolicyCase {
   Doubles u, v_bias, r;
   int64_t distances = 0;
   std::vector<mh::kernels::Run> runs;
+  // Q + u and Q + v of the type that all read them in, which is part of what is computed.
+  std::function<double(double)> round_sum = [](double x) { return x; };
   // What dropout leaves of the probability of head h of row b: (b, h, query, key) -> 0 or 1 / (1 - p).
   std::function<double(int64_t, int64_t, int64_t, int64_t)> keep;
   std::function<double(double)> round = [](double x) { return x; };
@@ -44,7 +46,7 @@ struct PolicyResult {
   Doubles log_sums;         // (batch, in, queries), infinite where nothing weighs anything
   Doubles du, dv_bias, dr;  // as u, v_bias and r
   Doubles du_size, dv_bias_size, dr_size;
-  Doubles out_size, dq_size, dk_size, dv_size, dm_size;  // what they would be if all terms had one sign
+  Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;  // what they would be if all terms had one sign
 };
 
 inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
@@ -56,7 +58,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   PolicyResult r;
   r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
   r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
-  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm;
+  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
   r.log_sums = sized(c.batch * c.in * n);
   r.du = r.dv_bias = sized(static_cast<int64_t>(c.u.size())), r.dr = sized(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
@@ -82,7 +84,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.in + j) * n + t) * dk + e);
-        return bias.empty() ? x : c.round(x + at(bias, j * dk + e));
+        return bias.empty() ? x : c.round_sum(x + at(bias, j * dk + e));
       };
       std::vector<Doubles> prob, slope, mixed, dmixed, dmixed_size;
       for (int64_t j = 0; j < c.in; ++j) {
@@ -129,6 +131,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
           r.out_size[static_cast<size_t>(row + e)] = std::abs(scale) * size;
           r.out[static_cast<size_t>(row + e)] = c.round(scale * c.round(sum));
           r.dscale[static_cast<size_t>(b * c.out + i)] += c.round(sum) * at(dout, row + e);
+          r.dscale_size[static_cast<size_t>(b * c.out + i)] += size * std::abs(at(dout, row + e));
         }
         for (int64_t s = first; s < end; ++s) {
           double sum = 0, size = 0;

@@ -47,9 +47,11 @@ void check_case(int64_t most_length, bool relative) {
   RC_ASSERT(only == log_sums);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
+  const auto rounded = [](double x) { return widened(narrowed<T>(x)); };
+  c.round_sum = rounded;
   const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   c.from_outputs = true;
-  c.round = [](double x) { return widened(narrowed<T>(x)); };
+  c.round = rounded;
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   close<T>("out", out.numbers(), exact.out, composed.out, exact.out_size);
   close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
@@ -58,7 +60,7 @@ void check_case(int64_t most_length, bool relative) {
   close<T>("dv", dv.numbers(), exact.dv, composed.dv, exact.dv_size);
   Doubles of_scales(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i) of_scales[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
-  close<T>("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale);
+  close<T>("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale_size);
   if (!relative) return;
   // (batch, heads, parts, numbers) to (heads, numbers).
   const auto summed = [&](const std::vector<float>& parts, size_t numbers) {
@@ -88,4 +90,20 @@ TEST_CASE("so they do with relative positions, with gaps between the keys", "[cu
   CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150, true); }));
   // Two warps of a backward pass, and fewer rows at once.
   CHECK(rc::check("fp32, large", [] { check_case<float, 128>(70, true); }));
+}
+
+TEST_CASE("relative positions of heads up to 128 have place on an A100; larger ones are refused in words", "[cuda]") {
+  host::Device device;
+  const host::Launcher launcher{device}, small{device, 48 << 10};
+  const auto lacks = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
+    return std::vector<std::string>{
+        (AttentionLaunches<T, kSize>::relative_lacks(launcher) == nullptr ? "" : std::to_string(kSize))...};
+  };
+  const std::integer_sequence<int, 16, 32, 48, 64, 96, 128> sizes;
+  CHECK(lacks(0.0F, sizes) == std::vector<std::string>(sizes.size()));
+  CHECK(lacks(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
+  CHECK(AttentionLaunches<Fp16, 192>::relative_lacks(launcher) ==
+        std::string("relative positions of heads larger than 128, for which a block has no place"));
+  CHECK(AttentionLaunches<float, 64>::relative_lacks(small) ==
+        std::string("relative positions of heads so large, for which the shared memory of a block has no place"));
 }
