@@ -156,6 +156,32 @@ struct Case {
     call.dropping = dropout, call.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     call.scales_row = by_row ? out : 0;
   }
+  // Keys of a case in runs with gaps between them, r and biases of heads of queries; r is the table as stored.
+  template <class T>
+  void add_positions(Tensor<T>& r, std::mt19937& random) {
+    reference::PolicyCase& c = exact;
+    const mh::kernels::Policy& p = c.policy;
+    for (int64_t first = 0; first < p.keys;) {
+      const int64_t count = pick(1, p.keys - first),
+                    seen = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
+      c.runs.push_back({first, count, c.distances});
+      c.distances += std::max<int64_t>(1, p.queries + seen - 1) + pick(0, 3);  // some that no pair has
+      first += count;
+    }
+    r = Tensor<T>(1, c.in, c.distances, c.key_size, r.by_position);
+    r.fill(random, 0.5);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>* bias : {&u, &v_bias})
+      for (int64_t i = 0; i < c.in * c.key_size; ++i) bias->push_back(normal(random));
+    c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.numbers();
+    call.relative = &relative;
+    call.positions.u = u.data(), call.positions.v = v_bias.data(), call.positions.rows = r.data.data();
+    call.positions.head = r.read().head, call.positions.position = r.read().position;
+    call.positions.runs = c.runs.data(), call.positions.count = static_cast<int>(c.runs.size());
+    call.positions.distances = static_cast<int>(c.distances);
+  }
+  std::vector<float> u, v_bias;
+  mh::kernels::Relative relative{};  // that it is there
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
 };

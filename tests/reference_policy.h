@@ -1,5 +1,6 @@
 // What kernels/policy.h says, with heads that are mixed or not, as plain loops, and its gradient, from the equations:
-//   P_j = softmax(scale Q_j K_jᵀ) over what is seen, or Sigsoftmax; P̄_i = Σ_j M[j, i] Z_j P_j;
+//   P_j = softmax(scale A_j) over what is seen, or Sigsoftmax; P̄_i = Σ_j M[j, i] Z_j P_j;
+//   A_j = Q_j K_jᵀ or, of relative positions, A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of t, s];
 //   O_i = s_i (Z̄_i P̄_i) V_i, where one of Z and Z̄ is what dropout leaves, and s_i the scale of the head.
 // In double; or with every stored matrix rounded as composed operations of another type would leave it.
 #pragma once
@@ -27,6 +28,12 @@ struct PolicyCase {
   Doubles scales;                    // (batch, out), or none
   Doubles matrix;                    // (batch, queries, in, out), or none: the identity
   bool dropped_first = false;
+  // Relative positions: (in, key_size) both, (in, distances, key_size), and the runs of all keys; or none.
+  Doubles u, v_bias, r;
+  int64_t distances = 0;
+  std::vector<mh::kernels::Run> runs;
+  // Q + u and Q + v of the type that all read them in, which is part of what is computed.
+  std::function<double(double)> round_sum = [](double x) { return x; };
   // What dropout leaves of the probability of head h of row b: (b, h, query, key) -> 0 or 1 / (1 - p).
   std::function<double(int64_t, int64_t, int64_t, int64_t)> keep;
   std::function<double(double)> round = [](double x) { return x; };
@@ -37,7 +44,9 @@ struct PolicyResult {
   Doubles out, dq, dk, dv;  // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
   Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
   Doubles log_sums;         // (batch, in, queries), infinite where nothing weighs anything
-  Doubles out_size, dq_size, dk_size, dv_size, dm_size;  // what they would be if all terms had one sign
+  Doubles du, dv_bias, dr;  // as u, v_bias and r
+  Doubles du_size, dv_bias_size, dr_size;
+  Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;  // what they would be if all terms had one sign
 };
 
 inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
@@ -49,8 +58,13 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   PolicyResult r;
   r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
   r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
-  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm;
+  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
   r.log_sums = sized(c.batch * c.in * n);
+  r.du = r.dv_bias = sized(static_cast<int64_t>(c.u.size())), r.dr = sized(static_cast<int64_t>(c.r.size()));
+  r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
+  std::vector<const mh::kernels::Run*> run_of(static_cast<size_t>(m));
+  for (const mh::kernels::Run& run : c.runs)
+    for (int64_t s = run.first; s < run.first + run.count; ++s) run_of[static_cast<size_t>(s)] = &run;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
       const int64_t real = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
@@ -63,13 +77,25 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
       const auto mix = [&](int64_t j, int64_t i) {
         return c.matrix.empty() ? (i == j ? 1.0 : 0.0) : at(c.matrix, ((b * n + t) * c.in + j) * c.out + i);
       };
+      // Where r of head j and the pair's distance begins.
+      const auto row_of_r = [&](int64_t j, int64_t s) {
+        const mh::kernels::Run& run = *run_of[static_cast<size_t>(s)];
+        return (j * c.distances + run.row + n - 1 - t + s - run.first) * dk;
+      };
+      const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
+        const double x = at(q, ((b * c.in + j) * n + t) * dk + e);
+        return bias.empty() ? x : c.round_sum(x + at(bias, j * dk + e));
+      };
       std::vector<Doubles> prob, slope, mixed, dmixed, dmixed_size;
       for (int64_t j = 0; j < c.in; ++j) {
         Doubles a = sized(m), by = sized(m);
         double top = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
-          double x = 0;
-          for (int64_t e = 0; e < dk; ++e) x += at(q, ((b * c.in + j) * n + t) * dk + e) * at(k, row_of_k(j, s) + e);
+          double x = 0, by_distance = 0;
+          for (int64_t e = 0; e < dk; ++e) x += query(j, e, c.u) * at(k, row_of_k(j, s) + e);
+          for (int64_t e = 0; e < dk && !c.r.empty(); ++e)
+            by_distance += query(j, e, c.v_bias) * at(c.r, row_of_r(j, s) + e);
+          if (!c.r.empty()) x = c.round(x) + c.round(by_distance);
           x = c.round(x * static_cast<double>(p.scale));
           by[static_cast<size_t>(s)] = 1;
           if (p.normaliser == mh::kernels::Normaliser::sigsoftmax) {
@@ -105,6 +131,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
           r.out_size[static_cast<size_t>(row + e)] = std::abs(scale) * size;
           r.out[static_cast<size_t>(row + e)] = c.round(scale * c.round(sum));
           r.dscale[static_cast<size_t>(b * c.out + i)] += c.round(sum) * at(dout, row + e);
+          r.dscale_size[static_cast<size_t>(b * c.out + i)] += size * std::abs(at(dout, row + e));
         }
         for (int64_t s = first; s < end; ++s) {
           double sum = 0, size = 0;
@@ -143,19 +170,25 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
                             static_cast<double>(p.scale);
           const double ds_size = at(of_j, s) * (at(dp_size, s) + size) * at(slope[static_cast<size_t>(j)], s) *
                                  std::abs(static_cast<double>(p.scale));
+          const auto add = [&](Doubles& to, Doubles& to_size, int64_t i, double x) {
+            to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);
+          };
           for (int64_t e = 0; e < dk; ++e) {
-            r.dq_size[static_cast<size_t>(((b * c.in + j) * n + t) * dk + e)] +=
-                ds_size * std::abs(at(k, row_of_k(j, s) + e));
-            r.dk_size[static_cast<size_t>(((b * c.in + j) * m + s) * dk + e)] +=
-                ds_size * std::abs(at(q, ((b * c.in + j) * n + t) * dk + e));
-            r.dq[static_cast<size_t>(((b * c.in + j) * n + t) * dk + e)] += ds * at(k, row_of_k(j, s) + e);
-            r.dk[static_cast<size_t>(((b * c.in + j) * m + s) * dk + e)] +=
-                ds * at(q, ((b * c.in + j) * n + t) * dk + e);
+            const int64_t of_query = ((b * c.in + j) * n + t) * dk + e, of_key = ((b * c.in + j) * m + s) * dk + e;
+            const double key = at(k, row_of_k(j, s) + e);
+            add(r.dq, r.dq_size, of_query, key);
+            add(r.dk, r.dk_size, of_key, query(j, e, c.u));
+            if (c.r.empty()) continue;
+            const int64_t of_distance = row_of_r(j, s) + e;
+            add(r.dq, r.dq_size, of_query, at(c.r, of_distance));
+            add(r.du, r.du_size, j * dk + e, key);
+            add(r.dv_bias, r.dv_bias_size, j * dk + e, at(c.r, of_distance));
+            add(r.dr, r.dr_size, of_distance, query(j, e, c.v_bias));
           }
         }
       }
     }
-  for (Doubles* x : {&r.dq, &r.dk, &r.dv})
+  for (Doubles* x : {&r.dq, &r.dk, &r.dv, &r.dr})
     for (double& e : *x) e = c.round(e);
   return r;
 }

@@ -10,7 +10,7 @@ using namespace cuda_cases;
 namespace {
 
 template <class T, int kSize>
-void check_case(int64_t most_length) {
+void check_case(int64_t most_length, bool relative) {
   const int64_t heads = pick(1, 3);
   Case z(heads, heads, most_length, kSize, false);
   reference::PolicyCase& c = z.exact;
@@ -23,6 +23,8 @@ void check_case(int64_t most_length) {
       v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
       dout(c.batch, c.out, a.queries, c.value_size, by_position);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
+  Tensor<T> r(1, 0, 0, 0, by_position);
+  if (relative) z.add_positions(r, random);
   a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> out = dout, dq = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
@@ -31,7 +33,10 @@ void check_case(int64_t most_length) {
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::scale_tiles(a)), NAN);
+  std::vector<float> du(relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
+      dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors;
+  tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
   tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
@@ -42,9 +47,11 @@ void check_case(int64_t most_length) {
   RC_ASSERT(only == log_sums);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
+  const auto rounded = [](double x) { return widened(narrowed<T>(x)); };
+  c.round_sum = rounded;
   const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   c.from_outputs = true;
-  c.round = [](double x) { return widened(narrowed<T>(x)); };
+  c.round = rounded;
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   close<T>("out", out.numbers(), exact.out, composed.out, exact.out_size);
   close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
@@ -53,13 +60,50 @@ void check_case(int64_t most_length) {
   close<T>("dv", dv.numbers(), exact.dv, composed.dv, exact.dv_size);
   Doubles of_scales(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i) of_scales[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
-  close<T>("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale);
+  close<T>("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale_size);
+  if (!relative) return;
+  // (batch, heads, parts, numbers) to (heads, numbers).
+  const auto summed = [&](const std::vector<float>& parts, size_t numbers) {
+    Doubles sums(static_cast<size_t>(c.in) * numbers);
+    const size_t of_head = parts.size() / static_cast<size_t>(c.batch * c.in);
+    for (size_t i = 0; i < parts.size(); ++i)
+      sums[i / of_head % static_cast<size_t>(c.in) * numbers + i % numbers] += parts[i];
+    return sums;
+  };
+  close<T>("du", summed(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
+  close<T>("dv_bias", summed(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
+           exact.dv_bias_size);
+  close<T>("dr", summed(dr, static_cast<size_t>(c.distances * c.key_size)), exact.dr, composed.dr, exact.dr_size);
 }
 
 }  // namespace
 
 TEST_CASE("the attention kernels of a GPU equal the equations over random shapes, thread by thread", "[cuda]") {
-  CHECK(rc::check("fp32", [] { check_case<float, 32>(100); }));
-  CHECK(rc::check("bf16", [] { check_case<Bf16, 32>(100); }));
-  CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150); }));
+  CHECK(rc::check("fp32", [] { check_case<float, 32>(100, false); }));
+  CHECK(rc::check("bf16", [] { check_case<Bf16, 32>(100, false); }));
+  CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150, false); }));
+}
+
+TEST_CASE("so they do with relative positions, with gaps between the keys", "[cuda]") {
+  CHECK(rc::check("fp32", [] { check_case<float, 32>(100, true); }));
+  CHECK(rc::check("bf16", [] { check_case<Bf16, 32>(100, true); }));
+  CHECK(rc::check("fp16", [] { check_case<Fp16, 64>(150, true); }));
+  // Two warps of a backward pass, and fewer rows at once.
+  CHECK(rc::check("fp32, large", [] { check_case<float, 128>(70, true); }));
+}
+
+TEST_CASE("relative positions of heads up to 128 have place on an A100; larger ones are refused in words", "[cuda]") {
+  host::Device device;
+  const host::Launcher launcher{device}, small{device, 48 << 10};
+  const auto lacks = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
+    return std::vector<std::string>{
+        (AttentionLaunches<T, kSize>::relative_lacks(launcher) == nullptr ? "" : std::to_string(kSize))...};
+  };
+  const std::integer_sequence<int, 16, 32, 48, 64, 96, 128> sizes;
+  CHECK(lacks(0.0F, sizes) == std::vector<std::string>(sizes.size()));
+  CHECK(lacks(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
+  CHECK(AttentionLaunches<Fp16, 192>::relative_lacks(launcher) ==
+        std::string("relative positions of heads larger than 128, for which a block has no place"));
+  CHECK(AttentionLaunches<float, 64>::relative_lacks(small) ==
+        std::string("relative positions of heads so large, for which the shared memory of a block has no place"));
 }

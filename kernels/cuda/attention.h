@@ -15,7 +15,16 @@ struct Rows {
   int64_t batch, head, position;
 };
 
-// Policy's pointers are to device memory, but for `dropout`, of which only that it is there matters.
+// Of relative positions, in device memory.
+struct Positions {
+  const float *u = nullptr, *v = nullptr;  // (heads, key_size)
+  const void* rows = nullptr;              // r: (heads, distances, key_size) of the kernels' type, a row contiguous
+  int64_t head = 0, position = 0;          // how far its heads and its rows are from one another
+  const Run* runs = nullptr;               // all keys in their order
+  int distances = 0, count = 0;            // of r; of runs
+};
+
+// Policy's pointers are to device memory, but for `dropout` and `relative`, of which only that they are there matters.
 struct AttentionCall : Policy {
   int heads = 0;                         // of the result, each of which reads a head of keys and one of values
   int key_size = 0, value_size = 0;      // of a query or key; of a value. As compiled, or less
@@ -23,7 +32,8 @@ struct AttentionCall : Policy {
   const int64_t* key_lengths = nullptr;  // (batch), or null: only so many keys of a row are real
   int dropout_heads = 0;                 // of a row, by which elements of the stream are counted
   int64_t scales_row = 0;                // head_scales[row * scales_row + head]
-  bool aligned = false;                  // every row of q, k, v and their gradients begins at a multiple of 16 bytes
+  bool aligned = false;                  // every row of q, k, v, their gradients and r begins at a multiple of 16 bytes
+  Positions positions{};                 // what `relative` points to
 };
 
 // Attention whose heads are mixed behind the softmax: P̄_i = Σ_j m[j, i] P_j. `heads` are those of the result; a scale
@@ -54,13 +64,18 @@ struct AttentionTensors {
   float* sums = nullptr;      // of mixed heads, the same
   float* g = nullptr;         // of mixed heads (batch, queries, in, heads): the gradient of each query's matrix
   float* dscale = nullptr;    // of heads that nothing mixes (batch, heads, scale_tiles), to be summed over; or null
-  void* stream = nullptr;     // cudaStream_t
+  // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
+  // tiles, and dr (batch, heads, distances, key_size), over rows.
+  float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  void* stream = nullptr;  // cudaStream_t
 };
 
 // Of one type and head size. Each gives nullptr, or what is wrong in words; launches on the stream, without waiting for
 // it and without memory of its own.
 struct AttentionKernels {
   int size;  // sizes of queries, keys and values up to it
+  // What is wrong with relative positions here, of heads that nothing mixes.
+  const char* (*relative_lacks)();
   int (*scale_tiles)(const AttentionCall& call);
   const char* (*forward)(const AttentionCall& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionCall& call, const AttentionTensors& tensors);

@@ -28,43 +28,63 @@ MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionCall& a, 
 template <class T, int kSize>
 constexpr int kBackwardWarps = kSize * sizeof(T) <= 512 ? 4 : 2;
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative = false>
 struct QueryGradientTiles {
-  static constexpr int kWarps = kBackwardWarps<T, kSize>, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
-  static constexpr int kStride = kSize + kPad;
-  static constexpr int kKeys = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
-  struct alignas(16) Shared {
+  static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
+  static constexpr int kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
+  static constexpr int kPlain = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
+  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride], dout[kQueries * kStride];
     T k[2][kKeys * kStride], v[2][kKeys * kStride];
   };
 };
 
-// dq, and of each tile of queries what it gives to the gradient of the head's scale: dscale (batch, heads, blocks_x),
-// or null. Blocks: (tiles of queries, batch * heads).
-template <class T, int kSize, class Thread>
+// to (size) = the sums over the rows of all warps, by way of of_warps (warps, kSize) in shared memory.
+template <int kSize, class Thread>
+MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kSize / 8], float* of_warps, float* to,
+                                 int size) {
+  MH_FOR (n, kSize / 8)
+    MH_FOR (e, 2) {
+      float x = sums[n].x[e] + sums[n].x[2 + e];
+      MH_UNROLL
+      for (int bits = 4; bits < 32; bits *= 2) x += thread.exchange(x, bits);
+      if (thread.lane() < 4) of_warps[thread.warp() * kSize + n * 8 + 2 * thread.lane() + e] = x;
+    }
+  thread.barrier();
+  for (int c = thread.index(); c < size; c += thread.threads()) {
+    float sum = 0;
+    for (int w = 0; w < thread.threads() / 32; ++w) sum += of_warps[w * kSize + c];
+    to[c] = sum;
+  }
+  thread.barrier();
+}
+
+// dq, and of each tile of queries what it gives to the gradients of the head's scale and biases: dscale (batch, heads,
+// blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of queries, batch
+// * heads).
+template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
                                         const float* log_sums, const float* d, const Rows<T>& dq, float* dscale,
-                                        typename QueryGradientTiles<T, kSize>::Shared& shared) {
-  using Z = QueryGradientTiles<T, kSize>;
+                                        float* du, float* dv_bias,
+                                        typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
+  using Z = QueryGradientTiles<T, kSize, kRelative>;
   const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
   const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
   const T *keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
-  const auto load_keys = [&](int from, int stage) {
-    load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, from, seen.end, a.key_size,
-                                           a.aligned);
-    load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, from, seen.end, a.value_size,
-                                           a.aligned);
-  };
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.position, first,
                                             queries, a.value_size, a.aligned);
-  load_keys(seen.first, 0);
-  thread.end_group();
+  if constexpr (kRelative) {
+    thread.end_group();
+    thread.template wait<0>();
+    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
+  }
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   float log_sum[2], of_row[2], of_scale = 0;
@@ -73,36 +93,65 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
     log_sum[r] = row + 8 * r < queries ? log_sums[at] * kLog2E : INFINITY;
     of_row[r] = row + 8 * r < queries ? d[at] : 0;
   }
-  Sum sums[kSize / 8];
+  Sum sums[kSize / 8], by_distance[kRelative ? kSize / 8 : 1];
   const int own = thread.warp() * 16 * Z::kStride;
   int stage = 0;
-  for (int s = seen.first; s < seen.end; s += Z::kKeys, stage ^= 1) {
-    if (s + Z::kKeys < seen.end) load_keys(s + Z::kKeys, stage ^ 1);
+  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
+    KeyRange part = seen;
+    int place = 0;  // of the rows of distances
+    if constexpr (kRelative) {
+      part = within(seen, a.positions.runs[run]);
+      if (part.first >= part.end) continue;
+      shared.begin(thread, a, head, a.positions.runs[run], first, part.first);
+    }
+    const auto load_keys = [&](int from, int into) {
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[into], keys, k.position, from, part.end, a.key_size,
+                                             a.aligned);
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[into], values, v.position, from, part.end, a.value_size,
+                                             a.aligned);
+    };
+    load_keys(part.first, stage);
     thread.end_group();
-    thread.template wait<1>();
-    thread.barrier();
-    Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
-    multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
-    multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
-    MH_FOR (n, Z::kKeys / 8)
-      MH_FOR (r, 2) {
-        const int key = s + n * 8 + 2 * t;
-        float keep[2] = {1, 1};
-        if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
-        MH_FOR (e, 2) {
-          float& x = p[n].x[2 * r + e];
-          const float product = x, by = dp[n].x[2 * r + e] * keep[e];
-          x = sees(a, seen.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
-          of_scale += x * by;
-          // Where the probability is zero so is the gradient, though the product be infinite.
-          x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
-        }
+    for (int s = part.first; s < part.end; s += Z::kKeys, stage ^= 1) {
+      if (s + Z::kKeys < part.end) {
+        load_keys(s + Z::kKeys, stage ^ 1);
+        if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, s + Z::kKeys, place);
       }
-    multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
-    thread.barrier();
+      thread.end_group();
+      thread.template wait<1>();
+      thread.barrier();
+      Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
+      multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
+      if constexpr (kRelative) shared.add_to(thread, p, place);
+      multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
+      MH_FOR (n, Z::kKeys / 8)
+        MH_FOR (r, 2) {
+          const int key = s + n * 8 + 2 * t;
+          float keep[2] = {1, 1};
+          if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
+          MH_FOR (e, 2) {
+            float& x = p[n].x[2 * r + e];
+            const float product = x, by = dp[n].x[2 * r + e] * keep[e];
+            x = sees(a, part.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
+            of_scale += x * by;
+            // Where the probability is zero so is the gradient, though the product be infinite.
+            x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+          }
+        }
+      multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
+      if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place), place = shared.next(place);
+      thread.barrier();
+    }
   }
   thread.template wait<0>();
   thread.barrier();
+  if constexpr (kRelative) {
+    const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size;
+    store_column_sums<kSize>(thread, sums, shared.products, du + at, a.key_size);
+    store_column_sums<kSize>(thread, by_distance, shared.products, dv_bias + at, a.key_size);
+    MH_FOR (n, kSize / 8)
+      MH_FOR (i, 4) sums[n].x[i] += by_distance[n].x[i];
+  }
   const float factor[2] = {1, 1};
   store_rows<kSize, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0), dq.position,
                                 first + thread.warp() * 16, queries, a.key_size, a.aligned);
@@ -117,14 +166,16 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
   dscale[thread.block_y() * thread.blocks_x() + tile] = of_scale;
 }
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative = false>
 struct KeyGradientTiles {
-  static constexpr int kWarps = kBackwardWarps<T, kSize>, kThreads = 32 * kWarps, kKeys = 16 * kWarps;
+  static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
+  static constexpr int kThreads = 32 * kWarps, kKeys = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kBytes = kSize * static_cast<int>(sizeof(T));
-  static constexpr int kQueries = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
   // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
   static constexpr bool kApart = kSize > 128;
-  struct alignas(16) Shared {
+  struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
     T q[2][kQueries * kStride], dout[2][kQueries * kStride];
   };
@@ -132,17 +183,25 @@ struct KeyGradientTiles {
 
 // dk, if kOfKeys, and dv, if kOfValues: what each head of the result gives to the keys and values that it reads, in
 // dk's and dv's head `key_head` and `value_head` of the policy where each is read once (`joined`), else in its own.
-// Blocks: (tiles of keys, batch * heads). Keys that are not real get zeros.
-template <class T, int kSize, bool kOfKeys, bool kOfValues, class Thread>
+// Blocks: (tiles of keys, batch * heads). Keys that are not real get zeros. kRelative: tiles of each run, of which
+// there are as many as of all keys together and one for each further run at most.
+template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                       const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
                                       const float* log_sums, const float* d, bool joined, const Rows<T>& dk,
-                                      const Rows<T>& dv, typename KeyGradientTiles<T, kSize>::Shared& shared) {
-  using Z = KeyGradientTiles<T, kSize>;
+                                      const Rows<T>& dv,
+                                      typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
+  using Z = KeyGradientTiles<T, kSize, kRelative>;
   const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
   const int64_t key_head = a.key_head(head), value_head = a.value_head(head);
-  const int keys = static_cast<int>(a.keys), g = thread.lane() / 4, t = thread.lane() % 4;
-  const int first = thread.block_x() * Z::kKeys, row = first + thread.warp() * 16 + g;
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  int first = thread.block_x() * Z::kKeys, keys = static_cast<int>(a.keys), run = 0;
+  if constexpr (kRelative) {
+    const KeyRange tile = tile_of_runs(a, first, Z::kKeys, run);
+    if (run == a.positions.count) return;
+    first = tile.first, keys = tile.end;
+  }
+  const int row = first + thread.warp() * 16 + g;
   const KeyRange seeing = queries_seeing(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
@@ -157,20 +216,26 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, keys,
                                          a.value_size, a.aligned);
   load_queries(seeing.first, 0);
+  if constexpr (kRelative) shared.begin(thread, a, head, a.positions.runs[run], first, seeing.first);
   thread.end_group();
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   Sum of_keys[kOfKeys ? kSize / 8 : 2], of_values[kOfValues ? kSize / 8 : 2];
   const int own = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
-  int stage = 0;
+  int stage = 0, place = 0;  // place: of the rows of distances
   for (int i = seeing.first; i < seeing.end; i += Z::kQueries, stage ^= 1) {
-    if (i + Z::kQueries < seeing.end) load_queries(i + Z::kQueries, stage ^ 1);
+    if (i + Z::kQueries < seeing.end) {
+      load_queries(i + Z::kQueries, stage ^ 1);
+      if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, i + Z::kQueries, place);
+    }
     thread.end_group();
     thread.template wait<1>();
+    if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
     thread.barrier();
     Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
+    if constexpr (kRelative) shared.add_to(thread, p, place), place = shared.next(place);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
     MH_FOR (n, Z::kQueries / 8)
       MH_FOR (e, 2) {

@@ -3,19 +3,19 @@
 // softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on.
 #pragma once
 
-#include "cuda/probability.h"
-#include "cuda/tile.h"
+#include "cuda/relative.h"
 
 namespace mh::kernels {
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative = false>
 struct AttentionTiles {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
   // Keys at once, by what fits into shared memory and registers.
   static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
-  static constexpr int kKeys = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kPlain = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
 
-  struct alignas(16) Shared {
+  struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride];
     T k[2][kKeys * kStride], v[2][kKeys * kStride];
   };
@@ -71,11 +71,11 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
 
 // Blocks: (tiles of queries, batch * heads). log_sums (batch, heads, queries): the natural logarithm of each query's
 // sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, and v and out are not read.
-template <class T, int kSize, bool kOutputs, class Thread>
+template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                  const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& out, float* log_sums,
-                                 typename AttentionTiles<T, kSize>::Shared& shared) {
-  using Z = AttentionTiles<T, kSize>;
+                                 typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
+  using Z = AttentionTiles<T, kSize, kRelative>;
   const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // Queries that see the most keys first.
@@ -83,57 +83,75 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
   const T* keys = row_of(k, b, a.key_head(head), 0);
   const T* values = kOutputs ? row_of(v, b, a.value_head(head), 0) : nullptr;
-  const auto load_keys = [&](int from, int stage) {
-    load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, from, seen.end, a.key_size,
-                                           a.aligned);
-    if constexpr (kOutputs)
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, from, seen.end, a.value_size,
-                                             a.aligned);
-  };
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
-  load_keys(seen.first, 0);
-  thread.end_group();
+  if constexpr (kRelative) {
+    thread.end_group();
+    thread.template wait<0>();
+    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
+  }
 
   Sum o[kSize / 8];
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
   T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
   int stage = 0;
-  for (int s = seen.first; s < seen.end; s += Z::kKeys, stage ^= 1) {
-    if (s + Z::kKeys < seen.end) load_keys(s + Z::kKeys, stage ^ 1);
+  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
+    KeyRange part = seen;
+    int place = 0;  // of the rows of distances
+    if constexpr (kRelative) {
+      part = within(seen, a.positions.runs[run]);
+      if (part.first >= part.end) continue;
+      shared.begin(thread, a, head, a.positions.runs[run], first, part.first);
+    }
+    const auto load_keys = [&](int from, int into) {
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[into], keys, k.position, from, part.end, a.key_size,
+                                             a.aligned);
+      if constexpr (kOutputs)
+        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[into], values, v.position, from, part.end, a.value_size,
+                                               a.aligned);
+    };
+    load_keys(part.first, stage);
     thread.end_group();
-    thread.template wait<1>();
-    thread.barrier();
-    Sum p[Z::kKeys / 8];
-    multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
-    MH_FOR (r, 2) {
-      float highest = top[r];
-      MH_FOR (n, Z::kKeys / 8)
-        MH_FOR (e, 2) {
-          float& x = p[n].x[2 * r + e];
-          x = sees(a, seen.end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
-          highest = x > highest ? x : highest;
-        }
-      highest = row_maximum(thread, highest);
-      // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
-      const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
-      top[r] = highest;
-      total[r] *= factor;
-      MH_FOR (n, Z::kKeys / 8)
-        MH_FOR (e, 2) {
-          float& x = p[n].x[2 * r + e];
-          x = thread.exp2(x - base);
-          total[r] += x;
-        }
-      if constexpr (kOutputs) {
-        MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
-        if (a.dropout != nullptr) {
-          MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+    for (int s = part.first; s < part.end; s += Z::kKeys, stage ^= 1) {
+      if (s + Z::kKeys < part.end) {
+        load_keys(s + Z::kKeys, stage ^ 1);
+        if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, s + Z::kKeys, place);
+      }
+      thread.end_group();
+      thread.template wait<1>();
+      thread.barrier();
+      Sum p[Z::kKeys / 8];
+      multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
+      if constexpr (kRelative) shared.add_to(thread, p, place), place = shared.next(place);
+      MH_FOR (r, 2) {
+        float highest = top[r];
+        MH_FOR (n, Z::kKeys / 8)
+          MH_FOR (e, 2) {
+            float& x = p[n].x[2 * r + e];
+            x = sees(a, part.end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
+            highest = x > highest ? x : highest;
+          }
+        highest = row_maximum(thread, highest);
+        // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
+        const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
+        top[r] = highest;
+        total[r] *= factor;
+        MH_FOR (n, Z::kKeys / 8)
+          MH_FOR (e, 2) {
+            float& x = p[n].x[2 * r + e];
+            x = thread.exp2(x - base);
+            total[r] += x;
+          }
+        if constexpr (kOutputs) {
+          MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
+          if (a.dropout != nullptr) {
+            MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+          }
         }
       }
+      if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+      thread.barrier();
     }
-    if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
-    thread.barrier();
   }
   thread.template wait<0>();
   thread.barrier();

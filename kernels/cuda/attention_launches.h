@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cuda/attention_backward.h"
+#include "cuda/distance_gradient.h"
 #include "cuda/mixed_backward.h"
 
 namespace mh::kernels {
@@ -37,9 +38,9 @@ struct Given {
         inverses(x.sums) {}
 };
 
-template <class T, int kSize, bool kOutputs>
+template <class T, int kSize, bool kOutputs, bool kRelative>
 struct Forward {
-  using Z = AttentionTiles<T, kSize>;
+  using Z = AttentionTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Z::kThreads;
   AttentionCall a;
   Given<T> x;
@@ -47,8 +48,8 @@ struct Forward {
   float* log_sums;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_forward<T, kSize, kOutputs>(thread, a, x.q, x.k, x.v, out, log_sums,
-                                          *static_cast<typename Z::Shared*>(memory));
+    attention_forward<T, kSize, kOutputs, kRelative>(thread, a, x.q, x.k, x.v, out, log_sums,
+                                                     *static_cast<typename Z::Shared*>(memory));
   }
 };
 
@@ -64,24 +65,24 @@ struct RowSums {
   }
 };
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative>
 struct QueryGradient {
-  using Z = QueryGradientTiles<T, kSize>;
+  using Z = QueryGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Z::kThreads;
   AttentionCall a;
   Given<T> x;
   Rows<T> dq;
-  float* dscale;
+  float *dscale, *du, *dv_bias;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_query_gradient<T, kSize>(thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, dq, dscale,
-                                       *static_cast<typename Z::Shared*>(memory));
+    attention_query_gradient<T, kSize, kRelative>(thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, dq, dscale, du,
+                                                  dv_bias, *static_cast<typename Z::Shared*>(memory));
   }
 };
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues>
+template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative>
 struct KeyGradient {
-  using Z = KeyGradientTiles<T, kSize>;
+  using Z = KeyGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Z::kThreads;
   AttentionCall a;
   Given<T> x;
@@ -89,8 +90,22 @@ struct KeyGradient {
   Rows<T> dk, dv;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_key_gradient<T, kSize, kOfKeys, kOfValues>(thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, joined, dk,
-                                                         dv, *static_cast<typename Z::Shared*>(memory));
+    attention_key_gradient<T, kSize, kOfKeys, kOfValues, kRelative>(
+        thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, joined, dk, dv, *static_cast<typename Z::Shared*>(memory));
+  }
+};
+
+template <class T, int kSize>
+struct DistanceGradient {
+  using Z = DistanceGradientTiles<T, kSize>;
+  static constexpr int kThreads = Z::kThreads;
+  AttentionCall a;
+  Given<T> x;
+  float* dr;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    attention_distance_gradient<T, kSize>(thread, a, x.q, x.k, x.v, x.dout, x.log_sums, x.d, dr,
+                                          *static_cast<typename Z::Shared*>(memory));
   }
 };
 
@@ -163,13 +178,35 @@ struct MixedKeyGradient {
 
 template <class T, int kSize>
 struct AttentionLaunches {
-  static int scale_tiles(const AttentionCall& a) { return tiles_of(a.queries, QueryGradient<T, kSize>::Z::kQueries); }
+  static int scale_tiles(const AttentionCall& a) {
+    return tiles_of(
+        a.queries, a.relative != nullptr ? 16 * kRelativeWarps<T, kSize> : QueryGradient<T, kSize, false>::Z::kQueries);
+  }
+
+  // What is wrong with relative positions of heads that nothing mixes, before anything is launched; or nullptr.
+  template <class Launcher>
+  static const char* relative_lacks(const Launcher& launcher) {
+    if constexpr (kRelativeFits) {
+      constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
+                                  sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
+                                  sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
+                                  sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
+      for (const size_t needed : bytes) {
+        if (needed > static_cast<size_t>(launcher.most_shared_memory()))
+          return "relative positions of heads so large, for which the shared memory of a block has no place";
+      }
+      return nullptr;
+    } else {
+      return "relative positions of heads larger than 128, for which a block has no place";
+    }
+  }
 
   template <bool kOutputs, class Launcher>
   static const char* forward_of(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
-    using Body = Forward<T, kSize, kOutputs>;
-    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x)}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums});
+    if (a.relative == nullptr) return forward_by<kOutputs, false>(launcher, a, x);
+    if (const char* problem = relative_lacks(launcher)) return problem;
+    if constexpr (kRelativeFits) return forward_by<kOutputs, true>(launcher, a, x);
+    return nullptr;
   }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
@@ -178,19 +215,23 @@ struct AttentionLaunches {
 
   template <class Launcher>
   static const char* backward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    if (const char* problem = a.relative != nullptr ? relative_lacks(launcher) : nullptr) return problem;
     const RowSums<T> of_rows{a, rows_of<const T>(x.out), rows_of<const T>(x.dout), x.d};
     if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, of_rows.kThreads, 0, of_rows))
       return problem;
-    using OfQueries = QueryGradient<T, kSize>;
-    if (const char* problem =
-            launcher(Grid{scale_tiles(a), rows(a, x)}, OfQueries::kThreads, sizeof(typename OfQueries::Z::Shared),
-                     OfQueries{a, Given<T>(x), rows_of<T>(x.dq), x.dscale}))
-      return problem;
+    if constexpr (kRelativeFits) {
+      if (a.relative != nullptr) {
+        if (const char* problem = query_gradient<true>(launcher, a, x)) return problem;
+        if (const char* problem = distance_gradient(launcher, a, x)) return problem;
+        return key_gradient<true, true, true>(launcher, a, x);
+      }
+    }
+    if (const char* problem = query_gradient<false>(launcher, a, x)) return problem;
     if constexpr (KeyGradientTiles<T, kSize>::kApart) {
-      const char* problem = key_gradient<true, false>(launcher, a, x);
-      return problem != nullptr ? problem : key_gradient<false, true>(launcher, a, x);
+      const char* problem = key_gradient<true, false, false>(launcher, a, x);
+      return problem != nullptr ? problem : key_gradient<false, true, false>(launcher, a, x);
     } else {
-      return key_gradient<true, true>(launcher, a, x);
+      return key_gradient<true, true, false>(launcher, a, x);
     }
   }
 
@@ -210,15 +251,17 @@ struct AttentionLaunches {
 
   template <class Launcher>
   static const char* mixed_forward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
+    if (const char* problem = mixed_relative_lacks(a)) return problem;
     AttentionCall logits = a;
     logits.heads = a.in, logits.head_scales = nullptr;
-    if (const char* problem = forward_of<false>(launcher, logits, x)) return problem;
+    if (const char* problem = forward_by<false, false>(launcher, logits, x)) return problem;
     const MixedPlan plan = MixedForwardTiles<T, kSize>::plan(a, launcher.most_shared_memory());
     return launched(launcher, plan, a.queries, x, MixedForward<T, kSize>{a, plan, Given<T>(x), rows_of<T>(x.out)});
   }
 
   template <class Launcher>
   static const char* mixed_backward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
+    if (const char* problem = mixed_relative_lacks(a)) return problem;
     const int limit = launcher.most_shared_memory();
     using Sums = MixedSumsTiles<T, kSize>;
     const MixedPlan of_sums = Sums::plan(a, limit), of_queries = MixedQueryGradientTiles<T, kSize>::plan(a, limit);
@@ -241,15 +284,41 @@ struct AttentionLaunches {
   }
 
  private:
-  static constexpr bool kApart = kMixedApart<T, kSize>;
+  static constexpr bool kApart = kMixedApart<T, kSize>, kRelativeFits = kSize <= kMostRelative;
 
   static int rows(const AttentionCall& a, const AttentionTensors& x) { return static_cast<int>(x.batch * a.heads); }
 
-  template <bool kOfKeys, bool kOfValues, class Launcher>
+  static const char* mixed_relative_lacks(const MixedCall& a) {
+    return a.relative != nullptr ? "relative positions of mixed heads, which no kernel of a GPU takes" : nullptr;
+  }
+
+  template <bool kOutputs, bool kRelative, class Launcher>
+  static const char* forward_by(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    using Body = Forward<T, kSize, kOutputs, kRelative>;
+    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x)}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums});
+  }
+
+  template <bool kRelative, class Launcher>
+  static const char* query_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    using Body = QueryGradient<T, kSize, kRelative>;
+    return launcher(Grid{scale_tiles(a), rows(a, x)}, Body::kThreads, sizeof(typename Body::Z::Shared),
+                    Body{a, Given<T>(x), rows_of<T>(x.dq), x.dscale, x.du, x.dv_bias});
+  }
+
+  template <class Launcher>
+  static const char* distance_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    using Body = DistanceGradient<T, kSize>;
+    return launcher(Grid{tiles_of(a.positions.distances, Body::Z::kDistances), rows(a, x)}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), x.dr});
+  }
+
+  template <bool kOfKeys, bool kOfValues, bool kRelative, class Launcher>
   static const char* key_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
-    using Body = KeyGradient<T, kSize, kOfKeys, kOfValues>;
-    return launcher(Grid{tiles_of(a.keys, Body::Z::kKeys), rows(a, x)}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared),
+    using Body = KeyGradient<T, kSize, kOfKeys, kOfValues, kRelative>;
+    int tiles = tiles_of(a.keys, Body::Z::kKeys);
+    if (kRelative && a.positions.count > 0) tiles += a.positions.count - 1;
+    return launcher(Grid{tiles, rows(a, x)}, Body::kThreads, sizeof(typename Body::Z::Shared),
                     Body{a, Given<T>(x), x.joined, rows_of<T>(x.dk), rows_of<T>(x.dv)});
   }
 

@@ -1,0 +1,128 @@
+// The gradient of r, the rows of relative positions: a block holds some of them, 16 to a warp, and goes through the
+// queries tile by tile, in every run of keys that reads them. Query t has the distance of row ρ to one key of a run,
+// and so 16 queries and 16 rows meet in 31 keys: products with these go to shared memory, where pair (t, ρ) finds its
+// key in column t + ρ. Nothing is added to in memory.
+#pragma once
+
+#include "cuda/attention_forward.h"
+
+namespace mh::kernels {
+
+template <class T, int kSize>
+struct DistanceGradientTiles {
+  static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
+  static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad, kAcross = kProductStride<32>;
+  static constexpr int kShown = kDistances + kQueries;
+  using Keys = Sliding<T, kSize, kShown, kQueries>;
+  struct alignas(16) Shared {
+    T r[kDistances * kStride];
+    T q[2][kQueries * kStride], dout[2][kQueries * kStride], shifted[kQueries * kStride];
+    Keys k, v;
+    float products[kWarps * 16 * kAcross];
+  };
+};
+
+// dr (batch, heads, distances, key_size), zeros where no pair has the distance. Blocks: (tiles of distances, batch *
+// heads).
+template <class T, int kSize, class Thread>
+MH_DEVICE void attention_distance_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
+                                           const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
+                                           const float* log_sums, const float* d, float* dr,
+                                           typename DistanceGradientTiles<T, kSize>::Shared& shared) {
+  using Z = DistanceGradientTiles<T, kSize>;
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys), offset = keys - queries;
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  const int first = thread.block_x() * Z::kDistances, own_row = thread.warp() * 16 + g;
+  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const T *of_queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
+  const T *of_keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
+  load_tile<Z::kDistances, kSize, Z::kStride>(
+      thread, shared.r, static_cast<const T*>(a.positions.rows) + head * a.positions.head, a.positions.position, first,
+      a.positions.distances, a.key_size, a.aligned);
+  thread.end_group();
+
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  const int64_t rows = thread.block_y() * a.queries;
+  float* const found = shared.products + thread.warp() * 16 * Z::kAcross;
+  Sum sums[kSize / 8];
+  int stage = 0;
+  for (int run = 0; run < a.positions.count; ++run) {
+    const KeyRange of_run = within({0, real}, a.positions.runs[run]);
+    // Row first + ρ is query t's to key t + lead + ρ.
+    const int lead = first - distance_row(a, a.positions.runs[run], 0, 0), last = lead + Z::kDistances - 1;
+    if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
+    const int from = of_run.first - last > 0 ? of_run.first - last : 0;
+    const int end = of_run.end - lead < queries ? of_run.end - lead : queries;
+    if (of_run.first >= of_run.end || from >= end) continue;
+    const auto load_queries = [&](int i, int into) {
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[into], of_queries, q.position, i, end, a.key_size,
+                                                a.aligned);
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[into], given, dout.position, i, end, a.value_size,
+                                                a.aligned);
+    };
+    load_queries(from, stage);
+    shared.k.template load<Z::kShown>(thread, 0, of_keys, k.position, from + lead, of_run.end, a.key_size, a.aligned);
+    shared.v.template load<Z::kShown>(thread, 0, values, v.position, from + lead, of_run.end, a.value_size, a.aligned);
+    thread.end_group();
+    int place = 0;
+    for (int i = from; i < end; i += Z::kQueries, stage ^= 1) {
+      if (const int next = i + Z::kQueries; next < end) {
+        load_queries(next, stage ^ 1);
+        const int key = next + lead + Z::kDistances;
+        shared.k.template load<Z::kQueries>(thread, place + Z::kShown, of_keys, k.position, key, of_run.end, a.key_size,
+                                            a.aligned);
+        shared.v.template load<Z::kQueries>(thread, place + Z::kShown, values, v.position, key, of_run.end,
+                                            a.value_size, a.aligned);
+      }
+      thread.end_group();
+      thread.template wait<1>();
+      add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
+      thread.barrier();
+      Sum p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
+      multiply_turned<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.shifted);
+      // to += products of 16 queries each with the keys that they need.
+      const auto multiply_keys = [&](Sum(&to)[Z::kQueries / 8], const T* left, const typename Z::Keys& right) {
+        MH_FOR (m, Z::kQueries / 16) {
+          multiply_sliding<kSize, 32>(thread, found, left + m * 16 * Z::kStride, right,
+                                      place + 16 * m + 16 * thread.warp());
+          MH_FOR (n, 2)
+            MH_FOR (x, 4) {
+              const int query = n * 8 + 2 * t + x % 2;
+              to[2 * m + n].x[x] += found[query * Z::kAcross + query + g + x / 2 * 8];
+            }
+        }
+      };
+      multiply_keys(p, shared.q[stage], shared.k);
+      multiply_keys(ds, shared.dout[stage], shared.v);
+      MH_FOR (n, Z::kQueries / 8)
+        MH_FOR (e, 2) {
+          const int query = i + n * 8 + 2 * t + e;
+          const bool there = query < end;
+          const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+          MH_FOR (r, 2) {
+            const int key = query + lead + own_row + 8 * r;
+            const bool seen = there && key >= of_run.first && sees(a, of_run.end, query, key);
+            const float product = p[n].x[2 * r + e];
+            const float x = seen ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
+            float keep = scale;
+            if (a.dropout != nullptr && seen) keep *= dropped(a, b, head, query, key);
+            float& y = ds[n].x[2 * r + e];
+            y = x > 0 ? x * (y * keep - of_row) * slope(thread, a, product) : 0;
+          }
+        }
+      multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
+      place = Z::Keys::wrapped(place + Z::kQueries);
+      thread.barrier();
+    }
+  }
+  float* const to = dr + thread.block_y() * int64_t{a.positions.distances} * a.key_size;
+  MH_FOR (n, kSize / 8)
+    MH_FOR (x, 4) {
+      const int row = first + own_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
+      if (row < a.positions.distances && column < a.key_size) to[int64_t{row} * a.key_size + column] = sums[n].x[x];
+    }
+  thread.template wait<0>();
+}
+
+}  // namespace mh::kernels

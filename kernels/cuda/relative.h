@@ -1,0 +1,246 @@
+// Relative positions (Relative in policy.h) tile by tile. A tile lies within a run of keys, so that the distances of 16
+// queries and some keys are rows of r that follow one another, as many as both together. Their products with q + v go
+// to shared memory in fp32, where query i finds its key s in column 15 - i + s: the relative shift (Dai et al. 2019,
+// appendix B) is where one begins to read.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/probability.h"
+#include "cuda/tile.h"
+
+namespace mh::kernels {
+
+// Those of the keys seen that lie in a run.
+MH_DEVICE KeyRange within(const KeyRange& seen, const Run& run) {
+  const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
+  return {first > seen.first ? first : seen.first, end < seen.end ? end : seen.end};
+}
+
+// The row of r for a query and a key of a run, which tiles may ask for where there is none.
+MH_DEVICE int distance_row(const AttentionCall& a, const Run& run, int query, int key) {
+  return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
+}
+
+// Tile `first / size` of all tiles of `size` keys of runs, and the run that it is of; or none, `run` their count.
+MH_DEVICE KeyRange tile_of_runs(const AttentionCall& a, int first, int size, int& run) {
+  for (run = 0; run < a.positions.count; ++run) {
+    const int begin = static_cast<int>(a.positions.runs[run].first),
+              keys = static_cast<int>(a.positions.runs[run].count);
+    if (first < keys) return {begin + first, begin + keys};
+    first -= (keys + size - 1) / size * size;
+  }
+  return {0, 0};
+}
+
+// Rows of a matrix by which a block moves, kStep of them at a time: the kShown that it reads and the next ones, which
+// are on their way. A ring, so that each comes once. Both are multiples of 16.
+template <class T, int kSize, int kShown, int kStep>
+struct Sliding {
+  static constexpr int kStride = kSize + kPad, kRows = kShown + kStep;
+  T rows[kRows * kStride];
+
+  // Of places from -kRows to 2 kRows - 1.
+  static MH_DEVICE int wrapped(int place) { return place < 0 ? place + kRows : place < kRows ? place : place - kRows; }
+  // 16 rows, from a place that is a multiple of 16.
+  MH_DEVICE const T* piece(int place) const { return rows + wrapped(place) * kStride; }
+  // kCount rows of the matrix from row `first` on, into places from `place` on; zeros where there is none.
+  template <int kCount, class Thread>
+  MH_DEVICE void load(const Thread& thread, int place, const T* data, int64_t position, int first, int end, int size,
+                      bool aligned) {
+    constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+    for (int i = thread.index(); i < kCount * kVectors; i += thread.threads()) {
+      const int r = i / kVectors, c = i % kVectors * kVector, row = first + r;
+      copy_vector(thread, rows + wrapped(wrapped(place) + r) * kStride + c, data, position, row < 0 ? end : row, end, c,
+                  size, aligned);
+    }
+  }
+  // The same of r.
+  template <int kCount, class Thread>
+  MH_DEVICE void load_distances(const Thread& thread, int place, const AttentionCall& a, int64_t head, int first) {
+    load<kCount>(thread, place, static_cast<const T*>(a.positions.rows) + head * a.positions.head, a.positions.position,
+                 first, a.positions.distances, a.key_size, a.aligned);
+  }
+};
+
+// Floats from one row of products with kColumns to the next, so that lanes write to different banks.
+template <int kColumns>
+constexpr int kProductStride = kColumns + 8;
+
+// products (16, kColumns) = rows (16, kSize), times the transpose of those that slide by, from `place` on. By a warp.
+template <int kSize, int kColumns, class Thread, class T, class Slide>
+MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide, int place) {
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  Sum sums[kColumns / 8];
+  const T* pieces[kColumns / 16];
+  MH_FOR (n, kColumns / 16) pieces[n] = slide.piece(Slide::wrapped(place) + n * 16);
+  MH_UNROLL_4
+  for (int c = 0; c < kSize; c += 16) {
+    Left<T> left;
+    load(thread, left, rows + c, Slide::kStride);
+    MH_FOR (n, kColumns / 16) {
+      Right<T> right[2];
+      load_turned(thread, right, pieces[n] + c, Slide::kStride);
+      multiply(thread, sums[2 * n], left, right[0]);
+      multiply(thread, sums[2 * n + 1], left, right[1]);
+    }
+  }
+  thread.warp_barrier();  // what was there has been read
+  MH_FOR (n, kColumns / 8)
+    MH_FOR (r, 2)
+      put_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
+               sums[n].x[2 * r + 1]);
+  thread.warp_barrier();
+}
+
+// Of kRows queries, divided among threads as load_tile does, which have arrived for this one: those at `q` become
+// q + u, and `shifted` q + v, rounded to T.
+template <int kRows, int kSize, class Thread, class T>
+MH_DEVICE void add_biases(const Thread& thread, const AttentionCall& a, int64_t head, T* q, T* shifted) {
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  const float *u = a.positions.u + head * a.key_size, *v = a.positions.v + head * a.key_size;
+  for (int i = thread.index(); i < kRows * kVectors; i += thread.threads()) {
+    const int at = i / kVectors * (kSize + kPad), from = i % kVectors * kVector;
+    MH_UNROLL
+    for (int c = from; c < from + kVector; c += 2) {
+      const bool has[2] = {c < a.key_size, c + 1 < a.key_size};
+      const float x = widened(thread, q[at + c]), y = widened(thread, q[at + c + 1]);
+      put_pair(thread, q + at + c, x + (has[0] ? u[c] : 0), y + (has[1] ? u[c + 1] : 0));
+      put_pair(thread, shifted + at + c, x + (has[0] ? v[c] : 0), y + (has[1] ? v[c + 1] : 0));
+    }
+  }
+}
+
+// What a block of 16 queries a warp needs in shared memory besides, where kKeys keys at a time go by.
+template <class T, int kSize, int kWarps, int kKeys>
+struct QueryDistances {
+  static constexpr int kQueries = 16 * kWarps, kShown = kQueries + kKeys, kColumns = 16 + kKeys;
+  static constexpr int kAcross = kProductStride<kColumns>;
+  using Rows = Sliding<T, kSize, kShown, kKeys>;
+  alignas(16) T shifted[kQueries * Rows::kStride];  // q + v
+  alignas(16) Rows rows;
+  alignas(16) float products[kWarps * 16 * kAcross];
+
+  // Rows for the tile of queries from `first` and keys from `key` on, to place 0; or those that are new where the tile
+  // of keys before is at `place`.
+  template <class Thread>
+  MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key) {
+    rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
+  }
+  template <class Thread>
+  MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key,
+                       int place) {
+    rows.template load_distances<kKeys>(thread, place + kShown, a, head, distance_row(a, run, first - 1, key));
+  }
+  static MH_DEVICE int next(int place) { return Rows::wrapped(place + kKeys); }
+
+  // logits (16, kKeys) of a warp += those of the distances.
+  template <class Thread>
+  MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kKeys / 8], int place) {
+    const int g = thread.lane() / 4, t = thread.lane() % 4;
+    float* const found = own_products(thread);
+    multiply_sliding<kSize, kColumns>(thread, found, shifted + thread.warp() * 16 * Rows::kStride, rows,
+                                      own_place(thread, place));
+    MH_FOR (n, kKeys / 8)
+      MH_FOR (i, 4) {
+        const int row = g + i / 2 * 8;
+        logits[n].x[i] += found[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2];
+      }
+  }
+  // sums (16, kSize) of a warp += what it has of each query and key (16, kKeys), rounded to T, times their row of r.
+  template <class Thread>
+  MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const Sum (&of_pairs)[kKeys / 8],
+                              int place) {
+    const int g = thread.lane() / 4, t = thread.lane() % 4;
+    float* const shift = own_products(thread);
+    thread.warp_barrier();
+    MH_FOR (n, kKeys / 8)
+      MH_FOR (i, 4) {
+        const int row = g + i / 2 * 8;
+        shift[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2] = of_pairs[n].x[i];
+      }
+    thread.warp_barrier();
+    MH_FOR (m, kColumns / 16) {
+      Sum by_distance[2];
+      MH_FOR (half, 2)
+        MH_FOR (i, 4) {
+          const int row = g + i / 2 * 8, column = m * 16 + half * 8 + 2 * t + i % 2, key = column - 15 + row;
+          by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + column] : 0;
+        }
+      Left<T> left;
+      round_to(thread, left, by_distance[0], by_distance[1]);
+      const T* piece = rows.piece(Rows::wrapped(own_place(thread, place)) + m * 16);
+      MH_UNROLL
+      for (int n = 0; n < kSize / 8; n += 2) {
+        Right<T> right[2];
+        load(thread, right, piece + n * 8, Rows::kStride);
+        multiply(thread, sums[n], left, right[0]);
+        multiply(thread, sums[n + 1], left, right[1]);
+      }
+    }
+  }
+  template <class Thread>
+  MH_DEVICE float* own_products(const Thread& thread) {
+    return products + thread.warp() * 16 * kAcross;
+  }
+
+ private:
+  // Where a warp's rows begin: those of its last query and the first key.
+  template <class Thread>
+  static MH_DEVICE int own_place(const Thread& thread, int place) {
+    return place + kQueries - 16 - 16 * thread.warp();
+  }
+};
+
+// The same for a block of 16 keys a warp, where kQueries queries at a time go by, later ones by earlier rows of r.
+template <class T, int kSize, int kWarps, int kQueries>
+struct KeyDistances {
+  static constexpr int kKeys = 16 * kWarps, kShown = kKeys + kQueries, kAcross = kProductStride<32>;
+  using Rows = Sliding<T, kSize, kShown, kQueries>;
+  alignas(16) T shifted[kQueries * Rows::kStride];
+  alignas(16) Rows rows;
+  alignas(16) float products[kWarps * 16 * kAcross];
+
+  // Rows for the tile of keys from `first` and queries from `query` on, to place 0; or those that are new where the
+  // tile of queries before is at `place`.
+  template <class Thread>
+  MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first,
+                       int query) {
+    rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
+  }
+  template <class Thread>
+  MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int query,
+                       int place) {
+    rows.template load_distances<kQueries>(thread, next(place), a, head,
+                                           distance_row(a, run, query + kQueries - 1, first));
+  }
+  static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }
+
+  // logits (16 keys, kQueries) of a warp += those of the distances.
+  template <class Thread>
+  MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kQueries / 8], int place) {
+    const int g = thread.lane() / 4, t = thread.lane() % 4;
+    float* const found = products + thread.warp() * 16 * kAcross;
+    MH_FOR (m, kQueries / 16) {
+      multiply_sliding<kSize, 32>(thread, found, shifted + m * 16 * Rows::kStride, rows,
+                                  place + kQueries - 16 - 16 * m + 16 * thread.warp());
+      MH_FOR (n, 2)
+        MH_FOR (i, 4) {
+          const int query = n * 8 + 2 * t + i % 2;
+          logits[2 * m + n].x[i] += found[query * kAcross + 15 - query + g + i / 2 * 8];
+        }
+    }
+  }
+};
+
+struct NoDistances {};
+
+// Sums of two products and tiles of r have place in registers and shared memory for sizes so large; and how many warps
+// of a backward pass, and rows that go by at once.
+constexpr int kMostRelative = 128;
+template <class T, int kSize>
+constexpr int kRelativeWarps = kSize * sizeof(T) <= 256 ? 4 : 2;
+template <class T, int kSize>
+constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
+
+}  // namespace mh::kernels
