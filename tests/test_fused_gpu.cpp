@@ -23,6 +23,10 @@ attention::GpuKernels emulated() {
   using namespace kernels;
   using Launches = AttentionLaunches<T, 32>;
   static const AttentionKernels all{32,
+                                    [] {
+                                      host::Device device;
+                                      return Launches::relative_lacks(host::Launcher{device});
+                                    },
                                     Launches::scale_tiles,
                                     [](const AttentionCall& a, const AttentionTensors& x) {
                                       host::Device device;
@@ -96,14 +100,26 @@ TEST_CASE("attention by the kernels of a GPU is that of the CPU's, for all that 
     const auto made = [&](int64_t length) { return at::randn({batch, length, heads, size}).to(type).transpose(1, 2); };
     attention::FusedPolicy policy = drawn(batch, heads, queries, keys, 12345);
     const int64_t scales = pick(0, 2);
-    const std::vector<at::Tensor> given{made(queries), made(keys), made(keys),
-                                        scales == 0   ? at::Tensor()
-                                        : scales == 1 ? at::randn({heads})
-                                                      : at::randn({batch, heads})};
+    std::vector<at::Tensor> given{made(queries),
+                                  made(keys),
+                                  made(keys),
+                                  scales == 0   ? at::Tensor()
+                                  : scales == 1 ? at::randn({heads})
+                                                : at::randn({batch, heads}),
+                                  {},
+                                  {},
+                                  {}};
+    if (pick(0, 1) == 1) {  // keys in two runs
+      const int64_t first = pick(1, keys), rows = queries + keys;
+      policy.relative.runs = {{0, first, 0}};
+      if (first < keys) policy.relative.runs.push_back({first, keys - first, rows});
+      given[4] = at::randn({heads, size}), given[5] = at::randn({heads, size});
+      given[6] = at::randn({heads, 2 * rows, size}).to(type);
+    }
     const at::Tensor dout = at::randn({batch, heads, queries, size}).to(type);
     const auto with = [&](const std::vector<at::Tensor>& x) {
       attention::FusedPolicy p = policy;
-      p.head_scales = x[3];
+      p.head_scales = x[3], p.relative.u = x[4], p.relative.v = x[5], p.relative.r = x[6];
       return p;
     };
     const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();

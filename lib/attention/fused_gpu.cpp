@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <initializer_list>
 #include <utility>
 
@@ -40,6 +41,13 @@ bool aligned(const at::Tensor& x) {
 
 at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
+at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
+  static_assert(sizeof(kernels::Run) == 3 * sizeof(int64_t));
+  at::Tensor bytes = at::empty({static_cast<int64_t>(runs.size()), 3}, at::kLong);
+  std::memcpy(bytes.mutable_data_ptr<int64_t>(), runs.data(), runs.size() * sizeof(kernels::Run));
+  return bytes.to(device);
+}
+
 // (B, h, T, d) stored as (B, T, h, d), so that joining the heads needs no copy.
 at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t length, int64_t size) {
   return at::empty({like.size(0), length, heads, size}, like.options()).transpose(1, 2);
@@ -67,10 +75,27 @@ struct Described {
 };
 
 struct Plain : Described<kernels::AttentionCall> {
+  at::Tensor u, bias, runs;        // as the kernels read them
+  const kernels::Relative flag{};  // says that there are positions
   Plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
         std::initializer_list<const at::Tensor*> all)
       : Described(q, k, v, policy, gradient, all) {
     call.heads = call.dropout_heads = static_cast<int>(q.size(1));
+    if (const RelativePositions& p = policy.relative; p.u.defined()) {
+      u = p.u.to(at::kFloat).contiguous(), bias = p.v.to(at::kFloat).contiguous(), runs = on_device(p.runs, q.device());
+      call.relative = &flag;
+      call.positions = {u.const_data_ptr<float>(),
+                        bias.const_data_ptr<float>(),
+                        p.r.const_data_ptr(),
+                        p.r.stride(0),
+                        p.r.stride(1),
+                        static_cast<const kernels::Run*>(runs.const_data_ptr()),
+                        static_cast<int>(p.r.size(1)),
+                        static_cast<int>(p.runs.size())};
+      const int64_t bytes = p.r.element_size();
+      call.aligned = call.aligned && reinterpret_cast<uintptr_t>(p.r.const_data_ptr()) % 16 == 0 &&
+                     p.r.stride(0) * bytes % 16 == 0 && p.r.stride(1) * bytes % 16 == 0;
+    }
     if (const at::Tensor& s = policy.head_scales; s.defined()) {
       call.head_scales = s.const_data_ptr<float>();
       call.scales_row = s.dim() == 2 ? s.size(1) : 0;
@@ -137,10 +162,13 @@ std::pair<at::Tensor, at::Tensor> attend(const GpuKernels& gpu, const at::Tensor
 }
 
 struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
+  // The scales, u, bias and r are the policy's, as inputs of the graph.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const Given&, const FusedPolicy& policy, const GpuKernels& gpu) {
+                            const Given& scales, const Given& u, const Given& bias, const Given& r,
+                            const FusedPolicy& policy, const GpuKernels& gpu) {
     const auto [out, sums] = attend(gpu, q, k, v, policy, true);
-    context->save_for_backward({q, k, v, out, sums, policy.key_lengths, policy.head_scales});
+    context->save_for_backward({q, k, v, out, sums, policy.key_lengths, policy.head_scales, policy.relative.u,
+                                policy.relative.v, policy.relative.r});
     policy.keep(*context);
     keep(*context, gpu);
     return out;
@@ -149,7 +177,7 @@ struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
   static variable_list backward(AutogradContext* context, variable_list given) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &scales = saved[6];
-    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {}, scales);
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[7], saved[8], saved[9], {}}, scales);
     const at::Tensor dout = with_contiguous_rows(given[0]), d = at::empty_like(saved[4]);
     const GpuKernels gpu = kept(*context);
     AttentionTensors x = tensors_of(gpu, q, k, v, saved[4]);
@@ -161,10 +189,24 @@ struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
       dscale = at::empty({q.size(0), q.size(1), gpu.kernels->scale_tiles(plain.call)}, d.options());
       x.dscale = dscale.mutable_data_ptr<float>();
     }
+    const RelativePositions& p = policy.relative;
+    at::Tensor du, dbias, dr;
+    if (p.u.defined()) {
+      const int64_t tiles = gpu.kernels->scale_tiles(plain.call);
+      du = at::empty({q.size(0), q.size(1), tiles, q.size(3)}, d.options()), dbias = at::empty_like(du);
+      dr = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, d.options());
+      x.du = du.mutable_data_ptr<float>(), x.dv_bias = dbias.mutable_data_ptr<float>();
+      x.dr = dr.mutable_data_ptr<float>();
+    }
     model::check_cuda(gpu.kernels->backward(plain.call, x));
     if (!policy.key_heads.empty()) g[1] = policy.of_heads(g[1], k), g[2] = policy.of_heads(g[2], v);
     if (dscale.defined()) dscale = scales.dim() == 2 ? dscale.sum(2) : dscale.sum(at::IntArrayRef{0, 2});
-    return {g[0], g[1], g[2], dscale, {}, {}};
+    if (du.defined()) {
+      du = du.sum(at::IntArrayRef{0, 2}).to(p.u.scalar_type());
+      dbias = dbias.sum(at::IntArrayRef{0, 2}).to(p.v.scalar_type());
+      dr = dr.sum(0).to(p.r.scalar_type());
+    }
+    return {g[0], g[1], g[2], dscale, du, dbias, dr, {}, {}};
   }
 };
 
@@ -225,11 +267,13 @@ bool wants_gradient(const Tensors&... x) {
 
 }  // namespace
 
-std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes) {
+std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions) {
   const auto dtype = dtype_of(type);
   if (!dtype) return std::string("numbers of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
   const char* lacks = model::cuda_kernels().lacks(*dtype, size);
+  if (lacks == nullptr && positions && mixes) lacks = "relative positions of mixed heads, on a GPU";
+  if (lacks == nullptr && positions) lacks = model::cuda_kernels().attention(*dtype, size)->relative_lacks();
   if (lacks == nullptr && mixes)
     lacks = model::cuda_kernels()
                 .attention(*dtype, size)
@@ -249,9 +293,14 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
                      const FusedPolicy& given) {
   FusedPolicy policy = on_device(given, q);
   if (at::Tensor& s = policy.head_scales; s.defined()) s = s.to(at::kFloat).contiguous();
+  RelativePositions& p = policy.relative;
+  if (p.r.defined() && p.r.stride(2) != 1) p.r = p.r.contiguous();
+  if (p.r.defined()) p.r = p.r.to(q.scalar_type());
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
-  if (!wants_gradient(q, k, v, policy.head_scales)) return attend(gpu, rows[0], rows[1], rows[2], policy, false).first;
-  return FusedOnGpu::apply(rows[0], rows[1], rows[2], given_or_not(policy.head_scales), policy, gpu);
+  if (!wants_gradient(q, k, v, policy.head_scales, p.u, p.v, p.r))
+    return attend(gpu, rows[0], rows[1], rows[2], policy, false).first;
+  return FusedOnGpu::apply(rows[0], rows[1], rows[2], given_or_not(policy.head_scales), given_or_not(p.u),
+                           given_or_not(p.v), given_or_not(p.r), policy, gpu);
 }
 
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -23,15 +23,16 @@ struct GpuKernels {
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // What this build's kernels lack for a type (fp32, bf16 or fp16) and a layer's sizes, on the GPU at hand; empty:
 // nothing.
-std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes);
+std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions);
 
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the policy
-// says, stored as (B, Tq, h, dv); without relative positions. Differentiable, in scales of heads too.
+// says, stored as (B, Tq, h, dv). Differentiable, in scales of heads and relative positions too.
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const FusedPolicy& policy);
 
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv), (B, h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv),
-// stored as (B, Tq, hv, dv), as mixed_cpu. Differentiable in all four and in scales of heads.
+// stored as (B, Tq, hv, dv), as mixed_cpu but without relative positions. Differentiable in all four and in scales of
+// heads.
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& m, const FusedPolicy& policy);
 

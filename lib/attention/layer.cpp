@@ -258,8 +258,7 @@ std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   const auto alone = left_to_the_kernel(training);
   if (output_->value().is_cuda()) {
     if (alone.empty()) return reasons;
-    if (score_->has_positions()) reasons.emplace_back("relative positions, on a GPU");
-    const std::string lacks = unfused_on_gpu(output_->value().scalar_type(), shape_, mixes);
+    const std::string lacks = unfused_on_gpu(output_->value().scalar_type(), shape_, mixes, score_->has_positions());
     if (!lacks.empty()) reasons.push_back(str(join(alone, ", "), ": ", lacks));
     return reasons;
   }
