@@ -8,6 +8,10 @@ project is better), a 95% bootstrap interval of that median, the bar, and whethe
 random text, a fresh process for each round, and a clock that starts after the first updates; the project is timed from
 outside, by when its log lines appear. The peer runs with glibc's allocator told to keep memory (MALLOC_*), which makes it
 faster; its memory is measured without, which makes it smaller.
+
+    bench.py --tools FOLDER --device cuda --only attention
+
+prints the table of attention on a GPU. A row whose peer cannot run there, as torch.compile without a C compiler, ends in `skip`.
 """
 import argparse
 import json
@@ -78,6 +82,31 @@ def row(what, unit, project, peer, bar, less=False):
     print(f"{what}\t{unit}\t{statistics.median(project):.4g}\t{'-' if fixed else f'{statistics.median(peer):.4g}'}\t"
           f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{bar:g}\t{'pass' if low >= bar else 'FAIL'}", flush=True)
     return low >= bar
+
+
+class Lines:
+    """A program that stays open and answers each line with one."""
+
+    def __init__(self, *command):
+        self.command = [str(c) for c in command]
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words):
+        """Its numbers, or why there are none."""
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            sys.exit(f"bench: {' '.join(self.command)}: {' '.join(map(str, words))}: exit status {self.process.wait()}")
+        return answer if answer.startswith("failed: ") else [float(number) for number in answer.split()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
 
 
 class Bench:
@@ -230,6 +259,10 @@ class Bench:
 
     def attention(self):
         """Attention alone, forward and backward, two rows of 8 heads of 64 under a causal mask."""
+        if self.a.device == "cuda":
+            self.attention_on_gpu()
+            return
+
         def of(program, kind, n, dtype, batch=2):
             environment = dict(os.environ, **({} if program == "project" else allocator))
             command = ([self.tools.parent / "tests/attention-bench"] if program == "project" else
@@ -271,6 +304,40 @@ class Bench:
             what = f"{kind} of 8 rows, 1024 keys, fp32, against eager"
             times, _ = alternating(what, ("project", kind), ("peer", kind), 1024, "fp32", batch=8)
             self.row(f"attention, {what}", "ms", *times, 3, less=True)
+
+    def attention_on_gpu(self):
+        """Attention alone on a GPU, bf16, heads of 64 under a causal mask, 16384 tokens; all take turns in each round."""
+        # project's, peer's, bar, what is compared: 0 milliseconds, 1 megabytes
+        rows = [("mixhead-a", "mixhead-a", 4, 0, "against eager"),
+                ("mixhead-a", "mixhead-a-compiled", 2, 0, "against torch.compile"),
+                ("mixhead-b", "mixhead-b", 4, 0, "against eager"),
+                ("mixhead-a", "sdpa", 1 / 2.2, 0, "against PyTorch's fused, without mixing (2.2 times its time)"),
+                ("plain", "sdpa", 1 / 1.03, 0, "against PyTorch's fused (1.03 times its time)"),
+                ("mixhead-a", "mixhead-a", 25, 1, "against eager, memory besides its results"),
+                ("mixhead-b", "mixhead-b", 25, 1, "against eager, memory besides its results")]
+        asked = sorted({("project", mine) for mine, *_ in rows} | {("peer", theirs) for _, theirs, *_ in rows}, key=lambda each: each[::-1])
+        with Lines(self.tools.parent / "tests/attention-bench", "-") as project, Lines(sys.executable, "-B", here / "peer_attention.py", "-") as peer:
+            for n in (2048, 512):
+                for heads in (8, 16):
+                    found, failed = {each: [] for each in asked}, {}
+                    for i in range(self.a.rounds):
+                        self.talk(f"attention on a GPU, n {n}, {heads} heads, round {i + 1} of {self.a.rounds}")
+                        for side, kind in asked:
+                            if (side, kind) in failed:
+                                continue
+                            answer = (project if side == "project" else peer).ask(kind, 16384 // n, heads, n, 64, "bf16", "cuda")
+                            if isinstance(answer, str):
+                                failed[side, kind] = answer
+                                self.talk(f"{kind}: {answer}")
+                            else:
+                                found[side, kind].append(answer)
+                    for mine, theirs, bar, which, against in rows:
+                        what, unit = f"attention on a GPU, {mine}, n {n}, {heads} heads, bf16, {against}", ("ms", "MB")[which]
+                        if ("peer", theirs) in failed:
+                            print(f"{what}\t{unit}\t-\t-\t-\t-\t-\t{bar:g}\tskip", flush=True)
+                            continue
+                        self.row(what, unit, *([max(answer[which], 0.1 * which) for answer in found[each]] for each in (("project", mine), ("peer", theirs))),
+                                 bar, less=True)
 
     def start(self):
         times = []
