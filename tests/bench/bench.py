@@ -26,8 +26,6 @@ import tempfile
 import threading
 import time
 
-import equality
-
 here = pathlib.Path(__file__).resolve().parent
 allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
 
@@ -126,6 +124,7 @@ class Bench:
         path = self.folder / f"{entries}.mhs"
         if not path.exists():
             text, vocabulary = self.folder / f"{entries}.txt", self.folder / f"{entries}.vocab"
+            import equality  # as below: needs packages that attention does not
             equality.write_text(text, entries - 2, 250000)
             run([self.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
             run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
@@ -210,6 +209,7 @@ class Bench:
     def translation(self):
         """The small translation model, 3 + 3 layers of width 256, on pairs as long as those of Multi30k: target tokens."""
         entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
+        import equality
         pairs = equality.Folder(self.tools, tempfile.mkdtemp(dir=self.folder))
         pairs.pairs(entries - 4, 8000)
         for dropout in (0.2, 0.0):
@@ -359,6 +359,7 @@ class Bench:
                 run(["zstd", "-qd", source, "-o", path])
             else:
                 self.talk("WikiText-2 is not there (MH_DATA): random words instead")
+                import equality
                 equality.write_text(path, 30000, 1500000)
         return path
 
@@ -665,7 +666,7 @@ def main():
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings and attention; memory of trainings is measured on the CPU only")
     parser.add_argument("--only", default="training,translation,stages,attention,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")

@@ -26,7 +26,8 @@ wanted=$(cat "$here/build/torch-version" 2>/dev/null || sed -n 's/^torch_version
 torch=${MH_TORCH:-$(python_torch)}
 [ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 finds; found neither; install torch==$wanted or set MH_TORCH"
 [ -e "$torch/lib/libtorch_cpu.so" ] || die 3 "LibTorch: expected $torch/lib/libtorch_cpu.so; found no such file; set MH_TORCH to the folder that has lib/"
-version=$(cat "$torch/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$torch/version.py" 2>/dev/null)
+version_of() { cat "$1/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$1/version.py" 2>/dev/null; }
+version=$(version_of "$torch")
 [ "${version%%+*}" = "$wanted" ] ||
   die 3 "LibTorch: expected version $wanted; found ${version:-none that is named} in $torch; install torch==$wanted or set MH_TORCH"
 [ -e "$torch/lib/libtorch_cuda.so" ] || die 3 "LibTorch: expected one with CUDA; found no libtorch_cuda.so in $torch/lib; install one with CUDA"
@@ -97,7 +98,7 @@ counts() {
   [ "$failed" -eq "$before" ] || tail -n 40 "$log"
 }
 
-run kernels 110 "$here/build/tests/torch-tests" --device cuda "[cuda-device],[device]" -d yes
+run kernels 130 "$here/build/tests/torch-tests" --device cuda "[cuda-device],[device]" -d yes
 counts kernels
 
 # Our own kernels alone: the tensor library's would take minutes.
@@ -107,7 +108,7 @@ for tool in memcheck racecheck; do
     skip "$tool" "compute-sanitizer is not there"
     continue
   fi
-  run "$tool" 45 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
+  run "$tool" 40 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
     "$here/build/tests/torch-tests" --device cuda "[small]"
   if grep -qE '(ERROR|RACECHECK) SUMMARY: 0 ' "$results/$tool.log"; then counts "$tool"
   elif grep -qE '(ERROR|RACECHECK) SUMMARY: ' "$results/$tool.log"; then
@@ -117,7 +118,10 @@ for tool in memcheck racecheck; do
 done
 
 bars=0 missed=0
-if [ -n "$(python_torch)" ]; then
+peer=$(python_torch)
+if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
+elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
+else
   # shellcheck disable=SC2016  # for the shell that is started
   run bench 180 bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only attention \
     --rounds 3 | tee "$2/bench.tsv"' - "$here" "$results"
@@ -130,12 +134,10 @@ if [ -n "$(python_torch)" ]; then
   elif [ "$status" -ne 0 ] && [ "$missed" -eq 0 ]; then
     fail bench "exit status $status: $(tail -n 1 "$results/bench.log")"
   fi
-else
-  skip bench "python3 finds no PyTorch, its peer"
 fi
 
 if [ -n "$(command -v python3)" ]; then
-  run command-line 90 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline eval_translate train_adaptive train_equality train_from \
+  run command-line 80 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline eval_translate train_adaptive train_equality train_from \
     train_resume train_streams
   counts command-line
 else
