@@ -26,6 +26,7 @@ wanted=$(cat "$here/build/torch-version" 2>/dev/null || sed -n 's/^torch_version
 torch=${MH_TORCH:-$(python_torch)}
 [ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 finds; found neither; install torch==$wanted or set MH_TORCH"
 [ -e "$torch/lib/libtorch_cpu.so" ] || die 3 "LibTorch: expected $torch/lib/libtorch_cpu.so; found no such file; set MH_TORCH to the folder that has lib/"
+torch=$(cd "$torch" && pwd)
 version_of() { cat "$1/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$1/version.py" 2>/dev/null; }
 version=$(version_of "$torch")
 [ "${version%%+*}" = "$wanted" ] ||
@@ -98,7 +99,7 @@ counts() {
   [ "$failed" -eq "$before" ] || tail -n 40 "$log"
 }
 
-run kernels 130 "$here/build/tests/torch-tests" --device cuda "[cuda-device],[device]" -d yes
+run kernels 130 stdbuf -oL "$here/build/tests/torch-tests" --device cuda "[cuda-device],[device]" -d yes
 counts kernels
 
 # Our own kernels alone: the tensor library's would take minutes.
