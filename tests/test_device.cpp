@@ -1,8 +1,11 @@
 // What runs on a GPU gives what the CPU gives: `torch-tests --device cuda`.
 #include <c10/core/GradMode.h>
 
+#define CATCH_CONFIG_EXTERNAL_INTERFACES  // for a listener
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -35,6 +38,21 @@ bool near(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-4) {
 at::Tensor some_tokens(int64_t rows, int64_t length) {
   return (at::arange(rows * length) * 7 % 50).view({rows, length});
 }
+
+// Before the first test: what another one asks the tensor library would settle that there is no CUDA.
+struct ChooseDevice : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    if (test_device() != "cuda") return;
+    try {
+      model::choose_device("cuda");
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::exit(static_cast<int>(error.exit()));
+    }
+  }
+};
+CATCH_REGISTER_LISTENER(ChooseDevice)
 
 #define NEEDS_GPU                                           \
   if (test_device() != "cuda") SKIP("needs --device cuda"); \

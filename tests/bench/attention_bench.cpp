@@ -1,73 +1,190 @@
 // Attention by itself, forward and backward, of one layer's heads under a causal mask, as ./run bench times it:
-// attention_bench plain|mixhead-a|mixhead-b|relative|decode-a|decode-b BATCH HEADS LENGTH SIZE fp32|bf16 THREADS
-// relative: Transformer-XL's, with a memory of the same length. decode: one query after so many keys, forward alone.
-// Milliseconds of a call, the median of those of about a second, and the peak of memory that a call adds besides its
-// results, in MB.
+// attention_bench plain|mixhead-a|mixhead-b|relative|decode-a|decode-b BATCH HEADS LENGTH SIZE fp32|bf16|fp16
+// THREADS|cuda attention_bench -: a line of those for each line of standard input. relative: Transformer-XL's, with a
+// memory of the same length. decode: one query after so many keys, forward alone. Milliseconds of a call, the median of
+// those of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU by its events
+// and its allocator's counts, after a few calls; fp16 there alone, relative not.
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "../peak.h"
 #include "attention/fused_cpu.h"
+#include "attention/fused_gpu.h"
 #include "attention/mixed_cpu.h"
+#include "base/error.h"
+#include "model/device.h"
 #include "model/ops.h"
 
 using namespace mh;
 
-int main(int argc, char** argv) {
-  if (argc != 8) return 2;
-  const std::string kind = argv[1];
-  const int64_t batch = std::atoll(argv[2]), heads = std::atoll(argv[3]), n = std::atoll(argv[4]),
-                d = std::atoll(argv[5]);
-  const at::ScalarType type = argv[6] == std::string("bf16") ? at::kBFloat16 : at::kFloat;
-  model::prepare_cpu(std::atoi(argv[7]));
+namespace {
+
+struct Figures {
+  double ms, mb;  // of a call; at its peak, results included
+};
+
+double median(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + static_cast<int64_t>(x.size() / 2), x.end());
+  return x[x.size() / 2];
+}
+
+template <class Call, class Clear>
+Figures on_cpu(const Call& call, const Clear& clear) {
+  Figures f{};
+  reset_peak();
+  const int64_t before = peak_kb();
+  call();
+  f.mb = static_cast<double>(peak_kb() - before) / 1024;
+  std::vector<double> times;
+  const auto began = std::chrono::steady_clock::now();
+  for (double all = 0; times.size() < 3 || all < 1;) {
+    const auto first = std::chrono::steady_clock::now();
+    clear();
+    call();
+    const auto last = std::chrono::steady_clock::now();
+    times.push_back(std::chrono::duration<double, std::milli>(last - first).count());
+    all = std::chrono::duration<double>(last - began).count();
+  }
+  f.ms = median(times);
+  return f;
+}
+
+template <class Call, class Clear>
+Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
+  Figures f{};
+  const c10::impl::VirtualGuardImpl guard(gpu.type());
+  const c10::Stream stream = guard.getStream(gpu);
+  for (int i = 0; i < 5; ++i) clear(), call();
+  clear();
+  guard.synchronizeDevice(gpu.index());
+  auto& allocator = *c10::getDeviceAllocator(gpu.type());
+  const auto bytes = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
+  allocator.resetPeakStats(gpu.index());
+  const int64_t before = bytes().current;
+  call();
+  f.mb = static_cast<double>(bytes().peak - before) / (1 << 20);
+  std::vector<double> times;
+  for (double all = 0; times.size() < 20 || all < 300;) {  // milliseconds
+    std::vector<c10::Event> events;
+    for (int i = 0; i <= 10; ++i) {
+      clear();
+      if (i > 0) call();
+      events.emplace_back(gpu.type(), c10::EventFlag::BACKEND_DEFAULT);
+      events.back().record(stream);
+    }
+    guard.synchronizeDevice(gpu.index());
+    for (size_t i = 1; i < events.size(); ++i) {
+      times.push_back(events[i - 1].elapsedTime(events[i]));
+      all += times.back();
+    }
+  }
+  f.ms = median(times);
+  return f;
+}
+
+// What a layer takes for heads that nothing mixes, or for those of a matrix.
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
+                  const attention::FusedPolicy& policy) {
+  if (q.is_cpu()) return m.defined() ? attention::mixed_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
+  if (!m.defined()) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, policy.causal);
+  const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
+  if (gpu.kernels == nullptr) throw Error(Exit::usage, "the build lacks kernels for this type or head size");
+  return attention::mixed_gpu(gpu, q, k, v, m, policy);
+}
+
+std::optional<at::ScalarType> type_named(const std::string& name) {
+  if (name == "fp32") return at::kFloat;
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "fp16") return at::kHalf;
+  return std::nullopt;
+}
+
+at::Device the_gpu() {
+  static const at::Device gpu = model::choose_device("cuda");
+  return gpu;
+}
+
+int measure(std::istream& arguments) {
+  std::string kind, type_name, where;
+  int64_t batch = 0, heads = 0, n = 0, d = 0;
+  arguments >> kind >> batch >> heads >> n >> d >> type_name >> where;
+  const auto type = type_named(type_name);
+  const bool decodes = kind.starts_with("decode"), relative = kind == "relative", by_query = kind.ends_with("-b"),
+             cuda = where == "cuda";
+  if (!arguments || !type || (cuda ? relative : *type == at::kHalf)) return 2;
+  const at::Device device = cuda ? the_gpu() : at::Device(at::kCPU);
+  if (!cuda) model::prepare_cpu(std::atoi(where.c_str()));
   // As a joint projection gives them.
-  const bool decodes = kind.starts_with("decode"), relative = kind == "relative", by_query = kind.ends_with("-b");
   const auto leaf = [&](int64_t length) {
-    return at::randn({batch, length, heads, d}).to(type).transpose(1, 2).detach().requires_grad_();
+    return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
   const int64_t queries = decodes ? 1 : n, keys = relative ? 2 * n : n;
   const at::Tensor q = leaf(queries), k = decodes ? leaf(keys).detach().contiguous() : leaf(keys),
                    v = decodes ? leaf(keys).detach().contiguous() : leaf(keys), dout = leaf(queries).detach();
-  const at::Tensor eye = at::eye(heads) + 0.1 * at::randn({heads, heads});
-  const at::Tensor m = (by_query ? eye.expand({batch, queries, heads, heads}).contiguous() : eye).requires_grad_();
+  at::Tensor m;
+  if (kind != "plain" && !relative) {
+    m = (at::eye(heads) + 0.1 * at::randn({heads, heads})).to(device);
+    if (by_query) m = m.expand({batch, queries, heads, heads}).contiguous();
+    m.requires_grad_();
+  }
   attention::FusedPolicy policy;
   policy.causal = !decodes;
   attention::RelativePositions& p = policy.relative;
   if (relative) {
     p = {at::randn({heads, d}).requires_grad_(),
          at::randn({heads, d}).requires_grad_(),
-         at::randn({heads, keys, d}).to(type).requires_grad_(),
+         at::randn({heads, keys, d}).to(*type).requires_grad_(),
          {{0, keys, 0}}};
   }
-  const auto call = [&] {
+  const auto clear = [&] {
     for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r})
       if (t.defined()) t.mutable_grad() = at::Tensor();
+  };
+  const auto call = [&] {
     const c10::AutoGradMode gradient(!decodes);
-    const at::Tensor out =
-        kind == "plain" || relative ? attention::fused_cpu(q, k, v, policy) : attention::mixed_cpu(q, k, v, m, policy);
+    const at::Tensor out = attend(q, k, v, m, policy);
     if (!decodes) out.backward(dout);
   };
-  reset_peak();
-  const int64_t before = peak_kb();
-  call();
+  const Figures f = cuda ? on_gpu(device, call, clear) : on_cpu(call, clear);
   const double results = static_cast<double>(2 * q.nbytes() + k.nbytes() + v.nbytes()) / (1 << 20);
-  const double mb = static_cast<double>(peak_kb() - before) / 1024 - results;
-  std::vector<double> times;
-  const auto began = std::chrono::steady_clock::now();
-  for (double all = 0; times.size() < 3 || all < 1;) {
-    const auto first = std::chrono::steady_clock::now();
-    call();
-    const auto last = std::chrono::steady_clock::now();
-    times.push_back(std::chrono::duration<double, std::milli>(last - first).count());
-    all = std::chrono::duration<double>(last - began).count();
+  std::printf("%.3f %.1f\n", f.ms, f.mb - results);
+  std::fflush(stdout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 2 && argv[1] == std::string("-")) {
+      int status = 0;
+      for (std::string line; status == 0 && std::getline(std::cin, line);) {
+        std::istringstream words(line);
+        status = measure(words);
+        if (line.ends_with("cuda")) c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // others take turns with it
+      }
+      return status;
+    }
+    if (argc != 8) return 2;
+    std::string line;
+    for (int i = 1; i < argc; ++i) line += std::string(argv[i]) + " ";
+    std::istringstream words(line);
+    return measure(words);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "attention-bench: %s\n", error.what());
+    return static_cast<int>(error.exit());
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
-  std::printf("%.3f %.1f\n", times[times.size() / 2], mb);
 }

@@ -8,6 +8,10 @@ project is better), a 95% bootstrap interval of that median, the bar, and whethe
 random text, a fresh process for each round, and a clock that starts after the first updates; the project is timed from
 outside, by when its log lines appear. The peer runs with glibc's allocator told to keep memory (MALLOC_*), which makes it
 faster; its memory is measured without, which makes it smaller.
+
+    bench.py --tools FOLDER --device cuda --only attention
+
+prints the table of attention on a GPU. A row whose peer cannot run there, as torch.compile without a C compiler, ends in `skip`.
 """
 import argparse
 import json
@@ -21,8 +25,6 @@ import sys
 import tempfile
 import threading
 import time
-
-import equality
 
 here = pathlib.Path(__file__).resolve().parent
 allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
@@ -80,6 +82,31 @@ def row(what, unit, project, peer, bar, less=False):
     return low >= bar
 
 
+class Lines:
+    """A program that stays open and answers each line with one."""
+
+    def __init__(self, *command):
+        self.command = [str(c) for c in command]
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words):
+        """Its numbers, or why there are none."""
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            sys.exit(f"bench: {' '.join(self.command)}: {' '.join(map(str, words))}: exit status {self.process.wait()}")
+        return answer if answer.startswith("failed: ") else [float(number) for number in answer.split()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
 class Bench:
     def __init__(self, arguments, folder):
         self.a, self.folder = arguments, folder
@@ -97,6 +124,7 @@ class Bench:
         path = self.folder / f"{entries}.mhs"
         if not path.exists():
             text, vocabulary = self.folder / f"{entries}.txt", self.folder / f"{entries}.vocab"
+            import equality  # as below: needs packages that attention does not
             equality.write_text(text, entries - 2, 250000)
             run([self.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
             run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
@@ -181,6 +209,7 @@ class Bench:
     def translation(self):
         """The small translation model, 3 + 3 layers of width 256, on pairs as long as those of Multi30k: target tokens."""
         entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
+        import equality
         pairs = equality.Folder(self.tools, tempfile.mkdtemp(dir=self.folder))
         pairs.pairs(entries - 4, 8000)
         for dropout in (0.2, 0.0):
@@ -230,6 +259,10 @@ class Bench:
 
     def attention(self):
         """Attention alone, forward and backward, two rows of 8 heads of 64 under a causal mask."""
+        if self.a.device == "cuda":
+            self.attention_on_gpu()
+            return
+
         def of(program, kind, n, dtype, batch=2):
             environment = dict(os.environ, **({} if program == "project" else allocator))
             command = ([self.tools.parent / "tests/attention-bench"] if program == "project" else
@@ -272,6 +305,40 @@ class Bench:
             times, _ = alternating(what, ("project", kind), ("peer", kind), 1024, "fp32", batch=8)
             self.row(f"attention, {what}", "ms", *times, 3, less=True)
 
+    def attention_on_gpu(self):
+        """Attention alone on a GPU, bf16, heads of 64 under a causal mask, 16384 tokens; all take turns in each round."""
+        # project's, peer's, bar, what is compared: 0 milliseconds, 1 megabytes
+        rows = [("mixhead-a", "mixhead-a", 4, 0, "against eager"),
+                ("mixhead-a", "mixhead-a-compiled", 2, 0, "against torch.compile"),
+                ("mixhead-b", "mixhead-b", 4, 0, "against eager"),
+                ("mixhead-a", "sdpa", 1 / 2.2, 0, "against PyTorch's fused, without mixing (2.2 times its time)"),
+                ("plain", "sdpa", 1 / 1.03, 0, "against PyTorch's fused (1.03 times its time)"),
+                ("mixhead-a", "mixhead-a", 25, 1, "against eager, memory besides its results"),
+                ("mixhead-b", "mixhead-b", 25, 1, "against eager, memory besides its results")]
+        asked = sorted({("project", mine) for mine, *_ in rows} | {("peer", theirs) for _, theirs, *_ in rows}, key=lambda each: each[::-1])
+        with Lines(self.tools.parent / "tests/attention-bench", "-") as project, Lines(sys.executable, "-B", here / "peer_attention.py", "-") as peer:
+            for n in (2048, 512):
+                for heads in (8, 16):
+                    found, failed = {each: [] for each in asked}, {}
+                    for i in range(self.a.rounds):
+                        self.talk(f"attention on a GPU, n {n}, {heads} heads, round {i + 1} of {self.a.rounds}")
+                        for side, kind in asked:
+                            if (side, kind) in failed:
+                                continue
+                            answer = (project if side == "project" else peer).ask(kind, 16384 // n, heads, n, 64, "bf16", "cuda")
+                            if isinstance(answer, str):
+                                failed[side, kind] = answer
+                                self.talk(f"{kind}: {answer}")
+                            else:
+                                found[side, kind].append(answer)
+                    for mine, theirs, bar, which, against in rows:
+                        what, unit = f"attention on a GPU, {mine}, n {n}, {heads} heads, bf16, {against}", ("ms", "MB")[which]
+                        if ("peer", theirs) in failed:
+                            print(f"{what}\t{unit}\t-\t-\t-\t-\t-\t{bar:g}\tskip", flush=True)
+                            continue
+                        self.row(what, unit, *([max(answer[which], 0.1 * which) for answer in found[each]] for each in (("project", mine), ("peer", theirs))),
+                                 bar, less=True)
+
     def start(self):
         times = []
         for _ in range(self.a.rounds):
@@ -292,6 +359,7 @@ class Bench:
                 run(["zstd", "-qd", source, "-o", path])
             else:
                 self.talk("WikiText-2 is not there (MH_DATA): random words instead")
+                import equality
                 equality.write_text(path, 30000, 1500000)
         return path
 
@@ -598,7 +666,7 @@ def main():
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings; memory is measured on the CPU only")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings and attention; memory of trainings is measured on the CPU only")
     parser.add_argument("--only", default="training,translation,stages,attention,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")

@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 """Attention by itself, forward and backward, in PyTorch: the peer of attention_bench, with its arguments and output.
 
-    peer_attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16 THREADS
+    peer_attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
+    peer_attention.py -       a line of those for each line of standard input; what fails is a line `failed: WHY`
 
-KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them; sdpa,
-the fused attention of PyTorch, without mixing; relative, that of Transformer-XL with a memory as long, eager, the logits of
-distances moved into place by the view of the paper's appendix; talking-heads, that of x-transformers, with a matrix behind the softmax; decode-a and decode-b, Mixhead of one query, forward alone.
+KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them;
+mixhead-a-compiled and mixhead-b-compiled, the same under torch.compile; sdpa, the fused attention of PyTorch, without mixing;
+relative, that of Transformer-XL with a memory as long, eager, the logits of distances moved into place by the view of the
+paper's appendix; talking-heads, that of x-transformers, with a matrix behind the softmax; decode-a and decode-b, Mixhead of one
+query, forward alone. On a GPU times are those of its events and memory is counted by its allocator, after a few calls.
 """
+import functools
 import statistics
 import sys
 import time
 
 import torch
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def peak_mb():
@@ -19,31 +25,90 @@ def peak_mb():
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
 
 
-def main():
-    kind, (batch, heads, n, size), dtype = sys.argv[1], map(int, sys.argv[2:6]), sys.argv[6]
-    torch.set_num_threads(int(sys.argv[7]))
-    dtype = torch.bfloat16 if dtype == "bf16" else torch.float32
+def mixed(q, k, v, m, mask):
+    """mask: added to the logits, or None. m: (h, h), or (B, T, h, h)."""
+    batch, heads, queries, size = q.shape
+    logits = torch.matmul(q * size**-0.5, k.transpose(2, 3))
+    p = (logits if mask is None else logits + mask).softmax(-1)
+    if m.dim() == 2:
+        p = torch.matmul(m.t().to(q.dtype), p.reshape(batch, heads, -1)).view(batch, heads, queries, -1)
+    else:  # (B, T, h, h) times (B, T, h, S)
+        p = torch.matmul(m.transpose(2, 3).to(q.dtype), p.transpose(1, 2)).transpose(1, 2)
+    return torch.matmul(p, v)
+
+
+@functools.cache
+def compiled():
+    return torch.compile(mixed, dynamic=False)
+
+
+def on_cpu(call, clear):
+    """Milliseconds of a call, and the peak of what it adds in MB, results included."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+    before = peak_mb()
+    call()
+    memory = peak_mb() - before
+    times = []
+    began = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - began < 1:
+        first = time.perf_counter()
+        clear()
+        call()
+        times.append(1000 * (time.perf_counter() - first))
+    return statistics.median(times), memory
+
+
+def on_gpu(call, clear):
+    for _ in range(5):
+        clear()
+        call()
+    clear()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    memory = (torch.cuda.max_memory_allocated() - before) / 2**20
+    times = []
+    while len(times) < 20 or sum(times) < 300:
+        events = []
+        for i in range(11):
+            clear()
+            if i > 0:
+                call()
+            events.append(torch.cuda.Event(enable_timing=True))
+            events[-1].record()
+        torch.cuda.synchronize()
+        times += [first.elapsed_time(last) for first, last in zip(events, events[1:])]
+    return statistics.median(times), memory
+
+
+def measure(kind, batch, heads, n, size, dtype, where):
+    batch, heads, n, size, dtype = int(batch), int(heads), int(n), int(size), TYPES[dtype]
+    device = "cuda" if where == "cuda" else "cpu"
+    if device == "cpu":
+        torch.set_num_threads(int(where))
 
     decodes, relative = kind.startswith("decode"), kind == "relative"
     queries, keys = 1 if decodes else n, 2 * n if relative else n
 
     def leaf(length):
-        return torch.randn(batch, length, heads, size).to(dtype).transpose(1, 2).detach().requires_grad_()
+        return torch.randn(batch, length, heads, size, device=device).to(dtype).transpose(1, 2).detach().requires_grad_()
 
     q, k, v = leaf(queries), leaf(keys), leaf(keys)
     if decodes:  # as a cache keeps them
         k, v = k.detach().contiguous(), v.detach().contiguous()
-    given = torch.randn(batch, queries, heads, size).to(dtype).transpose(1, 2)
-    m = torch.eye(heads) + 0.1 * torch.randn(heads, heads)
-    if kind.endswith("-b"):
+    given = torch.randn(batch, queries, heads, size, device=device).to(dtype).transpose(1, 2)
+    m = torch.eye(heads, device=device) + 0.1 * torch.randn(heads, heads, device=device)
+    if kind.removesuffix("-compiled").endswith("-b"):
         m = m.expand(batch, queries, heads, heads).contiguous()
     m.requires_grad_()
-    u, bias, r = (torch.randn(shape).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
-    mask = torch.full((queries, keys), float("-inf")).triu(1 + keys - queries).to(dtype)
+    u, bias, r = (torch.randn(shape, device=device).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
+    mask = torch.full((queries, keys), float("-inf"), device=device).triu(1 + keys - queries).to(dtype)
 
     if kind == "talking-heads":
         from x_transformers.attend import Attend  # installed for this kind alone
-        talking = Attend(heads=heads, causal=True, post_talking_heads=True)
+        talking = Attend(heads=heads, causal=True, post_talking_heads=True).to(device)
 
     def attend():
         if kind == "talking-heads":
@@ -54,35 +119,35 @@ def main():
             by_distance = torch.matmul((q + bias) * size**-0.5, r.transpose(1, 2))
             shifted = torch.nn.functional.pad(by_distance, (1, 0)).view(batch, heads, keys + 1, queries)[:, :, 1:].view_as(by_distance)
             return torch.matmul((torch.matmul((q + u) * size**-0.5, k.transpose(2, 3)) + shifted + mask).softmax(-1), v)
-        logits = torch.matmul(q * size**-0.5, k.transpose(2, 3))
-        p = (logits if decodes else logits + mask).softmax(-1)
-        if kind.endswith("-a"):
-            p = torch.matmul(m.t().to(dtype), p.reshape(batch, heads, queries * keys)).view(batch, heads, queries, keys)
-        else:  # (B, T, h, h) times (B, T, h, S)
-            p = torch.matmul(m.transpose(2, 3).to(dtype), p.transpose(1, 2)).transpose(1, 2)
-        return torch.matmul(p, v)
+        return (compiled() if kind.endswith("-compiled") else mixed)(q, k, v, m, None if decodes else mask)
+
+    def clear():
+        for t in (q, k, v, m, u, bias, r):
+            t.grad = None
 
     def call():
         if decodes:
             with torch.inference_mode():
                 attend()
-            return
-        for t in (q, k, v, m, u, bias, r):
-            t.grad = None
-        attend().backward(given)
+        else:
+            attend().backward(given)
 
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as clear:
-        clear.write("5")
-    before = peak_mb()
-    call()
-    memory = peak_mb() - before - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20  # besides its results
-    times = []
-    began = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - began < 1:
-        first = time.perf_counter()
-        call()
-        times.append(1000 * (time.perf_counter() - first))
-    print(f"{statistics.median(times):.3f} {memory:.1f}")
+    milliseconds, memory = (on_gpu if device == "cuda" else on_cpu)(call, clear)
+    return f"{milliseconds:.3f} {memory - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20:.1f}"  # besides its results
+
+
+def main():
+    if sys.argv[1:] != ["-"]:
+        print(measure(*sys.argv[1:]))
+        return
+    for line in sys.stdin:
+        try:
+            answer = measure(*line.split())
+        except Exception as problem:  # a compiler that is not there, memory that is not enough: the next line may do
+            answer = f"failed: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # the other side takes turns with it
+        print(answer, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the command-line tests: each case is a script of tests/cli/cases, run by bash in a folder of its own.
 
-usage: run.py FOLDER-OF-TOOLS [PREFIX]     only cases whose name starts with PREFIX
+usage: run.py FOLDER-OF-TOOLS [PREFIX…]     only cases whose name starts with a PREFIX
 A case passes with exit status 0 and is skipped with 77; its last line is then the reason.
 """
 import concurrent.futures
@@ -14,7 +14,7 @@ import tempfile
 
 here = pathlib.Path(__file__).resolve().parent
 tools = pathlib.Path(sys.argv[1]).resolve()
-prefix = sys.argv[2] if len(sys.argv) > 2 else ""
+prefixes = tuple(sys.argv[2:]) or ("",)
 
 
 def outcome(case):
@@ -35,7 +35,7 @@ def outcome(case):
 
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
-cases = sorted((here / "cases").glob(prefix + "*.sh"))
+cases = [case for case in sorted((here / "cases").glob("*.sh")) if case.name.startswith(prefixes)]
 with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
     for case, (verdict, output) in zip(cases, pool.map(outcome, cases)):
         counts[verdict] += 1

@@ -1,0 +1,56 @@
+# tests/gpu/run.sh says what is missing, adds up its steps and ends as they did; programs of a GPU are stood in for.
+mkdir -p here/{tests/gpu,build/{tests,tools,lib}} torch/lib bin
+cp "$ROOT/tests/gpu/run.sh" here/tests/gpu
+echo 2.11.0 > here/build/torch-version
+program() {  # FILE: a script from standard input
+  { echo '#!/bin/sh'; cat; } > "$1"
+  chmod +x "$1"
+}
+try() {  # STATUS PROBLEM
+  expect "$1" env PATH="$PWD/bin:$PATH" here/tests/gpu/run.sh results
+  [ -z "$2" ] || said "$2"
+}
+program bin/python3 <<< 'case $* in -c*) cat "$PYTHON_TORCH" 2>/dev/null ;; *bench.py*) cat table; exit 1 ;; *) echo "mh-tests: 3 passed, 0 failed, 1 skipped" ;; esac'
+program bin/compute-sanitizer <<< 'case $* in *memcheck*) shift 6; "$@"; echo "ERROR SUMMARY: 0 errors" ;; *) echo "no device"; exit 1 ;; esac'
+
+expect 2 here/tests/gpu/run.sh a b
+expect 2 here/tests/gpu/run.sh --help-me
+try 3 "found neither; install torch==2.11.0 or set MH_TORCH"
+export MH_TORCH=$PWD/torch
+try 3 "found no such file; set MH_TORCH"
+touch torch/lib/libtorch_cpu.so
+try 3 "expected version 2.11.0; found none"
+echo 2.9.1+cu128 > torch/build-version
+try 3 "expected version 2.11.0; found 2.9.1+cu128"
+echo 2.11.0+cu130 > torch/build-version
+try 3 "one with CUDA"
+touch torch/lib/libtorch_cuda.so
+[ -e /dev/nvidiactl ] || try 4 "expected an NVIDIA GPU and its driver; found neither"
+program bin/nvidia-smi <<< 'echo "GPU 0: one that is stood in for"'
+try 3 "found no such file; make a bundle"
+touch here/build/lib/libmultihead-cuda.so here/build/tests/attention-bench here/build/tools/mh-train
+program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh-tests: 4 passed, 0 failed, 1 skipped"'
+
+# Without PyTorch in Python there is no table: the kernels twice, once under memcheck, and the command line.
+try 0 ""
+printed "GPU 0: one that is stood in for"; printed "skipped: a case (why)"
+printed "skipped: racecheck (compute-sanitizer does not work here: no device)"
+printed "skipped: bench (python3 finds no PyTorch, its peer)"
+printed "11 passed, 0 failed, 5 skipped"
+[ -s results/kernels.log ] && [ -s results/command-line.log ] || fail "logs: $(ls results)"
+
+# A missed bar is named and is no failed test; a peer that does not run is a skip.
+echo "$MH_TORCH" > place
+export PYTHON_TORCH=$PWD/place
+printf 'plain\tms\t2\t1\t0.5\t0.4\t0.6\t0.97\tFAIL\nmixed\tms\t1\t9\t9\t9\t9\t4\tpass\ncompiled\tms\t-\t-\t-\t-\t-\t2\tskip\n' > table
+try 0 ""
+printed "bar missed: plain: 0.5 of 0.97"; printed "skipped: bench: compiled"; printed "bars: 1 reached, 1 missed"
+printed "11 passed, 0 failed, 5 skipped"
+cmp table results/bench.tsv
+
+program here/build/tests/torch-tests <<< 'echo "mh-tests: 3 passed, 2 failed, 0 skipped"; exit 2'
+try 1 ""
+printed "FAILED: kernels: 2 tests"; printed "9 passed, 4 failed"
+program here/build/tests/torch-tests <<< 'echo crashed; exit 139'
+try 1 ""
+printed "FAILED: kernels: exit status 139 without a closing line"

@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# Everything that needs an NVIDIA GPU, in one call of at most eight minutes; builds nothing, installs nothing.
+#
+#   tests/gpu/run.sh [RESULTS]     in a bundle (./run bundle) or a checkout that ./run test has built
+#
+# RESULTS, a folder for a log of each step and the table bench.tsv, is results/ beside tests/ unless told. LibTorch is that
+# of MH_TORCH (the folder with lib/), or else of python3's PyTorch; of the version that the build was made with.
+# Exit status: 0 all tests passed, 1 a test failed or a step ended badly, 2 wrong usage, 3 LibTorch or the build is missing or
+# of another version, 4 no GPU. A figure that misses its bar is reported, and is no failed test.
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+# die STATUS WORDS: what was expected, what was found, what to do.
+die() {
+  printf 'gpu: error: %s\n' "$2" >&2
+  exit "$1"
+}
+
+[ $# -le 1 ] || die 2 "expected at most one RESULTS folder; found $*"
+case ${1:-} in -*) die 2 "expected a RESULTS folder; found $1" ;; esac
+
+# The folder of LibTorch, and its version.
+python_torch() { python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null; }
+wanted=$(cat "$here/build/torch-version" 2>/dev/null || sed -n 's/^torch_version=//p' "$here/run" 2>/dev/null)
+torch=${MH_TORCH:-$(python_torch)}
+[ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 finds; found neither; install torch==$wanted or set MH_TORCH"
+[ -e "$torch/lib/libtorch_cpu.so" ] || die 3 "LibTorch: expected $torch/lib/libtorch_cpu.so; found no such file; set MH_TORCH to the folder that has lib/"
+torch=$(cd "$torch" && pwd)
+version_of() { cat "$1/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$1/version.py" 2>/dev/null; }
+version=$(version_of "$torch")
+[ "${version%%+*}" = "$wanted" ] ||
+  die 3 "LibTorch: expected version $wanted; found ${version:-none that is named} in $torch; install torch==$wanted or set MH_TORCH"
+[ -e "$torch/lib/libtorch_cuda.so" ] || die 3 "LibTorch: expected one with CUDA; found no libtorch_cuda.so in $torch/lib; install one with CUDA"
+
+gpus=$(nvidia-smi -L 2>&1) || gpus=
+if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does not say which)"; fi
+[ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither by nvidia-smi nor as /dev/nvidiactl; run this where there is one"
+
+for file in build/tests/torch-tests build/tests/attention-bench build/tools/mh-train build/lib/libmultihead-cuda.so; do
+  [ -e "$here/$file" ] || die 3 "expected $here/$file; found no such file; make a bundle with ./run bundle, or ./run test here"
+done
+
+results=${1:-$here/results}
+mkdir -p "$results" || die 1 "$results: expected a folder that can be written to; give another one"
+results=$(cd "$results" && pwd)
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+
+site=$(dirname "$torch")
+LD_LIBRARY_PATH=$torch/lib:$here/system$(printf ':%s' "$site"/nvidia/*/lib):${LD_LIBRARY_PATH:-}
+export LD_LIBRARY_PATH PATH=$here/build/tools:$PATH TORCHINDUCTOR_CACHE_DIR=$scratch/inductor TRITON_CACHE_DIR=$scratch/triton
+
+{
+  echo "$gpus"
+  echo "LibTorch $version, $(nproc) cores, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+} | tee "$results/header.log"
+nvidia-smi >"$results/nvidia-smi.log" 2>&1 || true
+sed -n '/+---/,$p' "$results/nvidia-smi.log"
+
+passed=0 failed=0 skipped=0
+notes=()
+note() {
+  notes+=("$*")
+  echo "$*"
+}
+
+# run NAME SECONDS COMMAND…: its log is RESULTS/NAME.log, its exit status $status; 124 where it took longer.
+run() {
+  local name=$1 seconds=$2 began=$SECONDS
+  shift 2
+  echo "== $name, at most $seconds s"
+  timeout -k 5 "$seconds" "$@" >"$results/$name.log" 2>&1 </dev/null
+  status=$?
+  [ "$status" -ne 137 ] || status=124
+  echo "$name: exit status $status after $((SECONDS - began)) s"
+}
+
+fail() {  # NAME, WHY
+  failed=$((failed + 1))
+  note "FAILED: $1: $2, see $results/$1.log"
+}
+skip() {  # NAME, WHY
+  skipped=$((skipped + 1))
+  note "skipped: $1 ($2)"
+}
+
+# counts NAME: adds up what the step's log says of tests; names those that failed or were skipped.
+counts() {
+  local before=$failed line log=$results/$1.log
+  grep -E '^(skipped|failed): ' "$log"
+  line=$(grep '^mh-tests: ' "$log" | tail -n 1)
+  if [[ $line =~ ^mh-tests:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
+    passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
+    if [ "${BASH_REMATCH[2]}" -gt 0 ]; then note "FAILED: $1: ${BASH_REMATCH[2]} tests, see $log"
+    elif [ "$status" -ne 0 ]; then fail "$1" "exit status $status"; fi
+  elif [ "$status" -eq 124 ]; then fail "$1" "took longer than it may"
+  else fail "$1" "exit status $status without a closing line"; fi
+  [ "$failed" -eq "$before" ] || tail -n 40 "$log"
+}
+
+run kernels 130 stdbuf -oL "$here/build/tests/torch-tests" --device cuda "[cuda-device],[device]" -d yes
+counts kernels
+
+# Our own kernels alone: the tensor library's would take minutes.
+sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
+for tool in memcheck racecheck; do
+  if [ ! -x "$sanitizer" ]; then
+    skip "$tool" "compute-sanitizer is not there"
+    continue
+  fi
+  run "$tool" 40 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
+    "$here/build/tests/torch-tests" --device cuda "[small]"
+  if grep -qE '(ERROR|RACECHECK) SUMMARY: 0 ' "$results/$tool.log"; then counts "$tool"
+  elif grep -qE '(ERROR|RACECHECK) SUMMARY: ' "$results/$tool.log"; then
+    fail "$tool" "$(grep -E ' SUMMARY: ' "$results/$tool.log" | tail -n 1)"
+  elif [ "$status" -eq 124 ]; then skip "$tool" "took longer than it may"
+  else skip "$tool" "compute-sanitizer does not work here: $(grep -v '^ *$' "$results/$tool.log" | tail -n 1)"; fi
+done
+
+bars=0 missed=0
+peer=$(python_torch)
+if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
+elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
+else
+  # shellcheck disable=SC2016  # for the shell that is started
+  run bench 180 bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only attention \
+    --rounds 3 | tee "$2/bench.tsv"' - "$here" "$results"
+  cat "$results/bench.tsv" 2>/dev/null
+  bars=$(grep -c 'pass$' "$results/bench.tsv") missed=$(grep -c 'FAIL$' "$results/bench.tsv")
+  while IFS=$'\t' read -r what _; do skip "bench: $what" "its peer does not run here, see $results/bench.log"; done < <(grep 'skip$' "$results/bench.tsv")
+  while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$results/bench.tsv")
+  # bench.py ends with 1 where a bar is missed.
+  if [ "$status" -eq 124 ]; then skip "the rest of bench" "took longer than it may"
+  elif [ "$status" -ne 0 ] && [ "$missed" -eq 0 ]; then
+    fail bench "exit status $status: $(tail -n 1 "$results/bench.log")"
+  fi
+fi
+
+if [ -n "$(command -v python3)" ]; then
+  run command-line 80 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline eval_translate train_adaptive train_equality train_from \
+    train_resume train_streams
+  counts command-line
+else
+  skip command-line "no python3"
+fi
+
+echo "== summary"
+[ ${#notes[@]} -eq 0 ] || printf '%s\n' "${notes[@]}"
+printf 'bars: %d reached, %d missed\n' "$bars" "$missed"
+printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped" | tee "$results/summary.log"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
