@@ -93,7 +93,7 @@ inline double distance(const Doubles& x, const Doubles& y) {
 template <class T>
 void close(const std::string& what, const Doubles& found, const Doubles& exact, const Doubles& composed,
            const Doubles& sizes) {
-  const double unit = std::is_same_v<T, float> ? 0x1p-24 : std::is_same_v<T, mh::kernels::Fp16> ? 0x1p-11 : 0x1p-9;
+  const double unit = std::is_same_v<T, float> ? 0x1p-24 : std::is_same_v<T, mh::kernels::Fp16> ? 0x1p-11 : 0x1p-8;
   const double error = distance(found, exact),
                bound = 2 * std::max(distance(composed, exact), unit * largest(sizes)) + 0x1p-18 * (1 + largest(sizes));
   RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";

@@ -9,6 +9,7 @@
 #include "attention/fused_cpu.h"
 #include "attention/fused_gpu.h"
 #include "attention/mixed_cpu.h"
+#include "few.h"
 #include "host_launcher.h"
 #include "numbers.h"
 
@@ -91,7 +92,7 @@ void compare(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>
 }  // namespace
 
 TEST_CASE("attention by the kernels of a GPU is that of the CPU's, for all that a policy says", "[attention][policy]") {
-  CHECK(rc::check([] {
+  CHECK(check_few("over random policies", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
                   size = 16 * pick(1, 2);
@@ -130,7 +131,7 @@ TEST_CASE("attention by the kernels of a GPU is that of the CPU's, for all that 
 
 TEST_CASE("mixed heads by the kernels of a GPU are those of the CPU's, for all that a policy says",
           "[attention][mixed]") {
-  CHECK(rc::check([] {
+  CHECK(check_few("over random policies", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 4), values = pick(1, 4), queries = pick(1, 30),
                   keys = pick(1, 40);
