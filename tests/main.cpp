@@ -9,8 +9,8 @@
 
 namespace {
 
-std::vector<std::string> skipped_names;
-int passed = 0, failed = 0;
+std::vector<std::string> skipped_names, failed_names;
+int passed = 0;
 bool current_skipped = false;
 std::string device = "cpu";
 
@@ -18,7 +18,7 @@ struct Counter : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testCaseStarting(const Catch::TestCaseInfo&) override { current_skipped = false; }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    if (stats.totals.assertions.failed > 0) ++failed;
+    if (stats.totals.assertions.failed > 0) failed_names.push_back(stats.testInfo.name);
     else if (!current_skipped) ++passed;
   }
 };
@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   session.cli(session.cli() | Catch::clara::Opt(device, "cpu|cuda")["--device"]("where the tests of device code run"));
   int status = session.applyCommandLine(argc, argv);
   if (status == 0) status = session.run();
-  std::printf("mh-tests: %d passed, %d failed, %zu skipped\n", passed, failed, skipped_names.size());
+  for (const std::string& name : failed_names) std::printf("failed: %s\n", name.c_str());
+  std::printf("mh-tests: %d passed, %zu failed, %zu skipped\n", passed, failed_names.size(), skipped_names.size());
   return status;
 }
