@@ -105,4 +105,99 @@ struct Exchanged<float> {
   using Probability = float;
 };
 
+// Where a thread stands: of a strip of 16 rows, and among the warps that share it.
+struct MixedPlace {
+  int strip, group, rows;  // rows of the block
+  int g, t;                // row and pair of columns of the lane
+  template <class Thread>
+  MH_DEVICE MixedPlace(const Thread& thread, const MixedPlan& plan)
+      : strip(thread.warp() / plan.groups),
+        group(thread.warp() % plan.groups),
+        rows(16 * plan.strips),
+        g(thread.lane() / 4),
+        t(thread.lane() % 4) {}
+};
+
+// What a query-stationary pass keeps of a lane's two queries, the first of them `row`.
+struct MixedQueries {
+  int row, clamped[2];
+  const float* matrix[2];
+  MH_DEVICE MixedQueries(const MixedCall& a, int64_t b, int first) : row(first) {
+    MH_FOR (r, 2) {
+      clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
+      matrix[r] = a.matrix + b * a.matrix_row + clamped[r] * a.matrix_query;
+    }
+  }
+};
+
+// Products of 16 queries and 16 keys of head j become probabilities.
+template <class Thread>
+MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
+                             int end, const float* log_sums, Sum (&p)[2]) {
+  const float* of_head = log_sums + (b * a.in + j) * a.queries;
+  MH_FOR (r, 2) {
+    const float log_sum = of_head[q.clamped[r]] * kLog2E;
+    MH_FOR (n, 2)
+      MH_FOR (e, 2) {
+        float& x = p[n].x[2 * r + e];
+        const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
+        x = there ? thread.exp2(logarithm(thread, a, x) - log_sum) : 0;
+      }
+  }
+}
+
+// And those times the derivative of the logits, the slopes.
+template <class Thread>
+MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
+                             int end, const float* log_sums, Sum (&p)[2], Sum (&slopes)[2]) {
+  MH_FOR (n, 2) slopes[n] = p[n];
+  probabilities(thread, a, b, j, q, key, end, log_sums, p);
+  MH_FOR (n, 2)
+    MH_FOR (i, 4) {
+      float& y = slopes[n].x[i];
+      y = p[n].x[i] > 0 ? p[n].x[i] * slope(thread, a, y) : 0;
+    }
+}
+
+MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int column, Sum (&x)[2]) {
+  MH_FOR (r, 2)
+    MH_FOR (n, 2) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
+}
+
+// mixed[o] = Σ_h weight(h, o, n, e) times number e of fragment n of what head h exchanges.
+template <int kOwn, class Thread, class X, class Weight>
+MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
+                   const Weight& weight) {
+  for (int h = 0; h < heads; ++h) {
+    Sum x[2];
+    exchange.get(thread, h, x);
+    MH_FOR (o, kOwn)
+      MH_FOR (n, 2)
+        MH_FOR (e, 4) mixed[o][n].x[e] += weight(h, o, n, e) * x[n].x[e];
+  }
+}
+
+// Steps of a ring that are, in turn, for 16 keys: two tensors' heads.
+template <class T>
+struct InTurn {
+  struct Heads {
+    Rows<const T> rows;
+    const int64_t* head_of;
+    int first, count, size;
+  };
+  Heads even, odd;
+  KeyRange seen;
+  int tiles;
+  template <int kSize, class Thread>
+  MH_DEVICE void load(const Thread& thread, const MixedCall& a, int64_t b, const Ring<T>& ring, int step) const {
+    const auto load = [&](const Heads& x) {
+      load_heads<kSize>(thread, ring.slot(step), x.rows, b, x.head_of, x.first, x.count, 16, seen.first + step / 2 * 16,
+                        seen.end, x.size, a.aligned);
+    };
+    if (step / 2 < tiles && step % 2 == 0) load(even);
+    if (step / 2 < tiles && step % 2 == 1) load(odd);
+    thread.end_group();
+  }
+};
+
 }  // namespace mh::kernels

@@ -12,54 +12,6 @@
 
 namespace mh::kernels {
 
-// Where a thread stands: of a strip of 16 rows, and among the warps that share it.
-struct MixedPlace {
-  int strip, group, rows;  // rows of the block
-  int g, t;                // row and pair of columns of the lane
-  template <class Thread>
-  MH_DEVICE MixedPlace(const Thread& thread, const MixedPlan& plan)
-      : strip(thread.warp() / plan.groups),
-        group(thread.warp() % plan.groups),
-        rows(16 * plan.strips),
-        g(thread.lane() / 4),
-        t(thread.lane() % 4) {}
-};
-
-// What a query-stationary pass keeps of a lane's two queries, the first of them `row`.
-struct MixedQueries {
-  int row, clamped[2];
-  const float* matrix[2];
-  MH_DEVICE MixedQueries(const MixedCall& a, int64_t b, int first) : row(first) {
-    MH_FOR (r, 2) {
-      clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
-      matrix[r] = a.matrix + b * a.matrix_row + clamped[r] * a.matrix_query;
-    }
-  }
-};
-
-// Products of 16 queries and 16 keys of head j become probabilities; slopes: those times the derivative of the logits.
-template <class Thread>
-MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
-                             int end, const float* log_sums, Sum (&p)[2], Sum (&slopes)[2]) {
-  const float* of_head = log_sums + (b * a.in + j) * a.queries;
-  MH_FOR (r, 2) {
-    const float log_sum = of_head[q.clamped[r]] * kLog2E;
-    MH_FOR (n, 2)
-      MH_FOR (e, 2) {
-        float &x = p[n].x[2 * r + e], &y = slopes[n].x[2 * r + e];
-        const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
-        const float product = x;
-        x = there ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
-        y = x > 0 ? x * slope(thread, a, product) : 0;
-      }
-  }
-}
-
-MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int column, Sum (&x)[2]) {
-  MH_FOR (r, 2)
-    MH_FOR (n, 2) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
-}
-
 template <class T, int kSize>
 struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
@@ -97,16 +49,9 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const int most = Z::of_result(a), kept = a.in + most > plan.groups ? a.in + most : plan.groups;
   const Ring<T> ring{of_queries + kept * at.rows * kStride, plan.slots, (a.in > most ? a.in : most) * 16 * kStride};
   const Exchange<T> exchange{reinterpret_cast<Left<T>*>(ring.memory + ring.slots * ring.size) + at.strip * most * 32};
-  const auto load = [&](int step) {
-    const int from = seen.first + step / 2 * 16;
-    if (step / 2 < tiles && step % 2 == 0)
-      load_heads<kSize>(thread, ring.slot(step), k, b, a.key_heads, of_block, keys, 16, from, seen.end, a.key_size,
-                        a.aligned);
-    if (step / 2 < tiles && step % 2 == 1)
-      load_heads<kSize>(thread, ring.slot(step), v, b, a.value_heads, chunk, values, 16, from, seen.end, a.value_size,
-                        a.aligned);
-    thread.end_group();
-  };
+  const InTurn<T> coming{
+      {k, a.key_heads, of_block, keys, a.key_size}, {v, a.value_heads, chunk, values, a.value_size}, seen, tiles};
+  const auto load = [&](int step) { coming.template load<kSize>(thread, a, b, ring, step); };
   load_heads<kSize>(thread, of_queries, q, b, nullptr, of_block, keys, at.rows, first, queries, a.key_size, a.aligned);
   load_heads<kSize>(thread, given, dout, b, nullptr, chunk, values, at.rows, first, queries, a.value_size, a.aligned);
   for (int step = 0; step < ring.slots; ++step) load(step);
@@ -121,8 +66,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
       const int head = own + o - of_block;
       multiply_turned<kSize, kStride>(thread, p[o], of_queries + (head * at.rows + at.strip * 16) * kStride,
                                       ring.slot(2 * tile) + head * 16 * kStride);
-      Sum unused[2];
-      probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p[o], unused);
+      probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p[o]);
       MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, own + o, own_rows.row, key + 2 * at.t, p[o]);
     }
@@ -211,16 +155,9 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const Ring<T> ring{given + kept * at.rows * kStride, plan.slots, (a.in > a.heads ? a.in : a.heads) * 16 * kStride};
   const Exchange<T> exchange{reinterpret_cast<Left<T>*>(ring.memory + ring.slots * ring.size) +
                              at.strip * a.heads * 32};
-  const auto load = [&](int step) {
-    const int from = seen.first + step / 2 * 16;
-    if (step / 2 < tiles && step % 2 == 0)
-      load_heads<kSize>(thread, ring.slot(step), v, b, a.value_heads, 0, a.heads, 16, from, seen.end, a.value_size,
-                        a.aligned);
-    if (step / 2 < tiles && step % 2 == 1)
-      load_heads<kSize>(thread, ring.slot(step), k, b, a.key_heads, of_block, keys, 16, from, seen.end, a.key_size,
-                        a.aligned);
-    thread.end_group();
-  };
+  const InTurn<T> coming{
+      {v, a.value_heads, 0, a.heads, a.value_size}, {k, a.key_heads, of_block, keys, a.key_size}, seen, tiles};
+  const auto load = [&](int step) { coming.template load<kSize>(thread, a, b, ring, step); };
   load_heads<kSize>(thread, given, dout, b, nullptr, 0, a.heads, at.rows, first, queries, a.value_size, a.aligned);
   load_heads<kSize>(thread, of_queries, q, b, nullptr, of_block, keys, at.rows, first, queries, a.key_size, a.aligned);
   for (int step = 0; step < ring.slots; ++step) load(step);
@@ -239,18 +176,8 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     thread.barrier();
     load(2 * tile + ring.slots);
     Sum dp[kOwn][2];
-    for (int i = 0; i < a.heads; ++i) {
-      Sum x[2];
-      exchange.get(thread, i, x);
-      MH_FOR (o, kOwn)
-        MH_FOR (r, 2) {
-          const float m = own + o < a.in ? own_rows.matrix[r][(own + o) * a.heads + i] : 0;
-          MH_FOR (n, 2) {
-            dp[o][n].x[2 * r] += m * x[n].x[2 * r];
-            dp[o][n].x[2 * r + 1] += m * x[n].x[2 * r + 1];
-          }
-        }
-    }
+    mix(thread, dp, exchange, a.heads,
+        [&](int i, int o, int, int x) { return own + o < a.in ? own_rows.matrix[x / 2][(own + o) * a.heads + i] : 0; });
     ring.await(thread);
     MH_FOR (o, kOwn) {
       if (own + o >= a.in) break;
@@ -393,17 +320,9 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     const auto matrix_of = [&](int n, int e) { return a.matrix + b * a.matrix_row + clamped(n, e) * a.matrix_query; };
     if constexpr (kOfValues) {
       Sum mixed[kOwn][2];
-      for (int j = 0; j < a.in; ++j) {
-        Sum p[2];
-        probability.get(thread, j, p);
-        MH_FOR (o, kOwn)
-          MH_FOR (n, 2)
-            MH_FOR (e, 2) {
-              const float m = own + o < a.heads ? matrix_of(n, e)[j * a.heads + own + o] : 0;
-              mixed[o][n].x[e] += m * p[n].x[e];
-              mixed[o][n].x[2 + e] += m * p[n].x[2 + e];
-            }
-      }
+      mix(thread, mixed, probability, a.in, [&](int j, int o, int n, int x) {
+        return own + o < a.heads ? matrix_of(n, x % 2)[j * a.heads + own + o] : 0;
+      });
       MH_FOR (o, kOwn) {
         if (own + o >= a.heads) break;
         if (a.dropout != nullptr && !a.dropped_first) drop(own + o, mixed[o]);
@@ -412,17 +331,9 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     }
     if constexpr (kOfKeys) {
       Sum dp[kOwn][2];
-      for (int i = 0; i < a.heads; ++i) {
-        Sum x[2];
-        gradient.get(thread, i, x);
-        MH_FOR (o, kOwn)
-          MH_FOR (n, 2)
-            MH_FOR (e, 2) {
-              const float m = own + o < a.in ? matrix_of(n, e)[(own + o) * a.heads + i] : 0;
-              dp[o][n].x[e] += m * x[n].x[e];
-              dp[o][n].x[2 + e] += m * x[n].x[2 + e];
-            }
-      }
+      mix(thread, dp, gradient, a.heads, [&](int i, int o, int n, int x) {
+        return own + o < a.in ? matrix_of(n, x % 2)[(own + o) * a.heads + i] : 0;
+      });
       MH_FOR (o, kOwn) {
         if (own + o >= a.in) break;
         if (a.dropout != nullptr && a.dropped_first) drop(own + o, dp[o]);
