@@ -10,6 +10,8 @@
 #include "cuda/attention_backward.h"
 #include "cuda/distance_gradient.h"
 #include "cuda/mixed_backward.h"
+#include "cuda/mixed_forward.h"
+#include "cuda/mixed_key_gradient.h"
 
 namespace mh::kernels {
 
@@ -241,7 +243,8 @@ struct AttentionLaunches {
     MixedCall a;
     a.in = in, a.heads = heads;
     const int limit = launcher.most_shared_memory();
-    const bool fits = MixedForwardTiles<T, kSize>::plan(a, limit).slots > 0 &&
+    const bool fits = sizeof(typename Forward<T, kSize, false, false>::Z::Shared) <= static_cast<size_t>(limit) &&
+                      MixedForwardTiles<T, kSize>::plan(a, limit).slots > 0 &&
                       MixedSumsTiles<T, kSize>::plan(a, limit).slots > 0 &&
                       MixedQueryGradientTiles<T, kSize>::plan(a, limit).slots > 0 &&
                       MixedKeyGradientTiles<T, kSize, !kApart, true>::plan(a, limit).slots > 0 &&
