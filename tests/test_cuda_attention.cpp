@@ -18,47 +18,36 @@ void check_case(int64_t most_length, bool relative) {
   c.dropped_first = false;
   AttentionCall& a = z.call;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-  const bool by_position = pick(0, 1) == 1;
-  Tensor<T> q(c.batch, c.in, a.queries, c.key_size, by_position),
-      k(c.batch, c.key_heads, a.keys, c.key_size, by_position),
-      v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
-      dout(c.batch, c.out, a.queries, c.value_size, by_position);
-  for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
-  Tensor<T> r(1, 0, 0, 0, by_position);
+  CaseTensors<T> x(z, random);
+  Tensor<T> r(1, 0, 0, 0, x.q.by_position);
   if (relative) z.add_positions(r, random);
-  a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
-  Tensor<T> out = dout, dq = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
-            dv(c.batch, c.out, a.keys, c.value_size, by_position);
-  std::vector<float> log_sums(static_cast<size_t>(c.batch * c.in * a.queries), NAN), d = log_sums, only = log_sums;
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::scale_tiles(a)), NAN);
   std::vector<float> du(relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
-  AttentionTensors tensors;
-  tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
-  tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
-  tensors.dout = dout.any();
-  tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
-  tensors.log_sums = only.data();
+  AttentionTensors tensors = x.pointers();
+  tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   RC_ASSERT(Launches::template forward_of<false>(launcher, a, tensors) == nullptr);
-  tensors.log_sums = log_sums.data(), tensors.d = d.data(), tensors.dscale = dscale.data();
+  const std::vector<float> only = std::exchange(x.log_sums, x.d);
+  tensors.log_sums = x.log_sums.data();
   RC_ASSERT(Launches::forward(launcher, a, tensors) == nullptr);
-  RC_ASSERT(only == log_sums);
+  RC_ASSERT(only == x.log_sums);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
-  const auto rounded = [](double x) { return widened(narrowed<T>(x)); };
+  const auto rounded = [](double number) { return widened(narrowed<T>(number)); };
   c.round_sum = rounded;
-  const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  const auto exact = reference::attention(c, x.q.numbers(), x.k.numbers(), x.v.numbers(), x.dout.numbers());
   c.from_outputs = true;
   c.round = rounded;
-  const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
-  close<T>("out", out.numbers(), exact.out, composed.out, exact.out_size);
-  close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
-  close<T>("dq", dq.numbers(), exact.dq, composed.dq, exact.dq_size);
-  close<T>("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
-  close<T>("dv", dv.numbers(), exact.dv, composed.dv, exact.dv_size);
+  const auto composed = reference::attention(c, x.q.numbers(), x.k.numbers(), x.v.numbers(), x.dout.numbers());
+  close<T>("out", x.out.numbers(), exact.out, composed.out, exact.out_size);
+  close<T>("log_sums", Doubles(x.log_sums.begin(), x.log_sums.end()), exact.log_sums, composed.log_sums,
+           exact.log_sums);
+  close<T>("dq", x.dq.numbers(), exact.dq, composed.dq, exact.dq_size);
+  close<T>("dk", x.dk.numbers(), exact.dk, composed.dk, exact.dk_size);
+  close<T>("dv", x.dv.numbers(), exact.dv, composed.dv, exact.dv_size);
   Doubles of_scales(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i) of_scales[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
   close<T>("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale_size);

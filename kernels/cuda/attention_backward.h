@@ -75,7 +75,6 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
   const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  const T *keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.position, first,
@@ -95,54 +94,30 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
   }
   Sum sums[kSize / 8], by_distance[kRelative ? kSize / 8 : 1];
   const int own = thread.warp() * 16 * Z::kStride;
-  int stage = 0;
-  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
-    KeyRange part = seen;
-    int place = 0;  // of the rows of distances
-    if constexpr (kRelative) {
-      part = within(seen, a.positions.runs[run]);
-      if (part.first >= part.end) continue;
-      shared.begin(thread, a, head, a.positions.runs[run], first, part.first);
-    }
-    const auto load_keys = [&](int from, int into) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[into], keys, k.position, from, part.end, a.key_size,
-                                             a.aligned);
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[into], values, v.position, from, part.end, a.value_size,
-                                             a.aligned);
-    };
-    load_keys(part.first, stage);
-    thread.end_group();
-    for (int s = part.first; s < part.end; s += Z::kKeys, stage ^= 1) {
-      if (s + Z::kKeys < part.end) {
-        load_keys(s + Z::kKeys, stage ^ 1);
-        if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, s + Z::kKeys, place);
-      }
-      thread.end_group();
-      thread.template wait<1>();
-      thread.barrier();
-      Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
-      multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
-      if constexpr (kRelative) shared.add_to(thread, p, place);
-      multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
-      MH_FOR (n, Z::kKeys / 8)
-        MH_FOR (r, 2) {
-          const int key = s + n * 8 + 2 * t;
-          float keep[2] = {1, 1};
-          if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
-          MH_FOR (e, 2) {
-            float& x = p[n].x[2 * r + e];
-            const float product = x, by = dp[n].x[2 * r + e] * keep[e];
-            x = sees(a, part.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
-            of_scale += x * by;
-            // Where the probability is zero so is the gradient, though the product be infinite.
-            x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+  each_key_tile<Z::kKeys, kSize, kRelative, true>(
+      thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+        thread.barrier();
+        Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
+        multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
+        if constexpr (kRelative) shared.add_to(thread, p, place);
+        multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
+        MH_FOR (n, Z::kKeys / 8)
+          MH_FOR (r, 2) {
+            const int key = s + n * 8 + 2 * t;
+            float keep[2] = {1, 1};
+            if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
+            MH_FOR (e, 2) {
+              float& x = p[n].x[2 * r + e];
+              const float product = x, by = dp[n].x[2 * r + e] * keep[e];
+              x = sees(a, end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
+              of_scale += x * by;
+              // Where the probability is zero so is the gradient, though the product be infinite.
+              x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+            }
           }
-        }
-      multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
-      if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place), place = shared.next(place);
-      thread.barrier();
-    }
-  }
+        multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
+        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place);
+      });
   thread.template wait<0>();
   thread.barrier();
   if constexpr (kRelative) {
@@ -205,37 +180,31 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
   const KeyRange seeing = queries_seeing(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
-  const auto load_queries = [&](int from, int stage) {
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.position, from, seeing.end,
-                                              a.key_size, a.aligned);
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, from, seeing.end,
+  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.position, i, seeing.end, a.key_size,
+                                              a.aligned);
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, i, seeing.end,
                                               a.value_size, a.aligned);
+    if constexpr (kRelative) {
+      if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, i);
+      else shared.go_on(thread, a, head, a.positions.runs[run], first, i, place);
+    }
   };
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.position, first, keys,
                                          a.key_size, a.aligned);
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, keys,
                                          a.value_size, a.aligned);
-  load_queries(seeing.first, 0);
-  if constexpr (kRelative) shared.begin(thread, a, head, a.positions.runs[run], first, seeing.first);
-  thread.end_group();
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   Sum of_keys[kOfKeys ? kSize / 8 : 2], of_values[kOfValues ? kSize / 8 : 2];
   const int own = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
-  int stage = 0, place = 0;  // place: of the rows of distances
-  for (int i = seeing.first; i < seeing.end; i += Z::kQueries, stage ^= 1) {
-    if (i + Z::kQueries < seeing.end) {
-      load_queries(i + Z::kQueries, stage ^ 1);
-      if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, i + Z::kQueries, place);
-    }
-    thread.end_group();
-    thread.template wait<1>();
+  const auto visit = [&](int i, int stage, [[maybe_unused]] int place) {
     if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
     thread.barrier();
     Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
-    if constexpr (kRelative) shared.add_to(thread, p, place), place = shared.next(place);
+    if constexpr (kRelative) shared.add_to(thread, p, place);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
     MH_FOR (n, Z::kQueries / 8)
       MH_FOR (e, 2) {
@@ -258,8 +227,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
       }
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
-    thread.barrier();
-  }
+  };
+  each_tile<Z::kQueries>(
+      thread, seeing.first, seeing.end, load_queries, [&](int place) { return shared.next(place); }, visit);
   thread.template wait<0>();
   thread.barrier();
   const float factor[2] = {1, 1};

@@ -69,6 +69,37 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return z > larger ? z : larger;
 }
 
+// visit(s, end, stage, place) for tiles of kKeys keys of those that queries from `first` on see, with their values if
+// kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end` does.
+template <int kKeys, int kSize, bool kRelative, bool kValues, class Thread, class T, class Shared, class Visit>
+MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64_t b, int64_t head, int first,
+                             const KeyRange& seen, const Rows<const T>& k, const Rows<const T>& v, Shared& shared,
+                             const Visit& visit) {
+  const T* keys = row_of(k, b, a.key_head(head), 0);
+  const T* values = kValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
+  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
+    KeyRange part = seen;
+    if constexpr (kRelative) {
+      part = within(seen, a.positions.runs[run]);
+      if (part.first >= part.end) continue;
+    }
+    const auto load = [&](int s, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
+      load_tile<kKeys, kSize, kSize + kPad>(thread, shared.k[stage], keys, k.position, s, part.end, a.key_size,
+                                            a.aligned);
+      if constexpr (kValues)
+        load_tile<kKeys, kSize, kSize + kPad>(thread, shared.v[stage], values, v.position, s, part.end, a.value_size,
+                                              a.aligned);
+      if constexpr (kRelative) {
+        if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, s);
+        else shared.go_on(thread, a, head, a.positions.runs[run], first, s, place);
+      }
+    };
+    each_tile<kKeys>(
+        thread, part.first, part.end, load, [](int place) { return Shared::next(place); },
+        [&](int s, int stage, int place) { visit(s, part.end, stage, place); });
+  }
+}
+
 // Blocks: (tiles of queries, batch * heads). log_sums (batch, heads, queries): the natural logarithm of each query's
 // sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, and v and out are not read.
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
@@ -81,8 +112,6 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   // Queries that see the most keys first.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
   const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  const T* keys = row_of(k, b, a.key_head(head), 0);
-  const T* values = kOutputs ? row_of(v, b, a.value_head(head), 0) : nullptr;
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
@@ -94,65 +123,40 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   Sum o[kSize / 8];
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
   T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
-  int stage = 0;
-  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
-    KeyRange part = seen;
-    int place = 0;  // of the rows of distances
-    if constexpr (kRelative) {
-      part = within(seen, a.positions.runs[run]);
-      if (part.first >= part.end) continue;
-      shared.begin(thread, a, head, a.positions.runs[run], first, part.first);
-    }
-    const auto load_keys = [&](int from, int into) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[into], keys, k.position, from, part.end, a.key_size,
-                                             a.aligned);
-      if constexpr (kOutputs)
-        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[into], values, v.position, from, part.end, a.value_size,
-                                               a.aligned);
-    };
-    load_keys(part.first, stage);
-    thread.end_group();
-    for (int s = part.first; s < part.end; s += Z::kKeys, stage ^= 1) {
-      if (s + Z::kKeys < part.end) {
-        load_keys(s + Z::kKeys, stage ^ 1);
-        if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, s + Z::kKeys, place);
-      }
-      thread.end_group();
-      thread.template wait<1>();
-      thread.barrier();
-      Sum p[Z::kKeys / 8];
-      multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
-      if constexpr (kRelative) shared.add_to(thread, p, place), place = shared.next(place);
-      MH_FOR (r, 2) {
-        float highest = top[r];
-        MH_FOR (n, Z::kKeys / 8)
-          MH_FOR (e, 2) {
-            float& x = p[n].x[2 * r + e];
-            x = sees(a, part.end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
-            highest = x > highest ? x : highest;
-          }
-        highest = row_maximum(thread, highest);
-        // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
-        const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
-        top[r] = highest;
-        total[r] *= factor;
-        MH_FOR (n, Z::kKeys / 8)
-          MH_FOR (e, 2) {
-            float& x = p[n].x[2 * r + e];
-            x = thread.exp2(x - base);
-            total[r] += x;
-          }
-        if constexpr (kOutputs) {
-          MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
-          if (a.dropout != nullptr) {
-            MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+  each_key_tile<Z::kKeys, kSize, kRelative, kOutputs>(
+      thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+        thread.barrier();
+        Sum p[Z::kKeys / 8];
+        multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
+        if constexpr (kRelative) shared.add_to(thread, p, place);
+        MH_FOR (r, 2) {
+          float highest = top[r];
+          MH_FOR (n, Z::kKeys / 8)
+            MH_FOR (e, 2) {
+              float& x = p[n].x[2 * r + e];
+              x = sees(a, end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
+              highest = x > highest ? x : highest;
+            }
+          highest = row_maximum(thread, highest);
+          // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
+          const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
+          top[r] = highest;
+          total[r] *= factor;
+          MH_FOR (n, Z::kKeys / 8)
+            MH_FOR (e, 2) {
+              float& x = p[n].x[2 * r + e];
+              x = thread.exp2(x - base);
+              total[r] += x;
+            }
+          if constexpr (kOutputs) {
+            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
+            if (a.dropout != nullptr) {
+              MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+            }
           }
         }
-      }
-      if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
-      thread.barrier();
-    }
-  }
+        if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+      });
   thread.template wait<0>();
   thread.barrier();
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;

@@ -121,8 +121,8 @@ struct QueryDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Rows for the tile of queries from `first` and keys from `key` on, to place 0; or those that are new where the tile
-  // of keys before is at `place`.
+  // Rows for the tile of queries from `first` and keys from `key` on, the first of a run, which is at place 0; or, of a
+  // later one, those that the tile of keys before has not.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key) {
     rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
@@ -130,7 +130,7 @@ struct QueryDistances {
   template <class Thread>
   MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key,
                        int place) {
-    rows.template load_distances<kKeys>(thread, place + kShown, a, head, distance_row(a, run, first - 1, key));
+    rows.template load_distances<kKeys>(thread, place + kShown - kKeys, a, head, distance_row(a, run, first - 1, key));
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place + kKeys); }
 
@@ -201,8 +201,8 @@ struct KeyDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Rows for the tile of keys from `first` and queries from `query` on, to place 0; or those that are new where the
-  // tile of queries before is at `place`.
+  // Rows for the tile of keys from `first` and queries from `query` on, the first, which is at place 0; or, of a later
+  // one, those that the tile of queries before has not.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first,
                        int query) {
@@ -211,8 +211,7 @@ struct KeyDistances {
   template <class Thread>
   MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int query,
                        int place) {
-    rows.template load_distances<kQueries>(thread, next(place), a, head,
-                                           distance_row(a, run, query + kQueries - 1, first));
+    rows.template load_distances<kQueries>(thread, place, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }
 
@@ -233,7 +232,9 @@ struct KeyDistances {
   }
 };
 
-struct NoDistances {};
+struct NoDistances {
+  static MH_DEVICE int next(int place) { return place; }
+};
 
 // Sums of two products and tiles of r have place in registers and shared memory for sizes so large; and how many warps
 // of a backward pass, and rows that go by at once.
