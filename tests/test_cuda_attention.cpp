@@ -32,8 +32,13 @@ void check_case(int64_t most_length, bool relative) {
   RC_ASSERT(Launches::template forward_of<false>(launcher, a, tensors) == nullptr);
   const std::vector<float> only = std::exchange(x.log_sums, x.d);
   tensors.log_sums = x.log_sums.data();
+  // Of the keys, also more than they are.
+  tensors.parts = pick(0, 1) == 1 ? static_cast<int>(pick(2, 7)) : 1;
+  const auto of_query = static_cast<size_t>(tensors.parts > 1 ? tensors.parts * (c.value_size + 2) : 0);
+  std::vector<float> found(x.log_sums.size() * of_query, NAN);
+  tensors.found = found.data();
   RC_ASSERT(Launches::forward(launcher, a, tensors) == nullptr);
-  RC_ASSERT(only == x.log_sums);
+  RC_ASSERT(tensors.parts > 1 || only == x.log_sums);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
   const auto rounded = [](double number) { return widened(narrowed<T>(number)); };
@@ -80,6 +85,33 @@ TEST_CASE("so they do with relative positions, with gaps between the keys", "[cu
   CHECK(check_few("fp16", [] { check_case<Fp16, 32>(140, true); }));
   // Two warps of a backward pass, and fewer rows at once.
   CHECK(check_few("fp32, large", [] { check_case<float, 80>(60, true); }));
+}
+
+TEST_CASE("keys are divided among so many blocks as leave none of a GPU's multiprocessors idle for long", "[cuda]") {
+  // A block each, or more.
+  CHECK(parts_of_keys(132, 64, 132) == 1);
+  CHECK(parts_of_keys(1000, 64, 132) == 1);
+  // One query of 8 heads; of one head, which has less than a tile a multiprocessor.
+  CHECK(parts_of_keys(8, 64, 132) == 16);
+  CHECK(parts_of_keys(1, 64, 132) == 64);
+  // Two rounds of half of the keys would take as long as one.
+  CHECK(parts_of_keys(70, 8, 132) == 1);
+  CHECK(parts_of_keys(70, 64, 132) == 5);
+  // Nothing to divide, and no blocks.
+  CHECK(parts_of_keys(1, 1, 132) == 1);
+  CHECK(parts_of_keys(1, 0, 132) == 1);
+  CHECK(parts_of_keys(0, 64, 132) == 1);
+
+  host::Device device;
+  AttentionCall a;
+  a.heads = 8, a.queries = 1, a.keys = 4096, a.causal = true;
+  using Launches = AttentionLaunches<Bf16, 64>;
+  CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == parts_of_keys(8, 64, 108));
+  CHECK(Launches::key_parts(host::Launcher{device}, a, 4) == parts_of_keys(32, 64, 108));
+  a.window = 100;  // which three tiles hold
+  CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == parts_of_keys(8, 3, 108));
+  a.queries = 1024;
+  CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == 1);
 }
 
 TEST_CASE("relative positions of heads up to 128 have place on an A100; larger ones are refused in words", "[cuda]") {

@@ -67,6 +67,10 @@ struct AttentionTensors {
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
   // tiles, and dr (batch, heads, distances, key_size), over rows.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  // Of heads that nothing mixes: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
+  // value_size + 2), which the forward pass uses.
+  int parts = 1;
+  float* found = nullptr;
   void* stream = nullptr;  // cudaStream_t
 };
 
@@ -77,6 +81,9 @@ struct AttentionKernels {
   // What is wrong with relative positions here, of heads that nothing mixes.
   const char* (*relative_lacks)();
   int (*scale_tiles)(const AttentionCall& call);
+  // Into how many parts a forward pass divides the keys, on the GPU at hand: results of another number may differ by
+  // what rounding does.
+  int (*key_parts)(const AttentionCall& call, int64_t batch);
   const char* (*forward)(const AttentionCall& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionCall& call, const AttentionTensors& tensors);
   // What is wrong with so many heads of queries and of the result, if they are mixed, on the GPU at hand.

@@ -1,6 +1,7 @@
 // Attention of heads that nothing mixes, as a block of 4 warps does it: 64 queries of one head of one row, 16 to a
 // warp, meet the keys tile by tile; sums of the tiles before are brought to the maximum of those so far (online
-// softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on.
+// softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on. Where that
+// gives few blocks, several divide the keys among them, and another kernel joins what they found, in their order.
 #pragma once
 
 #include "cuda/relative.h"
@@ -100,18 +101,46 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64
   }
 }
 
-// Blocks: (tiles of queries, batch * heads). log_sums (batch, heads, queries): the natural logarithm of each query's
-// sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, and v and out are not read.
+// Into how many parts the keys are divided, and what is found of each: (batch, heads, queries, parts, value_size + 2),
+// of a query the sum of its values times their exponentials, and behind it the largest logarithm (log2) and the sum of
+// the exponentials.
+struct KeyParts {
+  int count = 1;
+  float* found = nullptr;
+
+  // That of a query, of row and head `rows`.
+  MH_DEVICE float* of(const AttentionCall& a, int rows, int query, int part) const {
+    return found + ((rows * a.queries + query) * count + part) * (a.value_size + 2);
+  }
+};
+
+// Of a range's tiles of `size`, those of one part; or none.
+MH_DEVICE KeyRange part_of(const KeyRange& range, int size, int part, int parts) {
+  const int tiles = (range.end - range.first + size - 1) / size, each = (tiles + parts - 1) / parts * size;
+  const int first = range.first + part * each, end = first + each;
+  return {first, end < range.end ? end : range.end};
+}
+
+// ln Σ exp, of exponentials that add up to `total` times 2^top; infinite where there are none.
+template <class Thread>
+MH_DEVICE float log_sum_of(const Thread& thread, float top, float total) {
+  return total > 0 ? (top + thread.log2(total)) * kLn2 : INFINITY;
+}
+
+// Blocks: (tiles of queries, batch * heads, parts of the keys). log_sums (batch, heads, queries): the natural logarithm
+// of each query's sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, v and out are not
+// read, and there is one part. Of several parts out and log_sums are left to join_parts.
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                  const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& out, float* log_sums,
-                                 typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
+                                 const KeyParts& parts, typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
   using Z = AttentionTiles<T, kSize, kRelative>;
   const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // Queries that see the most keys first.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
-  const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  if constexpr (kOutputs) seen = part_of(seen, Z::kKeys, thread.block_z(), parts.count);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
@@ -159,18 +188,56 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
       });
   thread.template wait<0>();
   thread.barrier();
+  MH_FOR (r, 2) total[r] = row_sum(thread, total[r]);
+  if constexpr (kOutputs) {
+    if (parts.count > 1) {
+      MH_FOR (r, 2) {
+        if (row + 8 * r >= queries) continue;
+        float* const found = parts.of(a, thread.block_y(), row + 8 * r, thread.block_z());
+        MH_FOR (n, kSize / 8)
+          MH_FOR (e, 2)
+            if (const int column = n * 8 + 2 * t + e; column < a.value_size) found[column] = o[n].x[2 * r + e];
+        if (t == 0) found[a.value_size] = top[r], found[a.value_size + 1] = total[r];
+      }
+      return;
+    }
+  }
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   float factor[2];
   MH_FOR (r, 2) {
-    total[r] = row_sum(thread, total[r]);
     factor[r] = total[r] > 0 ? scale / total[r] : 0;
     if (t == 0 && row + 8 * r < queries)
-      log_sums[thread.block_y() * a.queries + row + 8 * r] =
-          total[r] > 0 ? (top[r] + thread.log2(total[r])) * kLn2 : INFINITY;
+      log_sums[thread.block_y() * a.queries + row + 8 * r] = log_sum_of(thread, top[r], total[r]);
   }
   if constexpr (kOutputs)
     store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.position,
                                   first + thread.warp() * 16, queries, a.value_size, a.aligned);
+}
+
+// out and log_sums of what attention_forward found of several parts. A warp for each query; blocks: (queries / 4
+// rounded up, batch * heads), of 128 threads.
+template <class T, class Thread>
+MH_DEVICE void join_parts(const Thread& thread, const AttentionCall& a, const KeyParts& parts, const Rows<T>& out,
+                          float* log_sums) {
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int row = thread.block_x() * 4 + thread.warp(), size = a.value_size;
+  if (row >= a.queries) return;
+  const auto of = [&](int part) { return parts.of(a, thread.block_y(), row, part); };
+  float top = -INFINITY, total = 0;
+  for (int part = 0; part < parts.count; ++part) {
+    const float highest = of(part)[size];
+    top = highest > top ? highest : top;
+  }
+  const float base = top == -INFINITY ? 0 : top;
+  for (int part = 0; part < parts.count; ++part) total += of(part)[size + 1] * thread.exp2(of(part)[size] - base);
+  if (thread.lane() == 0) log_sums[thread.block_y() * a.queries + row] = log_sum_of(thread, top, total);
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1,
+              factor = total > 0 ? scale / total : 0;
+  for (int c = thread.lane(); c < size; c += 32) {
+    float sum = 0;
+    for (int part = 0; part < parts.count; ++part) sum += of(part)[c] * thread.exp2(of(part)[size] - base);
+    put(thread, row_of(out, b, head, row) + c, sum * factor);
+  }
 }
 
 }  // namespace mh::kernels

@@ -3,9 +3,12 @@
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
 //   int launcher.most_shared_memory()
+//   int launcher.multiprocessors()
 //
 // A body is a kernel and its arguments: body(thread, shared memory).
 #pragma once
+
+#include <algorithm>
 
 #include "cuda/attention_backward.h"
 #include "cuda/distance_gradient.h"
@@ -22,6 +25,20 @@ Rows<T> rows_of(const AnyRows& rows) {
   return {static_cast<T*>(rows.data), rows.batch, rows.head, rows.position};
 }
 inline int tiles_of(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
+
+// Into how many parts the keys of `blocks` blocks, `tiles` tiles of them each, are best divided, where so many blocks
+// are at work at once: as many as take the least time, in tiles. A block takes one more than it has, and joining takes
+// two.
+inline int parts_of_keys(int64_t blocks, int tiles, int at_once) {
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int parts = 1; parts <= tiles && parts <= at_once; ++parts) {
+    const int64_t rounds = (blocks * parts + at_once - 1) / at_once, each = tiles_of(tiles, parts) + 1;
+    const int64_t time = rounds * each + (parts > 1 ? 2 : 0);
+    if (time < least) best = parts, least = time;
+  }
+  return best;
+}
 
 // What every kernel reads.
 template <class T>
@@ -46,10 +63,24 @@ struct Forward {
   Given<T> x;
   Rows<T> out;
   float* log_sums;
+  KeyParts parts;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_forward<T, kSize, kOutputs, kRelative>(thread, a, x.q, x.k, x.v, out, log_sums,
+    attention_forward<T, kSize, kOutputs, kRelative>(thread, a, x.q, x.k, x.v, out, log_sums, parts,
                                                      *static_cast<typename Z::Shared*>(memory));
+  }
+};
+
+template <class T>
+struct JoinParts {
+  static constexpr int kThreads = 128;
+  AttentionCall a;
+  Rows<T> out;
+  float* log_sums;
+  KeyParts parts;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void*) const {
+    join_parts<T>(thread, a, parts, out, log_sums);
   }
 };
 
@@ -208,9 +239,23 @@ struct AttentionLaunches {
     if constexpr (kRelativeFits) return forward_by<kOutputs, true>(launcher, a, x);
     return nullptr;
   }
+  // Of forward.
+  template <class Launcher>
+  static int key_parts(const Launcher& launcher, const AttentionCall& a, int64_t batch) {
+    const auto best = [&](auto tiles) {
+      constexpr int queries = decltype(tiles)::kQueries;
+      const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+      return parts_of_keys(tiles_of(a.queries, queries) * batch * a.heads, tiles_of(seen, decltype(tiles)::kKeys),
+                           launcher.multiprocessors());
+    };
+    return a.relative != nullptr ? best(AttentionTiles<T, kSize, true>{}) : best(AttentionTiles<T, kSize, false>{});
+  }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
-    return forward_of<true>(launcher, a, x);
+    const char* problem = forward_of<true>(launcher, a, x);
+    if (problem != nullptr || x.parts == 1) return problem;
+    const JoinParts<T> join{a, rows_of<T>(x.out), x.log_sums, {x.parts, x.found}};
+    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, join.kThreads, 0, join);
   }
 
   template <class Launcher>
@@ -295,8 +340,9 @@ struct AttentionLaunches {
   template <bool kOutputs, bool kRelative, class Launcher>
   static const char* forward_by(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
-    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x)}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums});
+    const KeyParts parts = kOutputs ? KeyParts{x.parts, x.found} : KeyParts{};
+    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), parts.count}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums, parts});
   }
 
   template <bool kRelative, class Launcher>

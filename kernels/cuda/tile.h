@@ -71,6 +71,15 @@ MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& l
 }
 
 template <class Thread, class T>
+MH_DEVICE void put(const Thread& thread, T* to, float x) {
+  to->bits = static_cast<uint16_t>(thread.pack(x, 0, T{}));
+}
+template <class Thread>
+MH_DEVICE void put(const Thread&, float* to, float x) {
+  *to = x;
+}
+
+template <class Thread, class T>
 MH_DEVICE void put_pair(const Thread& thread, T* to, float left, float right) {
   *reinterpret_cast<uint32_t*>(to) = thread.pack(left, right, T{});
 }
