@@ -24,7 +24,8 @@ struct Positions {
   int distances = 0, count = 0;            // of r; of runs
 };
 
-// Policy's pointers are to device memory, but for `dropout` and `relative`, of which only that they are there matters.
+// Policy's pointers are to device memory, but for `dropout` and `relative`, of which only that they are there matters;
+// its scale is positive.
 struct AttentionCall : Policy {
   int heads = 0;                         // of the result, each of which reads a head of keys and one of values
   int key_size = 0, value_size = 0;      // of a query or key; of a value. As compiled, or less

@@ -100,6 +100,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
         Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
         multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, place);
+        hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
         multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
         MH_FOR (n, Z::kKeys / 8)
           MH_FOR (r, 2) {
@@ -109,7 +110,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
             MH_FOR (e, 2) {
               float& x = p[n].x[2 * r + e];
               const float product = x, by = dp[n].x[2 * r + e] * keep[e];
-              x = sees(a, end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
+              x = thread.exp2(logarithm(thread, a, product) - log_sum[r]);
               of_scale += x * by;
               // Where the probability is zero so is the gradient, though the product be infinite.
               x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
@@ -205,6 +206,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
     Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
     if constexpr (kRelative) shared.add_to(thread, p, place);
+    hide_unseen<true>(thread, a, real, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
     MH_FOR (n, Z::kQueries / 8)
       MH_FOR (e, 2) {
@@ -215,7 +217,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
           const int key = row + 8 * r;
           float& x = p[n].x[2 * r + e];
           const float product = x;
-          x = sees(a, real, query, key) ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
+          x = thread.exp2(logarithm(thread, a, product) - log_sum);
           float keep = scale;
           if (a.dropout != nullptr) keep *= dropped(a, b, head, query, key);
           if constexpr (kOfKeys) {

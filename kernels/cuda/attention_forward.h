@@ -158,12 +158,13 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
         Sum p[Z::kKeys / 8];
         multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, place);
+        hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
         MH_FOR (r, 2) {
           float highest = top[r];
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) {
               float& x = p[n].x[2 * r + e];
-              x = sees(a, end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
+              x = logarithm(thread, a, x);
               highest = x > highest ? x : highest;
             }
           highest = row_maximum(thread, highest);

@@ -340,6 +340,7 @@ struct AttentionLaunches {
   template <bool kOutputs, bool kRelative, class Launcher>
   static const char* forward_by(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
+    if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; turn the signs of the queries";
     const KeyParts parts = kOutputs ? KeyParts{x.parts, x.found} : KeyParts{};
     return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), parts.count}, Body::kThreads,
                     sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums, parts});
