@@ -85,6 +85,9 @@ TEST_CASE("so they do with relative positions, with gaps between the keys", "[cu
   CHECK(check_few("fp16", [] { check_case<Fp16, 32>(140, true); }));
   // Two warps of a backward pass, and fewer rows at once.
   CHECK(check_few("fp32, large", [] { check_case<float, 80>(60, true); }));
+  // Gradients of queries by halves of the columns, those of keys and of values apart; one stage.
+  CHECK(check_few("bf16, larger", [] { check_case<Bf16, 192>(60, true); }));
+  CHECK(check_few("fp32, largest", [] { check_case<float, 256>(40, true); }));
 }
 
 TEST_CASE("keys are divided among so many blocks as leave none of a GPU's multiprocessors idle for long", "[cuda]") {
@@ -114,18 +117,16 @@ TEST_CASE("keys are divided among so many blocks as leave none of a GPU's multip
   CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == 1);
 }
 
-TEST_CASE("relative positions of heads up to 128 have place on an A100; larger ones are refused in words", "[cuda]") {
+TEST_CASE("relative positions of all head sizes have place on an A100; less memory is refused in words", "[cuda]") {
   host::Device device;
   const host::Launcher launcher{device}, small{device, 48 << 10};
   const auto lacks = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
     return std::vector<std::string>{
         (AttentionLaunches<T, kSize>::relative_lacks(launcher) == nullptr ? "" : std::to_string(kSize))...};
   };
-  const std::integer_sequence<int, 16, 32, 48, 64, 96, 128> sizes;
+  const std::integer_sequence<int, 16, 32, 48, 64, 96, 128, 192, 256> sizes;
   CHECK(lacks(0.0F, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(lacks(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
-  CHECK(AttentionLaunches<Fp16, 192>::relative_lacks(launcher) ==
-        std::string("relative positions of heads larger than 128, for which a block has no place"));
   CHECK(AttentionLaunches<float, 64>::relative_lacks(small) ==
         std::string("relative positions of heads so large, for which the shared memory of a block has no place"));
 }

@@ -34,27 +34,32 @@ struct QueryGradientTiles {
   static constexpr int kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
   static constexpr int kPlain = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
+  // Of the gradient, by one block: with relative positions it has two sums, which must fit into the registers of a
+  // warp.
+  static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize;
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride], dout[kQueries * kStride];
-    T k[2][kKeys * kStride], v[2][kKeys * kStride];
+    T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
 };
 
-// to (size) = the sums over the rows of all warps, by way of of_warps (warps, kSize) in shared memory.
-template <int kSize, class Thread>
-MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kSize / 8], float* of_warps, float* to,
-                                 int size) {
-  MH_FOR (n, kSize / 8)
+// to (kColumns, or so many as there are) = the sums over the rows of all warps, by way of of_warps (warps, kColumns) in
+// shared memory.
+template <int kColumns, class Thread>
+MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumns / 8], float* of_warps, float* to,
+                                 int columns) {
+  MH_FOR (n, kColumns / 8)
     MH_FOR (e, 2) {
       float x = sums[n].x[e] + sums[n].x[2 + e];
       MH_UNROLL
       for (int bits = 4; bits < 32; bits *= 2) x += thread.exchange(x, bits);
-      if (thread.lane() < 4) of_warps[thread.warp() * kSize + n * 8 + 2 * thread.lane() + e] = x;
+      if (thread.lane() < 4) of_warps[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
     }
   thread.barrier();
-  for (int c = thread.index(); c < size; c += thread.threads()) {
+  for (int c = thread.index(); c < columns && c < kColumns; c += thread.threads()) {
     float sum = 0;
-    for (int w = 0; w < thread.threads() / 32; ++w) sum += of_warps[w * kSize + c];
+    for (int w = 0; w < thread.threads() / 32; ++w) sum += of_warps[w * kColumns + c];
     to[c] = sum;
   }
   thread.barrier();
@@ -62,7 +67,7 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kSize /
 
 // dq, and of each tile of queries what it gives to the gradients of the head's scale and biases: dscale (batch, heads,
 // blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of queries, batch
-// * heads).
+// * heads, pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
@@ -92,9 +97,10 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
     log_sum[r] = row + 8 * r < queries ? log_sums[at] * kLog2E : INFINITY;
     of_row[r] = row + 8 * r < queries ? d[at] : 0;
   }
-  Sum sums[kSize / 8], by_distance[kRelative ? kSize / 8 : 1];
+  const int column = Z::kColumns < kSize ? thread.block_z() * Z::kColumns : 0;
+  Sum sums[Z::kColumns / 8], by_distance[kRelative ? Z::kColumns / 8 : 1];
   const int own = thread.warp() * 16 * Z::kStride;
-  each_key_tile<Z::kKeys, kSize, kRelative, true>(
+  each_key_tile<Z, kSize, kRelative, true>(
       thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
         thread.barrier();
         Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
@@ -116,22 +122,22 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
               x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
             }
           }
-        multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
-        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place);
+        multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
+        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place, column);
       });
   thread.template wait<0>();
   thread.barrier();
   if constexpr (kRelative) {
-    const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size;
-    store_column_sums<kSize>(thread, sums, shared.products, du + at, a.key_size);
-    store_column_sums<kSize>(thread, by_distance, shared.products, dv_bias + at, a.key_size);
-    MH_FOR (n, kSize / 8)
+    const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
+    store_column_sums<Z::kColumns>(thread, sums, shared.products, du + at, a.key_size - column);
+    store_column_sums<Z::kColumns>(thread, by_distance, shared.products, dv_bias + at, a.key_size - column);
+    MH_FOR (n, Z::kColumns / 8)
       MH_FOR (i, 4) sums[n].x[i] += by_distance[n].x[i];
   }
   const float factor[2] = {1, 1};
-  store_rows<kSize, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0), dq.position,
-                                first + thread.warp() * 16, queries, a.key_size, a.aligned);
-  if (dscale == nullptr) return;
+  store_rows<Z::kColumns, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0) + column,
+                                      dq.position, first + thread.warp() * 16, queries, a.key_size - column, a.aligned);
+  if (dscale == nullptr || column > 0) return;
   MH_UNROLL
   for (int bits = 1; bits < 32; bits *= 2) of_scale += thread.exchange(of_scale, bits);
   auto* of_warps = reinterpret_cast<float*>(shared.k[0]);
@@ -149,11 +155,12 @@ struct KeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
   static constexpr bool kApart = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
-    T q[2][kQueries * kStride], dout[2][kQueries * kStride];
+    T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride];
   };
 };
 
@@ -230,7 +237,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
   };
-  each_tile<Z::kQueries>(
+  each_tile<Z::kStages, Z::kQueries>(
       thread, seeing.first, seeing.end, load_queries, [&](int place) { return shared.next(place); }, visit);
   thread.template wait<0>();
   thread.barrier();

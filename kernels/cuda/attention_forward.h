@@ -10,15 +10,16 @@ namespace mh::kernels {
 
 template <class T, int kSize, bool kRelative = false>
 struct AttentionTiles {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
-  // Keys at once, by what fits into shared memory and registers.
+  // Warps, and keys at once, by what fits into shared memory and registers.
   static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kWarps = kRelative && kBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
+  static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   static constexpr int kPlain = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
 
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride];
-    T k[2][kKeys * kStride], v[2][kKeys * kStride];
+    T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
 };
 
@@ -70,9 +71,9 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return z > larger ? z : larger;
 }
 
-// visit(s, end, stage, place) for tiles of kKeys keys of those that queries from `first` on see, with their values if
-// kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end` does.
-template <int kKeys, int kSize, bool kRelative, bool kValues, class Thread, class T, class Shared, class Visit>
+// visit(s, end, stage, place) for tiles of Z::kKeys keys of those that queries from `first` on see, with their values
+// if kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end` does.
+template <class Z, int kSize, bool kRelative, bool kValues, class Thread, class T, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64_t b, int64_t head, int first,
                              const KeyRange& seen, const Rows<const T>& k, const Rows<const T>& v, Shared& shared,
                              const Visit& visit) {
@@ -85,17 +86,17 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64
       if (part.first >= part.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
-      load_tile<kKeys, kSize, kSize + kPad>(thread, shared.k[stage], keys, k.position, s, part.end, a.key_size,
-                                            a.aligned);
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, s, part.end, a.key_size,
+                                             a.aligned);
       if constexpr (kValues)
-        load_tile<kKeys, kSize, kSize + kPad>(thread, shared.v[stage], values, v.position, s, part.end, a.value_size,
-                                              a.aligned);
+        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, s, part.end, a.value_size,
+                                               a.aligned);
       if constexpr (kRelative) {
         if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, s);
         else shared.go_on(thread, a, head, a.positions.runs[run], first, s, place);
       }
     };
-    each_tile<kKeys>(
+    each_tile<Z::kStages, Z::kKeys>(
         thread, part.first, part.end, load, [](int place) { return Shared::next(place); },
         [&](int s, int stage, int place) { visit(s, part.end, stage, place); });
   }
@@ -152,7 +153,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   Sum o[kSize / 8];
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
   T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
-  each_key_tile<Z::kKeys, kSize, kRelative, kOutputs>(
+  each_key_tile<Z, kSize, kRelative, kOutputs>(
       thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
         thread.barrier();
         Sum p[Z::kKeys / 8];

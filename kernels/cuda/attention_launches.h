@@ -217,29 +217,24 @@ struct AttentionLaunches {
   // What is wrong with relative positions of heads that nothing mixes, before anything is launched; or nullptr.
   template <class Launcher>
   static const char* relative_lacks(const Launcher& launcher) {
-    if constexpr (kRelativeFits) {
-      constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
-                                  sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
-                                  sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
-                                  sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
-      for (const size_t needed : bytes) {
-        if (needed > static_cast<size_t>(launcher.most_shared_memory()))
-          return "relative positions of heads so large, for which the shared memory of a block has no place";
-      }
-      return nullptr;
-    } else {
-      return "relative positions of heads larger than 128, for which a block has no place";
+    constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
+                                sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
+                                sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
+                                sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
+    for (const size_t needed : bytes) {
+      if (needed > static_cast<size_t>(launcher.most_shared_memory()))
+        return "relative positions of heads so large, for which the shared memory of a block has no place";
     }
+    return nullptr;
   }
 
   template <bool kOutputs, class Launcher>
   static const char* forward_of(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     if (a.relative == nullptr) return forward_by<kOutputs, false>(launcher, a, x);
     if (const char* problem = relative_lacks(launcher)) return problem;
-    if constexpr (kRelativeFits) return forward_by<kOutputs, true>(launcher, a, x);
-    return nullptr;
+    return forward_by<kOutputs, true>(launcher, a, x);
   }
-  // Of forward.
+  // Into how many parts a forward pass divides the keys.
   template <class Launcher>
   static int key_parts(const Launcher& launcher, const AttentionCall& a, int64_t batch) {
     const auto best = [&](auto tiles) {
@@ -264,20 +259,7 @@ struct AttentionLaunches {
     const RowSums<T> of_rows{a, rows_of<const T>(x.out), rows_of<const T>(x.dout), x.d};
     if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, of_rows.kThreads, 0, of_rows))
       return problem;
-    if constexpr (kRelativeFits) {
-      if (a.relative != nullptr) {
-        if (const char* problem = query_gradient<true>(launcher, a, x)) return problem;
-        if (const char* problem = distance_gradient(launcher, a, x)) return problem;
-        return key_gradient<true, true, true>(launcher, a, x);
-      }
-    }
-    if (const char* problem = query_gradient<false>(launcher, a, x)) return problem;
-    if constexpr (KeyGradientTiles<T, kSize>::kApart) {
-      const char* problem = key_gradient<true, false, false>(launcher, a, x);
-      return problem != nullptr ? problem : key_gradient<false, true, false>(launcher, a, x);
-    } else {
-      return key_gradient<true, true, false>(launcher, a, x);
-    }
+    return a.relative != nullptr ? gradients<true>(launcher, a, x) : gradients<false>(launcher, a, x);
   }
 
   // What is wrong with so many heads of queries and of the result, before anything is launched; or nullptr.
@@ -329,7 +311,7 @@ struct AttentionLaunches {
   }
 
  private:
-  static constexpr bool kApart = kMixedApart<T, kSize>, kRelativeFits = kSize <= kMostRelative;
+  static constexpr bool kApart = kMixedApart<T, kSize>;
 
   static int rows(const AttentionCall& a, const AttentionTensors& x) { return static_cast<int>(x.batch * a.heads); }
 
@@ -346,10 +328,26 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums, parts});
   }
 
+  // Of a backward pass whose row sums are there.
+  template <bool kRelative, class Launcher>
+  static const char* gradients(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    if (const char* problem = query_gradient<kRelative>(launcher, a, x)) return problem;
+    if constexpr (kRelative) {
+      if (const char* problem = distance_gradient(launcher, a, x)) return problem;
+    }
+    if constexpr (KeyGradientTiles<T, kSize>::kApart) {
+      const char* problem = key_gradient<true, false, kRelative>(launcher, a, x);
+      return problem != nullptr ? problem : key_gradient<false, true, kRelative>(launcher, a, x);
+    } else {
+      return key_gradient<true, true, kRelative>(launcher, a, x);
+    }
+  }
+
   template <bool kRelative, class Launcher>
   static const char* query_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{scale_tiles(a), rows(a, x)}, Body::kThreads, sizeof(typename Body::Z::Shared),
+    return launcher(Grid{scale_tiles(a), rows(a, x), kSize / Body::Z::kColumns}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared),
                     Body{a, Given<T>(x), rows_of<T>(x.dq), x.dscale, x.du, x.dv_bias});
   }
 

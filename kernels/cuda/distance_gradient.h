@@ -12,11 +12,11 @@ template <class T, int kSize>
 struct DistanceGradientTiles {
   static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
   static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad, kAcross = kProductStride<32>;
-  static constexpr int kShown = kDistances + kQueries;
+  static constexpr int kShown = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
   using Keys = Sliding<T, kSize, kShown, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
-    T q[2][kQueries * kStride], dout[2][kQueries * kStride], shifted[kQueries * kStride];
+    T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], shifted[kQueries * kStride];
     Keys k, v;
     float products[kWarps * 16 * kAcross];
   };
@@ -108,7 +108,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         }
       multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
     };
-    each_tile<Z::kQueries>(
+    each_tile<Z::kStages, Z::kQueries>(
         thread, from, end, load, [](int place) { return Z::Keys::wrapped(place + Z::kQueries); }, visit);
   }
   float* const to = dr + thread.block_y() * int64_t{a.positions.distances} * a.key_size;
