@@ -27,78 +27,116 @@ struct Ring {
 };
 
 // `count` heads from head `first` on, each `rows` rows (a multiple of 16) from row `from` on: to (count, rows,
-// kStride). head_of: which head of `source` each is, or null. Zeros from row `end` on.
-template <int kSize, class Thread, class T>
+// kStride). head_of: which head of `source` each is, or null. Zeros from row `end` on, and, if kBefore, before row 0.
+template <int kSize, bool kBefore = false, class Thread, class T>
 MH_DEVICE void load_heads(const Thread& thread, T* to, const Rows<const T>& source, int64_t b, const int64_t* head_of,
                           int first, int count, int rows, int from, int end, int size, bool aligned) {
   constexpr int kStride = kSize + kPad, kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
   for (int i = thread.index(); i < count * rows * kVectors; i += thread.threads()) {
     const int c = i % kVectors * kVector, r = i / kVectors % rows, h = i / kVectors / rows;
     copy_vector(thread, to + (h * rows + r) * kStride + c,
-                row_of(source, b, head_of != nullptr ? head_of[first + h] : first + h, 0), source.position, from + r,
-                end, c, size, aligned);
+                row_of(source, b, head_of != nullptr ? head_of[first + h] : first + h, 0), source.position,
+                kBefore && from + r < 0 ? end : from + r, end, c, size, aligned);
   }
 }
 
+// 16 rows that stream by, and those that are zero; of relative positions also where their window begins.
+struct MixedTile {
+  int from, end;
+  int window = 0, window_end = 0;
+  MH_DEVICE bool there() const { return from < end; }
+};
+
 // Tensors whose rows meet in a product, of heads first … end - 1: those that stream by, and those that stay with the
-// block.
-template <class T, int kSize>
+// block. With relative positions there are two of each at most, and a window of 16 rows more than the block has, which
+// moves with what streams by. Those without data are not there.
+template <class T, int kSize, bool kRelative>
 struct Meeting {
-  static constexpr int kStride = kSize + kPad;
+  static constexpr int kStride = kSize + kPad, kTensors = kRelative ? 2 : 1;
   struct Side {
     Rows<const T> rows;
     const int64_t* head_of;  // which head of them each is, or null
   };
-  Side coming, staying;
+  Side coming[kTensors], staying[kTensors];
   int first, end, size;  // size: of a row
-  const T* kept;         // (heads, rows of the block, kStride), where they are
+  const T* kept;         // (tensors, heads, rows of the block, kStride), where they are
+  Side window;
 
-  // Of a part that begins with head `begin`: (16, kStride) of a head, and (rows of the block, kStride).
-  MH_DEVICE const T* comes(const T* place, int begin, int head) const { return place + (head - begin) * 16 * kStride; }
-  MH_DEVICE const T* stays(const MixedPlan& plan, const T* place, int begin, int head) const {
-    const int rows = 16 * plan.strips * kStride;
-    return plan.kept > 0 ? kept + (head - first) * rows : place + plan.heads * 16 * kStride + (head - begin) * rows;
+  // Of a part that begins with head `begin`, of tensor n: (16, kStride) of a head; (rows of the block, kStride); and
+  // (rows of the block + 16, kStride).
+  MH_DEVICE const T* comes(const MixedPlan& plan, const T* place, int begin, int head, int n = 0) const {
+    return place + (n * plan.heads + head - begin) * 16 * kStride;
   }
+  MH_DEVICE const T* stays(const MixedPlan& plan, const T* place, int begin, int head, int n = 0) const {
+    const int rows = 16 * plan.strips * kStride;
+    return plan.kept > 0 ? kept + (n * (end - first) + head - first) * rows
+                         : place + plan.heads * before_staying(plan) + (n * plan.heads + head - begin) * rows;
+  }
+  MH_DEVICE const T* window_of(const MixedPlan& plan, const T* place, int begin, int head) const {
+    return place + (plan.heads * kTensors * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
+  }
+  // Elements of a head in front of those that stay.
+  static MH_DEVICE int before_staying(const MixedPlan& plan) {
+    return (kRelative ? 3 + plan.strips : 1) * 16 * kStride;
+  }
+
+  // To (tensors, heads at once, rows of the block, kStride).
   template <class Thread>
   MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to,
-                              int begin, int count, int row, int rows_end) const {
-    load_heads<kSize>(thread, to, staying.rows, b, staying.head_of, begin, count, 16 * plan.strips, row, rows_end, size,
-                      a.aligned);
+                              int at_once, int begin, int count, int row, int rows_end) const {
+    MH_FOR (n, kTensors)
+      if (staying[n].rows.data != nullptr)
+        load_heads<kSize>(thread, to + n * at_once * 16 * plan.strips * kStride, staying[n].rows, b, staying[n].head_of,
+                          begin, count, 16 * plan.strips, row, rows_end, size, a.aligned);
+  }
+  // All that stays, where it is kept.
+  template <class Thread>
+  MH_DEVICE void keep(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to, int row,
+                      int rows_end) const {
+    load_staying(thread, a, plan, b, to, end - first, first, end - first, row, rows_end);
   }
   template <class Thread>
-  MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, int64_t b, T* to, int begin, int count, int from,
-                             int from_end) const {
-    load_heads<kSize>(thread, to, coming.rows, b, coming.head_of, begin, count, 16, from, from_end, size, a.aligned);
+  MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place,
+                             int begin, int count, const MixedTile& tile) const {
+    MH_FOR (n, kTensors)
+      if (n == 0 || coming[n].rows.data != nullptr)
+        load_heads<kSize>(thread, place + n * plan.heads * 16 * kStride, coming[n].rows, b, coming[n].head_of, begin,
+                          count, 16, tile.from, tile.end, size, a.aligned);
+    if constexpr (kRelative) {
+      if (window.rows.data != nullptr)
+        load_heads<kSize, true>(thread, place + plan.heads * kTensors * 16 * kStride, window.rows, b, window.head_of,
+                                begin, count, 16 * plan.strips + 16, tile.window, tile.window_end, size, a.aligned);
+    }
   }
 };
 
-// What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads.
-template <class T, int kSize, int kMeetings>
+// What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads. tiles(n): tile n.
+template <class Meets, int kMeetings, class Tiles>
 struct Parts {
-  Meeting<T, kSize> of[kMeetings];
+  Meets of[kMeetings];
   int row, rows_end;  // of the block's own, which stay
-  KeyRange coming;
+  const Tiles& tiles;
   int of_tile;
-  MH_DEVICE Parts(const MixedPlan& plan, const Meeting<T, kSize> (&meetings)[kMeetings], int own, int own_end,
-                  KeyRange rows)
-      : row(own), rows_end(own_end), coming(rows), of_tile(0) {
+  MH_DEVICE Parts(const MixedPlan& plan, const Meets (&meetings)[kMeetings], int own, int own_end, const Tiles& all)
+      : row(own), rows_end(own_end), tiles(all), of_tile(0) {
     MH_FOR (n, kMeetings) of[n] = meetings[n], of_tile += count(plan, n);
   }
 
   // Part `step` of all into a place.
-  template <class Thread>
+  template <class Thread, class T>
   MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, int step,
                       T* place) const {
-    const int from = coming.first + step / of_tile * 16;
+    const MixedTile tile = tiles(step / of_tile);
     int part = step % of_tile;
     MH_FOR (n, kMeetings) {
-      if (from < coming.end && part >= 0 && part < count(plan, n)) {
-        const Meeting<T, kSize>& x = of[n];
+      if (tile.there() && part >= 0 && part < count(plan, n)) {
+        const Meets& x = of[n];
         const int begin = x.first + part * plan.heads, left = x.end - begin,
                   heads = left < plan.heads ? left : plan.heads;
-        x.load_coming(thread, a, b, place, begin, heads, from, coming.end);
-        if (plan.kept == 0 && x.staying.rows.data != nullptr)
-          x.load_staying(thread, a, plan, b, place + plan.heads * 16 * x.kStride, begin, heads, row, rows_end);
+        x.load_coming(thread, a, plan, b, place, begin, heads, tile);
+        if (plan.kept == 0)
+          x.load_staying(thread, a, plan, b, place + plan.heads * x.before_staying(plan), plan.heads, begin, heads, row,
+                         rows_end);
       }
       part -= count(plan, n);
     }
@@ -135,6 +173,11 @@ struct MixedMemory {
   MH_DEVICE Left<X>* fragments(int first) const {
     static_assert(sizeof(Left<X>) == sizeof(Left<T>));
     return reinterpret_cast<Left<X>*>(ring.memory + ring.slots * ring.size) + first * 32;
+  }
+  // A warp's products with relative positions, which are behind so many fragments.
+  template <class Thread>
+  MH_DEVICE float* products(const Thread& thread, int all) const {
+    return reinterpret_cast<float*>(fragments<T>(all)) + thread.warp() * kShiftedBytes / 4;
   }
 };
 

@@ -24,9 +24,12 @@ struct MixedNeeds {
   int meeting;       // heads that are worked at between two exchanges
   int together = 0;  // tiles that a place has if all work on a tile shares one; 0: it never does
   int exchanged = 0;
+  bool relative = false;  // there are relative positions (mixed_relative.h)
 };
 
 constexpr int kMixedWarps = 8, kMostSlots = 4;
+// Of a warp's products with relative positions.
+constexpr int kShiftedBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
 // Heads of a warp, whose sums are in its registers: `sums` numbers of each row and head.
 template <class T>
@@ -43,9 +46,12 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
   const int of_tile = 16 * stride * static_cast<int>(sizeof(T)), fragment = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.groups = all < kMixedWarps ? all : kMixedWarps;
   plan.blocks = (all + plan.groups - 1) / plan.groups;
+  // Tiles that come for a head: with relative positions two and their window, which stay are two.
+  const auto coming = [&](int strips) { return n.relative ? 3 + strips : 1; };
   // With so many tiles of a strip that stay, and places of so many tiles; whether there are so many of these.
   const auto fits = [&](int strips, int kept, int place, int slots) {
-    const int fixed = strips * (kept * of_tile + n.exchanged * fragment), left = limit - fixed;
+    const int products = n.relative ? plan.groups * kShiftedBytes : 0;
+    const int fixed = strips * (kept * of_tile + n.exchanged * fragment + products), left = limit - fixed;
     plan.strips = strips, plan.kept = kept, plan.place = place;
     plan.slots = left < 0 || place == 0 ? 0 : left / (place * of_tile);
     plan.slots = plan.slots < kMostSlots ? plan.slots : kMostSlots;
@@ -56,14 +62,14 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
   // All heads at once, and as many strips as there are warps for.
   plan.heads = n.meeting, plan.whole = n.together > 0;
   for (int strips = kMixedWarps / plan.groups; strips > 0; strips /= 2)
-    if (fits(strips, n.staying, plan.whole ? n.together : n.meeting, strips > 1 ? 2 : 1)) return plan;
+    if (fits(strips, n.staying, plan.whole ? n.together : n.meeting * coming(strips), strips > 1 ? 2 : 1)) return plan;
   // Parts of so many heads that every warp has work, and two of them in memory; else of fewer.
   plan.whole = false;
   for (const int least : {plan.groups < n.meeting ? plan.groups : n.meeting, 1})
     for (const int slots : {2, 1})
       for (const int kept : {n.staying, 0})
         for (plan.heads = n.meeting; plan.heads >= least; --plan.heads)
-          if (fits(1, kept, plan.heads * (kept > 0 ? 1 : 2), slots)) return plan;
+          if (fits(1, kept, plan.heads * (coming(1) + (kept > 0 ? 0 : n.relative ? 2 : 1)), slots)) return plan;
   plan.slots = 0;
   return plan;
 }

@@ -104,6 +104,41 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
+// sums (16, 8 kEighths) += what there is of each of 16 queries and 8 kPairs keys, rounded to T, times their row of
+// those that slide by, that of the last query and the first key at `place`, from a column on. By a warp, by way of
+// `shift`.
+template <class T, int kEighths, int kPairs, class Thread, class Slide>
+MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kPairs],
+                                    float* shift, const Slide& slide, int place, int column) {
+  constexpr int kKeys = 8 * kPairs, kColumns = 16 + kKeys, kAcross = kProductStride<kColumns>;
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  thread.warp_barrier();
+  MH_FOR (n, kKeys / 8)
+    MH_FOR (i, 4) {
+      const int row = g + i / 2 * 8;
+      shift[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2] = of_pairs[n].x[i];
+    }
+  thread.warp_barrier();
+  MH_FOR (m, kColumns / 16) {
+    Sum by_distance[2];
+    MH_FOR (half, 2)
+      MH_FOR (i, 4) {
+        const int row = g + i / 2 * 8, at = m * 16 + half * 8 + 2 * t + i % 2, key = at - 15 + row;
+        by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + at] : 0;
+      }
+    Left<T> left;
+    round_to(thread, left, by_distance[0], by_distance[1]);
+    const T* piece = slide.piece(Slide::wrapped(place) + m * 16) + column;
+    MH_UNROLL
+    for (int n = 0; n < kEighths; n += 2) {
+      Right<T> right[2];
+      load(thread, right, piece + n * 8, Slide::kStride);
+      multiply(thread, sums[n], left, right[0]);
+      multiply(thread, sums[n + 1], left, right[1]);
+    }
+  }
+}
+
 // Of kRows queries, divided among threads as load_tile does, which have arrived for this one: those at `q` become
 // q + u, and `shifted` q + v, rounded to T.
 template <int kRows, int kSize, class Thread, class T>
@@ -163,33 +198,7 @@ struct QueryDistances {
   template <int kEighths, class Thread>
   MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kKeys / 8], int place,
                               int column) {
-    const int g = thread.lane() / 4, t = thread.lane() % 4;
-    float* const shift = own_products(thread);
-    thread.warp_barrier();
-    MH_FOR (n, kKeys / 8)
-      MH_FOR (i, 4) {
-        const int row = g + i / 2 * 8;
-        shift[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2] = of_pairs[n].x[i];
-      }
-    thread.warp_barrier();
-    MH_FOR (m, kColumns / 16) {
-      Sum by_distance[2];
-      MH_FOR (half, 2)
-        MH_FOR (i, 4) {
-          const int row = g + i / 2 * 8, at = m * 16 + half * 8 + 2 * t + i % 2, key = at - 15 + row;
-          by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + at] : 0;
-        }
-      Left<T> left;
-      round_to(thread, left, by_distance[0], by_distance[1]);
-      const T* piece = rows.piece(Rows::wrapped(own_place(thread, place)) + m * 16) + column;
-      MH_UNROLL
-      for (int n = 0; n < kEighths; n += 2) {
-        Right<T> right[2];
-        load(thread, right, piece + n * 8, Rows::kStride);
-        multiply(thread, sums[n], left, right[0]);
-        multiply(thread, sums[n + 1], left, right[1]);
-      }
-    }
+    multiply_add_sliding<T>(thread, sums, of_pairs, own_products(thread), rows, own_place(thread, place), column);
   }
   template <class Thread>
   MH_DEVICE float* own_products(const Thread& thread) {
