@@ -37,15 +37,19 @@ int count_gpus() {
 void open_cuda() {
   if (count_gpus() == 0) throw unusable("an NVIDIA GPU and its driver", "none", "use --device cpu");
   open_library("libtorch_cuda.so");
-  void* own = open_library("libmultihead-cuda.so");
-  auto get = reinterpret_cast<const kernels::CudaTable* (*)()>(dlsym(own, kernels::kCudaTableSymbol));
-  if (get == nullptr) throw unusable("this version's libmultihead-cuda.so", "another one", "build again");
-  table = get();
+  table = reinterpret_cast<const kernels::CudaTable* (*)()>(
+      open_symbol("libmultihead-cuda.so", kernels::kCudaTableSymbol))();
   if (!at::globalContext().hasCUDA())
     throw unusable("a tensor library with CUDA", "one that was asked for CUDA too early", "report this as a defect");
 }
 
 }  // namespace
+
+void* open_symbol(const char* library, const char* symbol) {
+  void* found = dlsym(open_library(library), symbol);
+  if (found == nullptr) throw unusable(std::string("this version's ") + library, "another one", "build again");
+  return found;
+}
 
 at::Device choose_device(const std::string& wish) {
   if (wish == "cpu" || (wish == "auto" && count_gpus() == 0)) return at::kCPU;

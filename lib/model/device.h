@@ -18,6 +18,9 @@ namespace mh::model {
 // library remembers a first answer that there is no CUDA.
 at::Device choose_device(const std::string& wish);
 
+// A symbol of one of the libraries of the CUDA half, which is opened. Error(device) where it is not there.
+void* open_symbol(const char* library, const char* symbol);
+
 // The project's CUDA kernels; choose_device() has returned a GPU.
 const kernels::CudaTable& cuda_kernels();
 // Throws Error(device) for what a kernel of the table returned.

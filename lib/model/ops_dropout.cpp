@@ -73,7 +73,9 @@ struct Dropout : torch::autograd::Function<Dropout> {
 kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
                                   uint32_t site) {
   const auto key = RandomStream(step.seed, stream).key();
-  return {kernels::make_dropout(key.data(), step.update, site, p), static_cast<uint64_t>(step.row_offset * row)};
+  kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
+  how.update_at = step.update_at;
+  return {how, static_cast<uint64_t>(step.row_offset * row)};
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site) {
