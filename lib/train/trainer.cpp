@@ -272,6 +272,7 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
 Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Memories>& memories) {
   const std::vector<Batches::Part> parts = batches_->parts(at_.update);
   Sums sums;
+  at::Tensor losses = at::zeros({2}, at::TensorOptions(device_).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {
     const task::Batch batch = batches_->load(at_.update, parts[part]);
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
@@ -292,10 +293,11 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
     // What trains may have no part in these rows: a band that none of their tokens is in.
     if (total.requires_grad()) total.backward();
     model_->parameters().collect_gradients();
-    sums.nll += loss.nll;
-    sums.smoothed += loss.smoothed.item<double>();
+    losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }
+  losses = losses.to(at::kCPU);  // the one place of these passes that waits for a GPU
+  sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
   return sums;
 }
 
