@@ -18,6 +18,7 @@
 namespace cuda_cases {
 
 using mh::kernels::AttentionCall;
+using mh::kernels::AttentionTensors;
 using mh::kernels::Rows;
 using reference::Doubles;
 
@@ -155,6 +156,7 @@ struct Case {
     call.value_size = static_cast<int>(c.value_size);
     call.dropping = dropout, call.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     call.scales_row = by_row ? out : 0;
+    call.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Keys of a case in runs with gaps between them, r and biases of heads of queries; r is the table as stored.
   template <class T>
@@ -184,6 +186,36 @@ struct Case {
   mh::kernels::Relative relative{};  // that it is there
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
+};
+
+// What a case reads and writes, and where the kernels find it: dk and dv have the heads of their readers.
+template <class T>
+struct CaseTensors {
+  Tensor<T> q, k, v, dout, out, dq, dk, dv;
+  std::vector<float> log_sums, d;
+  CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.exact, pick(0, 1) == 1) {
+    for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
+  }
+  AttentionTensors pointers() {
+    AttentionTensors x;
+    x.batch = q.batch, x.q = q.any(), x.k = k.any(), x.v = v.any(), x.out = out.any(), x.dout = dout.any();
+    x.dq = dq.any(), x.dk = dk.any(), x.dv = dv.any(), x.joined = false;
+    x.log_sums = log_sums.data(), x.d = d.data();
+    return x;
+  }
+
+ private:
+  CaseTensors(const reference::PolicyCase& c, bool by_position)
+      : q(c.batch, c.in, c.policy.queries, c.key_size, by_position),
+        k(c.batch, c.key_heads, c.policy.keys, c.key_size, by_position),
+        v(c.batch, c.value_heads, c.policy.keys, c.value_size, by_position),
+        dout(c.batch, c.out, c.policy.queries, c.value_size, by_position),
+        out(dout),
+        dq(q),
+        dk(c.batch, c.in, c.policy.keys, c.key_size, by_position),
+        dv(c.batch, c.out, c.policy.keys, c.value_size, by_position),
+        log_sums(static_cast<size_t>(c.batch * c.in * c.policy.queries), NAN),
+        d(log_sums) {}
 };
 
 }  // namespace cuda_cases

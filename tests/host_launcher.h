@@ -19,6 +19,7 @@ struct Launcher {
     return nullptr;
   }
   int most_shared_memory() const { return limit; }
+  static int multiprocessors() { return 108; }  // as an A100
 };
 
 }  // namespace host

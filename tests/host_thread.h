@@ -22,6 +22,18 @@
 
 #include "cuda/fragment.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define MH_ADDRESS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MH_ADDRESS_SANITIZER
+#endif
+#endif
+#ifdef MH_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace host {
 
 struct Grid {
@@ -64,6 +76,61 @@ inline float wide(uint16_t x, mh::kernels::Fp16) {
   return (x & 0x8000) != 0 ? -size : size;
 }
 
+// Of functions that leave their stack: they are not part of others, and nothing is done to the stack that they leave.
+#define MH_OWN_FRAME __attribute__((noinline, no_sanitize("address")))
+
+// A stack, and where the code that runs on it goes on. Switching does not ask the operating system, as swapcontext does
+// twice for the sake of signals, nor the library's longjmp, whose checks take another stack for a mistake. The address
+// sanitizer is told of each change, and keeps what it knows of either stack.
+class Stack {
+ public:
+  Stack() = default;  // the one that runs now
+  explicit Stack(size_t size) : own_(std::make_unique<char[]>(size)), size_(size) { bottom_ = own_.get(); }
+
+  // It will begin with enter(), which does not return.
+  void begin(void (*enter)()) {
+#ifdef MH_ADDRESS_SANITIZER
+    ASAN_UNPOISON_MEMORY_REGION(own_.get(), size_);  // what is left of functions that never returned
+#endif
+    getcontext(&start_);
+    start_.uc_stack.ss_sp = own_.get(), start_.uc_stack.ss_size = size_, start_.uc_link = nullptr;
+    makecontext(&start_, enter, 0);
+    starts_ = true;
+  }
+  // The first thing that `enter` does; `from` is whose code runs it.
+  void begun([[maybe_unused]] Stack& from) {
+#ifdef MH_ADDRESS_SANITIZER
+    __sanitizer_finish_switch_fiber(nullptr, &from.bottom_, &from.size_);
+#endif
+  }
+  // Stops here, on this stack, and goes on with `to`, until something goes on with this one; or ends this one.
+  MH_OWN_FRAME void go_on_with(Stack& to, [[maybe_unused]] bool ends = false) {
+#ifdef MH_ADDRESS_SANITIZER
+    __sanitizer_start_switch_fiber(ends ? nullptr : &frames_, to.bottom_, to.size_);
+#endif
+    if (__builtin_setjmp(place_) == 0) to.jump();
+#ifdef MH_ADDRESS_SANITIZER
+    __sanitizer_finish_switch_fiber(frames_, nullptr, nullptr);
+#endif
+  }
+
+ private:
+  // Not within go_on_with: the compiler has it that the two halves stand in functions of their own.
+  [[noreturn]] MH_OWN_FRAME void jump() {
+    if (!std::exchange(starts_, false)) __builtin_longjmp(place_, 1);
+    setcontext(&start_);
+    std::abort();
+  }
+
+  std::unique_ptr<char[]> own_;
+  const void* bottom_ = nullptr;
+  size_t size_ = 0;
+  bool starts_ = false;
+  ucontext_t start_;
+  void* place_[5];                           // as the compiler wants it
+  [[maybe_unused]] void* frames_ = nullptr;  // what the address sanitizer keeps of it
+};
+
 class Thread;
 
 // Runs body(thread, shared memory) for each thread of each block.
@@ -84,18 +151,19 @@ class Device {
     const void* from;
     size_t bytes;
   };
-  struct Fiber {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStack);
-    bool done = false;
-    std::vector<std::vector<Copy>> groups;  // of copies under way, the oldest first
-    std::vector<Copy> group;
-  };
   struct Meeting {  // of threads that wait for one another
     int arrived = 0;
     uint64_t held = 0;
     const char* what = nullptr;
     void* given[32];
+  };
+  struct Fiber {
+    Stack stack{kStack};
+    bool done = false;
+    const Meeting* waits_for = nullptr;  // until it is held once more
+    uint64_t held = 0;
+    std::vector<std::vector<Copy>> groups;  // of copies under way, the oldest first
+    std::vector<Copy> group;
   };
 
   static void enter() {
@@ -107,7 +175,8 @@ class Device {
     return device;
   }
   void start();
-  void leave() { swapcontext(&fibers_[static_cast<size_t>(current_)]->context, &scheduler_); }
+  Fiber& current() { return *fibers_[static_cast<size_t>(current_)]; }
+  void leave() { current().stack.go_on_with(scheduler_); }
   void fail(const std::string& what) {
     if (failure_.empty()) failure_ = what;
     leave();
@@ -126,13 +195,15 @@ class Device {
       at.arrived = 0, ++at.held, ++progress_;
       return;
     }
-    for (const uint64_t held = at.held; at.held == held;) leave();
+    current().waits_for = &at, current().held = at.held;
+    leave();
+    current().waits_for = nullptr;
   }
   void run_block();
 
   uint32_t seed_;
   std::mt19937 random_;
-  ucontext_t scheduler_;
+  Stack scheduler_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Meeting> warps_;
   Meeting block_;
@@ -312,10 +383,10 @@ class Thread {
 };
 
 inline void Device::start() {
-  Fiber& fiber = *fibers_[static_cast<size_t>(current_)];
+  current().stack.begun(scheduler_);
   (*body_)(Thread(*this, current_), shared_);
-  fiber.done = true, ++progress_;
-  leave();
+  current().done = true, ++progress_;
+  current().stack.go_on_with(scheduler_, true);
 }
 
 inline void Device::run_block() {
@@ -323,11 +394,8 @@ inline void Device::run_block() {
   warps_.assign(static_cast<size_t>(threads_ / 32), {});
   block_ = {};
   for (auto& fiber : fibers_) {
-    fiber->done = false, fiber->groups.clear(), fiber->group.clear();
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack.get(), fiber->context.uc_stack.ss_size = kStack;
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, &Device::enter, 0);
+    fiber->done = false, fiber->waits_for = nullptr, fiber->groups.clear(), fiber->group.clear();
+    fiber->stack.begin(&Device::enter);
   }
   std::vector<int> order(static_cast<size_t>(threads_));
   for (int i = 0; i < threads_; ++i) order[static_cast<size_t>(i)] = seed_ == 1 ? threads_ - 1 - i : i;
@@ -336,9 +404,12 @@ inline void Device::run_block() {
     const uint64_t before = progress_;
     bool waits = false;
     for (int i : order) {
-      if (fibers_[static_cast<size_t>(i)]->done) continue;
-      current_ = i, waits = true;
-      swapcontext(&scheduler_, &fibers_[static_cast<size_t>(i)]->context);
+      Fiber& fiber = *fibers_[static_cast<size_t>(i)];
+      if (fiber.done) continue;
+      waits = true;
+      if (fiber.waits_for != nullptr && fiber.waits_for->held == fiber.held) continue;
+      current_ = i;
+      scheduler_.go_on_with(fiber.stack);
       if (!failure_.empty()) throw std::runtime_error(failure_);
     }
     if (!waits) return;

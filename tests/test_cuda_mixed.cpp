@@ -13,9 +13,34 @@ namespace {
 // What went wrong, or nothing; RapidCheck cannot print a null string.
 std::string said(const char* problem) { return problem == nullptr ? "" : problem; }
 
-// Of a GPU with so much shared memory for a block.
+// Of all kernels.
 template <class T, int kSize>
-void check_case(int64_t most_heads, int64_t most_length, int limit) {
+std::vector<MixedPlan> plans(const MixedCall& a, int limit) {
+  constexpr bool kApart = kMixedApart<T, kSize>;
+  return {MixedForwardTiles<T, kSize>::plan(a, limit), MixedSumsTiles<T, kSize>::plan(a, limit),
+          MixedQueryGradientTiles<T, kSize>::plan(a, limit),
+          MixedKeyGradientTiles<T, kSize, !kApart, true>::plan(a, limit),
+          MixedKeyGradientTiles<T, kSize, true, !kApart>::plan(a, limit)};
+}
+
+// Plans are made for less shared memory than there is, so that blocks of few rows are made up as those of many.
+struct Cramped : host::Launcher {
+  int planned;
+  int most_shared_memory() const { return planned; }
+};
+
+// KiB of it for which there are plans.
+template <class T, int kSize>
+int least_memory(const MixedCall& a) {
+  for (int least = 1;; ++least) {
+    const auto all = plans<T, kSize>(a, least << 10);
+    if (std::all_of(all.begin(), all.end(), [](const MixedPlan& plan) { return plan.slots > 0; })) return least;
+  }
+}
+
+// With from as much memory as is needed at least to as much as is enough for all.
+template <class T, int kSize>
+void check_case(int64_t most_heads, int64_t most_length) {
   Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false);
   reference::PolicyCase& c = z.exact;
   MixedCall a;
@@ -49,9 +74,9 @@ void check_case(int64_t most_heads, int64_t most_length, int limit) {
   std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums, d = log_sums,
                      g = unwritten(c.batch * a.queries * numbers);
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
-  const host::Launcher launcher{device, limit};
   using Launches = AttentionLaunches<T, kSize>;
-  RC_ASSERT(said(Launches::mixed_lacks(launcher, a.in, a.heads)) == "");
+  const int least = least_memory<T, kSize>(a);
+  const Cramped launcher{{device}, static_cast<int>(pick(least, pick(0, 2) > 0 ? 2 * least : 163)) << 10};
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
@@ -64,18 +89,58 @@ void check_case(int64_t most_heads, int64_t most_length, int limit) {
   c.round = [](double x) { return widened(narrowed<T>(x)); };
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
-  close<T>("out", out.numbers(), exact.out, composed.out, exact.out_size);
+  // Probabilities of fp16 are rounded once more than `close` knows of: when they are exchanged.
+  const auto thrice = [](Doubles sizes) {
+    for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? 1.5 : 1;
+    return sizes;
+  };
+  close<T>("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));
   close<T>("dm", Doubles(g.begin(), g.end()), exact.dm, composed.dm, exact.dm_size);
   close<T>("dq", dq.numbers(), exact.dq, composed.dq, exact.dq_size);
   close<T>("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
-  close<T>("dv", dv.numbers(), exact.dv, composed.dv, exact.dv_size);
+  close<T>("dv", dv.numbers(), exact.dv, composed.dv, thrice(exact.dv_size));
+}
+
+// What is wrong with the plans for up to 32 heads with so much memory, or nothing.
+template <class T, int kSize>
+std::string wrong_plan(int limit) {
+  for (int in = 1; in <= 32; ++in)
+    for (int heads = 1; heads <= 32; ++heads) {
+      MixedCall a;
+      a.in = in, a.heads = heads;
+      for (const MixedPlan& plan : plans<T, kSize>(a, limit))
+        if (plan.slots < 1 || plan.heads < 1 || plan.storing < 1 || plan.bytes > limit ||
+            plan.threads() > kMixedThreads)
+          return std::to_string(in) + " and " + std::to_string(heads) + " heads of " + std::to_string(kSize);
+    }
+  return "";
 }
 
 }  // namespace
 
 TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random shapes, thread by thread", "[cuda]") {
-  CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60, 163 << 10); }));
-  CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60, 163 << 10); }));
-  // 20 heads of each kind need exactly 80 KiB for the gradients of keys and values.
-  CHECK(check_few("fp16, many heads and little memory", [] { check_case<Fp16, 16>(20, 40, 80 << 10); }));
+  CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60); }));
+  CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60); }));
+  // Results of some warps at a time go through shared memory.
+  CHECK(check_few("fp32, large", [] { check_case<float, 96>(8, 5); }));
+  CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
+}
+
+TEST_CASE("up to 32 mixed heads of up to 256 have place in the shared memory of every GPU", "[cuda]") {
+  for (const int limit : {99 << 10, 163 << 10, 227 << 10}) {
+    INFO(limit);
+    CHECK(wrong_plan<float, 16>(limit) == "");
+    CHECK(wrong_plan<float, 64>(limit) == "");
+    CHECK(wrong_plan<float, 128>(limit) == "");
+    CHECK(wrong_plan<float, 256>(limit) == "");
+    CHECK(wrong_plan<Bf16, 64>(limit) == "");
+    CHECK(wrong_plan<Bf16, 128>(limit) == "");
+    CHECK(wrong_plan<Fp16, 192>(limit) == "");
+    CHECK(wrong_plan<Fp16, 256>(limit) == "");
+  }
+  host::Device device;
+  const host::Launcher ampere{device, 163 << 10};
+  CHECK(said(AttentionLaunches<float, 256>::mixed_lacks(ampere, 32, 32)) == "");
+  CHECK(said(AttentionLaunches<float, 256>::mixed_lacks(host::Launcher{device, 48 << 10}, 32, 32)) ==
+        "more heads, or larger ones, than the shared memory of a block has place for");
 }

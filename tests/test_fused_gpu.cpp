@@ -29,6 +29,10 @@ attention::GpuKernels emulated() {
                                       return Launches::relative_lacks(host::Launcher{device});
                                     },
                                     Launches::scale_tiles,
+                                    [](const AttentionCall& a, int64_t batch) {
+                                      host::Device device;
+                                      return Launches::key_parts(host::Launcher{device}, a, batch);
+                                    },
                                     [](const AttentionCall& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::forward(host::Launcher{device}, a, x);

@@ -24,7 +24,8 @@ struct Positions {
   int distances = 0, count = 0;            // of r; of runs
 };
 
-// Policy's pointers are to device memory, but for `dropout` and `relative`, of which only that they are there matters.
+// Policy's pointers are to device memory, but for `dropout` and `relative`, of which only that they are there matters;
+// its scale is positive.
 struct AttentionCall : Policy {
   int heads = 0;                         // of the result, each of which reads a head of keys and one of values
   int key_size = 0, value_size = 0;      // of a query or key; of a value. As compiled, or less
@@ -67,6 +68,10 @@ struct AttentionTensors {
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
   // tiles, and dr (batch, heads, distances, key_size), over rows.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  // Of heads that nothing mixes: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
+  // value_size + 2), which the forward pass uses.
+  int parts = 1;
+  float* found = nullptr;
   void* stream = nullptr;  // cudaStream_t
 };
 
@@ -77,6 +82,9 @@ struct AttentionKernels {
   // What is wrong with relative positions here, of heads that nothing mixes.
   const char* (*relative_lacks)();
   int (*scale_tiles)(const AttentionCall& call);
+  // Into how many parts a forward pass divides the keys, on the GPU at hand: results of another number may differ by
+  // what rounding does.
+  int (*key_parts)(const AttentionCall& call, int64_t batch);
   const char* (*forward)(const AttentionCall& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionCall& call, const AttentionTensors& tensors);
   // What is wrong with so many heads of queries and of the result, if they are mixed, on the GPU at hand.

@@ -34,27 +34,32 @@ struct QueryGradientTiles {
   static constexpr int kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
   static constexpr int kPlain = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
+  // Of the gradient, by one block: with relative positions it has two sums, which must fit into the registers of a
+  // warp.
+  static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize;
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride], dout[kQueries * kStride];
-    T k[2][kKeys * kStride], v[2][kKeys * kStride];
+    T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
 };
 
-// to (size) = the sums over the rows of all warps, by way of of_warps (warps, kSize) in shared memory.
-template <int kSize, class Thread>
-MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kSize / 8], float* of_warps, float* to,
-                                 int size) {
-  MH_FOR (n, kSize / 8)
+// to (kColumns, or so many as there are) = the sums over the rows of all warps, by way of of_warps (warps, kColumns) in
+// shared memory.
+template <int kColumns, class Thread>
+MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumns / 8], float* of_warps, float* to,
+                                 int columns) {
+  MH_FOR (n, kColumns / 8)
     MH_FOR (e, 2) {
       float x = sums[n].x[e] + sums[n].x[2 + e];
       MH_UNROLL
       for (int bits = 4; bits < 32; bits *= 2) x += thread.exchange(x, bits);
-      if (thread.lane() < 4) of_warps[thread.warp() * kSize + n * 8 + 2 * thread.lane() + e] = x;
+      if (thread.lane() < 4) of_warps[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
     }
   thread.barrier();
-  for (int c = thread.index(); c < size; c += thread.threads()) {
+  for (int c = thread.index(); c < columns && c < kColumns; c += thread.threads()) {
     float sum = 0;
-    for (int w = 0; w < thread.threads() / 32; ++w) sum += of_warps[w * kSize + c];
+    for (int w = 0; w < thread.threads() / 32; ++w) sum += of_warps[w * kColumns + c];
     to[c] = sum;
   }
   thread.barrier();
@@ -62,7 +67,7 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kSize /
 
 // dq, and of each tile of queries what it gives to the gradients of the head's scale and biases: dscale (batch, heads,
 // blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of queries, batch
-// * heads).
+// * heads, pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
@@ -75,7 +80,6 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
   const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  const T *keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.position, first,
@@ -93,69 +97,47 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
     log_sum[r] = row + 8 * r < queries ? log_sums[at] * kLog2E : INFINITY;
     of_row[r] = row + 8 * r < queries ? d[at] : 0;
   }
-  Sum sums[kSize / 8], by_distance[kRelative ? kSize / 8 : 1];
+  const int column = Z::kColumns < kSize ? thread.block_z() * Z::kColumns : 0;
+  Sum sums[Z::kColumns / 8], by_distance[kRelative ? Z::kColumns / 8 : 1];
   const int own = thread.warp() * 16 * Z::kStride;
-  int stage = 0;
-  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
-    KeyRange part = seen;
-    int place = 0;  // of the rows of distances
-    if constexpr (kRelative) {
-      part = within(seen, a.positions.runs[run]);
-      if (part.first >= part.end) continue;
-      shared.begin(thread, a, head, a.positions.runs[run], first, part.first);
-    }
-    const auto load_keys = [&](int from, int into) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[into], keys, k.position, from, part.end, a.key_size,
-                                             a.aligned);
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[into], values, v.position, from, part.end, a.value_size,
-                                             a.aligned);
-    };
-    load_keys(part.first, stage);
-    thread.end_group();
-    for (int s = part.first; s < part.end; s += Z::kKeys, stage ^= 1) {
-      if (s + Z::kKeys < part.end) {
-        load_keys(s + Z::kKeys, stage ^ 1);
-        if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, s + Z::kKeys, place);
-      }
-      thread.end_group();
-      thread.template wait<1>();
-      thread.barrier();
-      Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
-      multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
-      if constexpr (kRelative) shared.add_to(thread, p, place);
-      multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
-      MH_FOR (n, Z::kKeys / 8)
-        MH_FOR (r, 2) {
-          const int key = s + n * 8 + 2 * t;
-          float keep[2] = {1, 1};
-          if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
-          MH_FOR (e, 2) {
-            float& x = p[n].x[2 * r + e];
-            const float product = x, by = dp[n].x[2 * r + e] * keep[e];
-            x = sees(a, part.end, row + 8 * r, key + e) ? thread.exp2(logarithm(thread, a, product) - log_sum[r]) : 0;
-            of_scale += x * by;
-            // Where the probability is zero so is the gradient, though the product be infinite.
-            x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+  each_key_tile<Z, kSize, kRelative, true>(
+      thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+        thread.barrier();
+        Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
+        multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
+        if constexpr (kRelative) shared.add_to(thread, p, place);
+        hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
+        multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
+        MH_FOR (n, Z::kKeys / 8)
+          MH_FOR (r, 2) {
+            const int key = s + n * 8 + 2 * t;
+            float keep[2] = {1, 1};
+            if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
+            MH_FOR (e, 2) {
+              float& x = p[n].x[2 * r + e];
+              const float product = x, by = dp[n].x[2 * r + e] * keep[e];
+              x = thread.exp2(logarithm(thread, a, product) - log_sum[r]);
+              of_scale += x * by;
+              // Where the probability is zero so is the gradient, though the product be infinite.
+              x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+            }
           }
-        }
-      multiply_add<kSize, Z::kStride>(thread, sums, p, shared.k[stage]);
-      if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place), place = shared.next(place);
-      thread.barrier();
-    }
-  }
+        multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
+        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place, column);
+      });
   thread.template wait<0>();
   thread.barrier();
   if constexpr (kRelative) {
-    const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size;
-    store_column_sums<kSize>(thread, sums, shared.products, du + at, a.key_size);
-    store_column_sums<kSize>(thread, by_distance, shared.products, dv_bias + at, a.key_size);
-    MH_FOR (n, kSize / 8)
+    const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
+    store_column_sums<Z::kColumns>(thread, sums, shared.products, du + at, a.key_size - column);
+    store_column_sums<Z::kColumns>(thread, by_distance, shared.products, dv_bias + at, a.key_size - column);
+    MH_FOR (n, Z::kColumns / 8)
       MH_FOR (i, 4) sums[n].x[i] += by_distance[n].x[i];
   }
   const float factor[2] = {1, 1};
-  store_rows<kSize, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0), dq.position,
-                                first + thread.warp() * 16, queries, a.key_size, a.aligned);
-  if (dscale == nullptr) return;
+  store_rows<Z::kColumns, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0) + column,
+                                      dq.position, first + thread.warp() * 16, queries, a.key_size - column, a.aligned);
+  if (dscale == nullptr || column > 0) return;
   MH_UNROLL
   for (int bits = 1; bits < 32; bits *= 2) of_scale += thread.exchange(of_scale, bits);
   auto* of_warps = reinterpret_cast<float*>(shared.k[0]);
@@ -173,11 +155,12 @@ struct KeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
   static constexpr bool kApart = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
-    T q[2][kQueries * kStride], dout[2][kQueries * kStride];
+    T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride];
   };
 };
 
@@ -205,37 +188,32 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
   const KeyRange seeing = queries_seeing(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
-  const auto load_queries = [&](int from, int stage) {
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.position, from, seeing.end,
-                                              a.key_size, a.aligned);
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, from, seeing.end,
+  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.position, i, seeing.end, a.key_size,
+                                              a.aligned);
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, i, seeing.end,
                                               a.value_size, a.aligned);
+    if constexpr (kRelative) {
+      if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, i);
+      else shared.go_on(thread, a, head, a.positions.runs[run], first, i, place);
+    }
   };
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.position, first, keys,
                                          a.key_size, a.aligned);
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, keys,
                                          a.value_size, a.aligned);
-  load_queries(seeing.first, 0);
-  if constexpr (kRelative) shared.begin(thread, a, head, a.positions.runs[run], first, seeing.first);
-  thread.end_group();
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   Sum of_keys[kOfKeys ? kSize / 8 : 2], of_values[kOfValues ? kSize / 8 : 2];
   const int own = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
-  int stage = 0, place = 0;  // place: of the rows of distances
-  for (int i = seeing.first; i < seeing.end; i += Z::kQueries, stage ^= 1) {
-    if (i + Z::kQueries < seeing.end) {
-      load_queries(i + Z::kQueries, stage ^ 1);
-      if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, i + Z::kQueries, place);
-    }
-    thread.end_group();
-    thread.template wait<1>();
+  const auto visit = [&](int i, int stage, [[maybe_unused]] int place) {
     if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
     thread.barrier();
     Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
-    if constexpr (kRelative) shared.add_to(thread, p, place), place = shared.next(place);
+    if constexpr (kRelative) shared.add_to(thread, p, place);
+    hide_unseen<true>(thread, a, real, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
     MH_FOR (n, Z::kQueries / 8)
       MH_FOR (e, 2) {
@@ -246,7 +224,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
           const int key = row + 8 * r;
           float& x = p[n].x[2 * r + e];
           const float product = x;
-          x = sees(a, real, query, key) ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
+          x = thread.exp2(logarithm(thread, a, product) - log_sum);
           float keep = scale;
           if (a.dropout != nullptr) keep *= dropped(a, b, head, query, key);
           if constexpr (kOfKeys) {
@@ -258,8 +236,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
       }
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
-    thread.barrier();
-  }
+  };
+  each_tile<Z::kStages, Z::kQueries>(
+      thread, seeing.first, seeing.end, load_queries, [&](int place) { return shared.next(place); }, visit);
   thread.template wait<0>();
   thread.barrier();
   const float factor[2] = {1, 1};

@@ -1,6 +1,7 @@
 // Attention of heads that nothing mixes, as a block of 4 warps does it: 64 queries of one head of one row, 16 to a
 // warp, meet the keys tile by tile; sums of the tiles before are brought to the maximum of those so far (online
-// softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on.
+// softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on. Where that
+// gives few blocks, several divide the keys among them, and another kernel joins what they found, in their order.
 #pragma once
 
 #include "cuda/relative.h"
@@ -9,15 +10,16 @@ namespace mh::kernels {
 
 template <class T, int kSize, bool kRelative = false>
 struct AttentionTiles {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
-  // Keys at once, by what fits into shared memory and registers.
+  // Warps, and keys at once, by what fits into shared memory and registers.
   static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kWarps = kRelative && kBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
+  static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   static constexpr int kPlain = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
 
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride];
-    T k[2][kKeys * kStride], v[2][kKeys * kStride];
+    T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
 };
 
@@ -69,20 +71,77 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return z > larger ? z : larger;
 }
 
-// Blocks: (tiles of queries, batch * heads). log_sums (batch, heads, queries): the natural logarithm of each query's
-// sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, and v and out are not read.
+// visit(s, end, stage, place) for tiles of Z::kKeys keys of those that queries from `first` on see, with their values
+// if kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end` does.
+template <class Z, int kSize, bool kRelative, bool kValues, class Thread, class T, class Shared, class Visit>
+MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64_t b, int64_t head, int first,
+                             const KeyRange& seen, const Rows<const T>& k, const Rows<const T>& v, Shared& shared,
+                             const Visit& visit) {
+  const T* keys = row_of(k, b, a.key_head(head), 0);
+  const T* values = kValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
+  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
+    KeyRange part = seen;
+    if constexpr (kRelative) {
+      part = within(seen, a.positions.runs[run]);
+      if (part.first >= part.end) continue;
+    }
+    const auto load = [&](int s, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, s, part.end, a.key_size,
+                                             a.aligned);
+      if constexpr (kValues)
+        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, s, part.end, a.value_size,
+                                               a.aligned);
+      if constexpr (kRelative) {
+        if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, s);
+        else shared.go_on(thread, a, head, a.positions.runs[run], first, s, place);
+      }
+    };
+    each_tile<Z::kStages, Z::kKeys>(
+        thread, part.first, part.end, load, [](int place) { return Shared::next(place); },
+        [&](int s, int stage, int place) { visit(s, part.end, stage, place); });
+  }
+}
+
+// Into how many parts the keys are divided, and what is found of each: (batch, heads, queries, parts, value_size + 2),
+// of a query the sum of its values times their exponentials, and behind it the largest logarithm (log2) and the sum of
+// the exponentials.
+struct KeyParts {
+  int count = 1;
+  float* found = nullptr;
+
+  // That of a query, of row and head `rows`.
+  MH_DEVICE float* of(const AttentionCall& a, int rows, int query, int part) const {
+    return found + ((rows * a.queries + query) * count + part) * (a.value_size + 2);
+  }
+};
+
+// Of a range's tiles of `size`, those of one part; or none.
+MH_DEVICE KeyRange part_of(const KeyRange& range, int size, int part, int parts) {
+  const int tiles = (range.end - range.first + size - 1) / size, each = (tiles + parts - 1) / parts * size;
+  const int first = range.first + part * each, end = first + each;
+  return {first, end < range.end ? end : range.end};
+}
+
+// ln Σ exp, of exponentials that add up to `total` times 2^top; infinite where there are none.
+template <class Thread>
+MH_DEVICE float log_sum_of(const Thread& thread, float top, float total) {
+  return total > 0 ? (top + thread.log2(total)) * kLn2 : INFINITY;
+}
+
+// Blocks: (tiles of queries, batch * heads, parts of the keys). log_sums (batch, heads, queries): the natural logarithm
+// of each query's sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, v and out are not
+// read, and there is one part. Of several parts out and log_sums are left to join_parts.
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                  const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& out, float* log_sums,
-                                 typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
+                                 const KeyParts& parts, typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
   using Z = AttentionTiles<T, kSize, kRelative>;
   const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // Queries that see the most keys first.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
-  const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  const T* keys = row_of(k, b, a.key_head(head), 0);
-  const T* values = kOutputs ? row_of(v, b, a.value_head(head), 0) : nullptr;
+  KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  if constexpr (kOutputs) seen = part_of(seen, Z::kKeys, thread.block_z(), parts.count);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
@@ -94,79 +153,93 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   Sum o[kSize / 8];
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
   T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
-  int stage = 0;
-  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
-    KeyRange part = seen;
-    int place = 0;  // of the rows of distances
-    if constexpr (kRelative) {
-      part = within(seen, a.positions.runs[run]);
-      if (part.first >= part.end) continue;
-      shared.begin(thread, a, head, a.positions.runs[run], first, part.first);
-    }
-    const auto load_keys = [&](int from, int into) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[into], keys, k.position, from, part.end, a.key_size,
-                                             a.aligned);
-      if constexpr (kOutputs)
-        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[into], values, v.position, from, part.end, a.value_size,
-                                               a.aligned);
-    };
-    load_keys(part.first, stage);
-    thread.end_group();
-    for (int s = part.first; s < part.end; s += Z::kKeys, stage ^= 1) {
-      if (s + Z::kKeys < part.end) {
-        load_keys(s + Z::kKeys, stage ^ 1);
-        if constexpr (kRelative) shared.go_on(thread, a, head, a.positions.runs[run], first, s + Z::kKeys, place);
-      }
-      thread.end_group();
-      thread.template wait<1>();
-      thread.barrier();
-      Sum p[Z::kKeys / 8];
-      multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
-      if constexpr (kRelative) shared.add_to(thread, p, place), place = shared.next(place);
-      MH_FOR (r, 2) {
-        float highest = top[r];
-        MH_FOR (n, Z::kKeys / 8)
-          MH_FOR (e, 2) {
-            float& x = p[n].x[2 * r + e];
-            x = sees(a, part.end, row + 8 * r, s + n * 8 + 2 * t + e) ? logarithm(thread, a, x) : -INFINITY;
-            highest = x > highest ? x : highest;
-          }
-        highest = row_maximum(thread, highest);
-        // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
-        const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
-        top[r] = highest;
-        total[r] *= factor;
-        MH_FOR (n, Z::kKeys / 8)
-          MH_FOR (e, 2) {
-            float& x = p[n].x[2 * r + e];
-            x = thread.exp2(x - base);
-            total[r] += x;
-          }
-        if constexpr (kOutputs) {
-          MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
-          if (a.dropout != nullptr) {
-            MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+  each_key_tile<Z, kSize, kRelative, kOutputs>(
+      thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+        thread.barrier();
+        Sum p[Z::kKeys / 8];
+        multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
+        if constexpr (kRelative) shared.add_to(thread, p, place);
+        hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
+        MH_FOR (r, 2) {
+          float highest = top[r];
+          MH_FOR (n, Z::kKeys / 8)
+            MH_FOR (e, 2) {
+              float& x = p[n].x[2 * r + e];
+              x = logarithm(thread, a, x);
+              highest = x > highest ? x : highest;
+            }
+          highest = row_maximum(thread, highest);
+          // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
+          const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
+          top[r] = highest;
+          total[r] *= factor;
+          MH_FOR (n, Z::kKeys / 8)
+            MH_FOR (e, 2) {
+              float& x = p[n].x[2 * r + e];
+              x = thread.exp2(x - base);
+              total[r] += x;
+            }
+          if constexpr (kOutputs) {
+            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
+            if (a.dropout != nullptr) {
+              MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
+            }
           }
         }
-      }
-      if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
-      thread.barrier();
-    }
-  }
+        if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+      });
   thread.template wait<0>();
   thread.barrier();
+  MH_FOR (r, 2) total[r] = row_sum(thread, total[r]);
+  if constexpr (kOutputs) {
+    if (parts.count > 1) {
+      MH_FOR (r, 2) {
+        if (row + 8 * r >= queries) continue;
+        float* const found = parts.of(a, thread.block_y(), row + 8 * r, thread.block_z());
+        MH_FOR (n, kSize / 8)
+          MH_FOR (e, 2)
+            if (const int column = n * 8 + 2 * t + e; column < a.value_size) found[column] = o[n].x[2 * r + e];
+        if (t == 0) found[a.value_size] = top[r], found[a.value_size + 1] = total[r];
+      }
+      return;
+    }
+  }
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   float factor[2];
   MH_FOR (r, 2) {
-    total[r] = row_sum(thread, total[r]);
     factor[r] = total[r] > 0 ? scale / total[r] : 0;
     if (t == 0 && row + 8 * r < queries)
-      log_sums[thread.block_y() * a.queries + row + 8 * r] =
-          total[r] > 0 ? (top[r] + thread.log2(total[r])) * kLn2 : INFINITY;
+      log_sums[thread.block_y() * a.queries + row + 8 * r] = log_sum_of(thread, top[r], total[r]);
   }
   if constexpr (kOutputs)
     store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.position,
                                   first + thread.warp() * 16, queries, a.value_size, a.aligned);
+}
+
+// out and log_sums of what attention_forward found of several parts. A warp for each query; blocks: (queries / 4
+// rounded up, batch * heads), of 128 threads.
+template <class T, class Thread>
+MH_DEVICE void join_parts(const Thread& thread, const AttentionCall& a, const KeyParts& parts, const Rows<T>& out,
+                          float* log_sums) {
+  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const int row = thread.block_x() * 4 + thread.warp(), size = a.value_size;
+  if (row >= a.queries) return;
+  const auto of = [&](int part) { return parts.of(a, thread.block_y(), row, part); };
+  float top = -INFINITY, total = 0;
+  for (int part = 0; part < parts.count; ++part) {
+    const float highest = of(part)[size];
+    top = highest > top ? highest : top;
+  }
+  const float base = top == -INFINITY ? 0 : top;
+  for (int part = 0; part < parts.count; ++part) total += of(part)[size + 1] * thread.exp2(of(part)[size] - base);
+  if (thread.lane() == 0) log_sums[thread.block_y() * a.queries + row] = log_sum_of(thread, top, total);
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1,
+              factor = total > 0 ? scale / total : 0;
+  for (int c = thread.lane(); c < size; c += 32) {
+    float sum = 0;
+    for (int part = 0; part < parts.count; ++part) sum += of(part)[c] * thread.exp2(of(part)[size] - base);
+    put(thread, row_of(out, b, head, row) + c, sum * factor);
+  }
 }
 
 }  // namespace mh::kernels

@@ -3,14 +3,19 @@
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
 //   int launcher.most_shared_memory()
+//   int launcher.multiprocessors()
 //
 // A body is a kernel and its arguments: body(thread, shared memory).
 #pragma once
+
+#include <algorithm>
 
 #include "cuda/attention_backward.h"
 #include "cuda/distance_gradient.h"
 #include "cuda/grid.h"
 #include "cuda/mixed_backward.h"
+#include "cuda/mixed_forward.h"
+#include "cuda/mixed_key_gradient.h"
 
 namespace mh::kernels {
 
@@ -19,6 +24,20 @@ Rows<T> rows_of(const AnyRows& rows) {
   return {static_cast<T*>(rows.data), rows.batch, rows.head, rows.position};
 }
 inline int tiles_of(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
+
+// Into how many parts the keys of `blocks` blocks, `tiles` tiles of them each, are best divided, where so many blocks
+// are at work at once: as many as take the least time, in tiles. A block takes one more than it has, and joining takes
+// two.
+inline int parts_of_keys(int64_t blocks, int tiles, int at_once) {
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int parts = 1; parts <= tiles && parts <= at_once; ++parts) {
+    const int64_t rounds = (blocks * parts + at_once - 1) / at_once, each = tiles_of(tiles, parts) + 1;
+    const int64_t time = rounds * each + (parts > 1 ? 2 : 0);
+    if (time < least) best = parts, least = time;
+  }
+  return best;
+}
 
 // What every kernel reads.
 template <class T>
@@ -43,10 +62,24 @@ struct Forward {
   Given<T> x;
   Rows<T> out;
   float* log_sums;
+  KeyParts parts;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_forward<T, kSize, kOutputs, kRelative>(thread, a, x.q, x.k, x.v, out, log_sums,
+    attention_forward<T, kSize, kOutputs, kRelative>(thread, a, x.q, x.k, x.v, out, log_sums, parts,
                                                      *static_cast<typename Z::Shared*>(memory));
+  }
+};
+
+template <class T>
+struct JoinParts {
+  static constexpr int kThreads = 128;
+  AttentionCall a;
+  Rows<T> out;
+  float* log_sums;
+  KeyParts parts;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void*) const {
+    join_parts<T>(thread, a, parts, out, log_sums);
   }
 };
 
@@ -183,31 +216,40 @@ struct AttentionLaunches {
   // What is wrong with relative positions of heads that nothing mixes, before anything is launched; or nullptr.
   template <class Launcher>
   static const char* relative_lacks(const Launcher& launcher) {
-    if constexpr (kRelativeFits) {
-      constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
-                                  sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
-                                  sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
-                                  sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
-      for (const size_t needed : bytes) {
-        if (needed > static_cast<size_t>(launcher.most_shared_memory()))
-          return "relative positions of heads so large, for which the shared memory of a block has no place";
-      }
-      return nullptr;
-    } else {
-      return "relative positions of heads larger than 128, for which a block has no place";
+    constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
+                                sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
+                                sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
+                                sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
+    for (const size_t needed : bytes) {
+      if (needed > static_cast<size_t>(launcher.most_shared_memory()))
+        return "relative positions of heads so large, for which the shared memory of a block has no place";
     }
+    return nullptr;
   }
 
   template <bool kOutputs, class Launcher>
   static const char* forward_of(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     if (a.relative == nullptr) return forward_by<kOutputs, false>(launcher, a, x);
     if (const char* problem = relative_lacks(launcher)) return problem;
-    if constexpr (kRelativeFits) return forward_by<kOutputs, true>(launcher, a, x);
-    return nullptr;
+    return forward_by<kOutputs, true>(launcher, a, x);
+  }
+  // Into how many parts a forward pass divides the keys.
+  template <class Launcher>
+  static int key_parts(const Launcher& launcher, const AttentionCall& a, int64_t batch) {
+    const auto best = [&](auto tiles) {
+      constexpr int queries = decltype(tiles)::kQueries;
+      const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+      return parts_of_keys(tiles_of(a.queries, queries) * batch * a.heads, tiles_of(seen, decltype(tiles)::kKeys),
+                           launcher.multiprocessors());
+    };
+    return a.relative != nullptr ? best(AttentionTiles<T, kSize, true>{}) : best(AttentionTiles<T, kSize, false>{});
   }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
-    return forward_of<true>(launcher, a, x);
+    const char* problem = forward_of<true>(launcher, a, x);
+    if (problem != nullptr || x.parts == 1) return problem;
+    const JoinParts<T> join{a, rows_of<T>(x.out), x.log_sums, {x.parts, x.found}};
+    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, join.kThreads, 0, join);
   }
 
   template <class Launcher>
@@ -216,20 +258,7 @@ struct AttentionLaunches {
     const RowSums<T> of_rows{a, rows_of<const T>(x.out), rows_of<const T>(x.dout), x.d};
     if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, of_rows.kThreads, 0, of_rows))
       return problem;
-    if constexpr (kRelativeFits) {
-      if (a.relative != nullptr) {
-        if (const char* problem = query_gradient<true>(launcher, a, x)) return problem;
-        if (const char* problem = distance_gradient(launcher, a, x)) return problem;
-        return key_gradient<true, true, true>(launcher, a, x);
-      }
-    }
-    if (const char* problem = query_gradient<false>(launcher, a, x)) return problem;
-    if constexpr (KeyGradientTiles<T, kSize>::kApart) {
-      const char* problem = key_gradient<true, false, false>(launcher, a, x);
-      return problem != nullptr ? problem : key_gradient<false, true, false>(launcher, a, x);
-    } else {
-      return key_gradient<true, true, false>(launcher, a, x);
-    }
+    return a.relative != nullptr ? gradients<true>(launcher, a, x) : gradients<false>(launcher, a, x);
   }
 
   // What is wrong with so many heads of queries and of the result, before anything is launched; or nullptr.
@@ -238,7 +267,8 @@ struct AttentionLaunches {
     MixedCall a;
     a.in = in, a.heads = heads;
     const int limit = launcher.most_shared_memory();
-    const bool fits = MixedForwardTiles<T, kSize>::plan(a, limit).slots > 0 &&
+    const bool fits = sizeof(typename Forward<T, kSize, false, false>::Z::Shared) <= static_cast<size_t>(limit) &&
+                      MixedForwardTiles<T, kSize>::plan(a, limit).slots > 0 &&
                       MixedSumsTiles<T, kSize>::plan(a, limit).slots > 0 &&
                       MixedQueryGradientTiles<T, kSize>::plan(a, limit).slots > 0 &&
                       MixedKeyGradientTiles<T, kSize, !kApart, true>::plan(a, limit).slots > 0 &&
@@ -281,7 +311,7 @@ struct AttentionLaunches {
   }
 
  private:
-  static constexpr bool kApart = kMixedApart<T, kSize>, kRelativeFits = kSize <= kMostRelative;
+  static constexpr bool kApart = kMixedApart<T, kSize>;
 
   static int rows(const AttentionCall& a, const AttentionTensors& x) { return static_cast<int>(x.batch * a.heads); }
 
@@ -292,14 +322,32 @@ struct AttentionLaunches {
   template <bool kOutputs, bool kRelative, class Launcher>
   static const char* forward_by(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
-    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x)}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums});
+    if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; turn the signs of the queries";
+    const KeyParts parts = kOutputs ? KeyParts{x.parts, x.found} : KeyParts{};
+    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), parts.count}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums, parts});
+  }
+
+  // Of a backward pass whose row sums are there.
+  template <bool kRelative, class Launcher>
+  static const char* gradients(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    if (const char* problem = query_gradient<kRelative>(launcher, a, x)) return problem;
+    if constexpr (kRelative) {
+      if (const char* problem = distance_gradient(launcher, a, x)) return problem;
+    }
+    if constexpr (KeyGradientTiles<T, kSize>::kApart) {
+      const char* problem = key_gradient<true, false, kRelative>(launcher, a, x);
+      return problem != nullptr ? problem : key_gradient<false, true, kRelative>(launcher, a, x);
+    } else {
+      return key_gradient<true, true, kRelative>(launcher, a, x);
+    }
   }
 
   template <bool kRelative, class Launcher>
   static const char* query_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{scale_tiles(a), rows(a, x)}, Body::kThreads, sizeof(typename Body::Z::Shared),
+    return launcher(Grid{scale_tiles(a), rows(a, x), kSize / Body::Z::kColumns}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared),
                     Body{a, Given<T>(x), rows_of<T>(x.dq), x.dscale, x.du, x.dv_bias});
   }
 

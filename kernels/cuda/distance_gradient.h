@@ -12,11 +12,11 @@ template <class T, int kSize>
 struct DistanceGradientTiles {
   static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
   static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad, kAcross = kProductStride<32>;
-  static constexpr int kShown = kDistances + kQueries;
+  static constexpr int kShown = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
   using Keys = Sliding<T, kSize, kShown, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
-    T q[2][kQueries * kStride], dout[2][kQueries * kStride], shifted[kQueries * kStride];
+    T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], shifted[kQueries * kStride];
     Keys k, v;
     float products[kWarps * 16 * kAcross];
   };
@@ -46,7 +46,6 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int64_t rows = thread.block_y() * a.queries;
   float* const found = shared.products + thread.warp() * 16 * Z::kAcross;
   Sum sums[kSize / 8];
-  int stage = 0;
   for (int run = 0; run < a.positions.count; ++run) {
     const KeyRange of_run = within({0, real}, a.positions.runs[run]);
     // Row first + ρ is query t's to key t + lead + ρ.
@@ -55,28 +54,24 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     const int from = of_run.first - last > 0 ? of_run.first - last : 0;
     const int end = of_run.end - lead < queries ? of_run.end - lead : queries;
     if (of_run.first >= of_run.end || from >= end) continue;
-    const auto load_queries = [&](int i, int into) {
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[into], of_queries, q.position, i, end, a.key_size,
+    const auto load = [&](int i, int stage, int place, bool begins) {
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], of_queries, q.position, i, end, a.key_size,
                                                 a.aligned);
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[into], given, dout.position, i, end, a.value_size,
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, i, end, a.value_size,
                                                 a.aligned);
+      const int key = i + lead;
+      const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t position, int size) {
+        if (begins) {
+          to.template load<Z::kShown>(thread, 0, data, position, key, of_run.end, size, a.aligned);
+        } else {  // what is new
+          to.template load<Z::kQueries>(thread, place + Z::kDistances, data, position, key + Z::kDistances, of_run.end,
+                                        size, a.aligned);
+        }
+      };
+      load_keys(shared.k, of_keys, k.position, a.key_size);
+      load_keys(shared.v, values, v.position, a.value_size);
     };
-    load_queries(from, stage);
-    shared.k.template load<Z::kShown>(thread, 0, of_keys, k.position, from + lead, of_run.end, a.key_size, a.aligned);
-    shared.v.template load<Z::kShown>(thread, 0, values, v.position, from + lead, of_run.end, a.value_size, a.aligned);
-    thread.end_group();
-    int place = 0;
-    for (int i = from; i < end; i += Z::kQueries, stage ^= 1) {
-      if (const int next = i + Z::kQueries; next < end) {
-        load_queries(next, stage ^ 1);
-        const int key = next + lead + Z::kDistances;
-        shared.k.template load<Z::kQueries>(thread, place + Z::kShown, of_keys, k.position, key, of_run.end, a.key_size,
-                                            a.aligned);
-        shared.v.template load<Z::kQueries>(thread, place + Z::kShown, values, v.position, key, of_run.end,
-                                            a.value_size, a.aligned);
-      }
-      thread.end_group();
-      thread.template wait<1>();
+    const auto visit = [&](int i, int stage, int place) {
       add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
       thread.barrier();
       Sum p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
@@ -112,9 +107,9 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
           }
         }
       multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
-      place = Z::Keys::wrapped(place + Z::kQueries);
-      thread.barrier();
-    }
+    };
+    each_tile<Z::kStages, Z::kQueries>(
+        thread, from, end, load, [](int place) { return Z::Keys::wrapped(place + Z::kQueries); }, visit);
   }
   float* const to = dr + thread.block_y() * int64_t{a.positions.distances} * a.key_size;
   MH_FOR (n, kSize / 8)

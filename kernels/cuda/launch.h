@@ -25,12 +25,14 @@ const char* launch(void (*kernel)(Wanted...), dim3 grid, int threads, int bytes,
   return launched();
 }
 
-// Of a block, on the GPU at hand.
-inline int most_shared_memory() {
-  int device = 0, bytes = 0;
+// Of the GPU at hand.
+inline int attribute(cudaDeviceAttr of) {
+  int device = 0, value = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes;
+  cudaDeviceGetAttribute(&value, of, device);
+  return value;
 }
+inline int most_shared_memory() { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }  // of a block
+inline int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
 
 }  // namespace mh::kernels

@@ -1,60 +1,21 @@
 // What the kernels for mixed heads share. A block holds 16 rows a strip, of all heads; the warps of a strip divide the
 // heads among them and exchange probabilities, or their gradients, through shared memory as fragments, lane by lane. So
-// each is made once, and mixed in fp32. Tiles of 16 rows of all heads stream by in a ring of places, the next ones on
-// their way while one is worked on.
+// each is made once, and mixed in fp32. Tiles of 16 rows stream by in a ring of places, the next ones on their way
+// while one is worked on; where a place has no room for all heads, in parts of some heads each.
 #pragma once
 
 #include "cuda/attention_forward.h"
+#include "cuda/mixed_plan.h"
 
 namespace mh::kernels {
 
-// How a block is made up, from what fits into its shared memory.
-struct MixedPlan {
-  int groups = 0, strips = 0;  // warps of a strip; strips
-  int blocks = 0;              // among which the result's heads are divided
-  int slots = 0;               // places for tiles that stream by
-  int bytes = 0;               // of shared memory
-  constexpr int threads() const { return 32 * groups * strips; }
-};
-
-constexpr int kMixedWarps = 8, kMostSlots = 4;
-
-// Heads of a warp, whose sums are in its registers: `sums` numbers of each row and head.
-template <class T>
-constexpr int heads_of_warp(int sums) {
-  const int most = (sizeof(T) == 4 ? 128 : 256) / sums;
-  return most < 1 ? 1 : most > 4 ? 4 : most;
-}
-
-// A plan for so many heads to divide, `stationary` heads of rows that stay, tiles of `streaming` heads and exchanged
-// fragments of `exchanged` heads. slots is 0 where nothing fits into `limit` bytes.
-template <class T>
-constexpr MixedPlan mixed_plan(int heads, int own, int stationary, int streaming, int exchanged, int stride,
-                               int limit) {
-  MixedPlan plan;
-  const int all = (heads + own - 1) / own;
-  plan.groups = all < kMixedWarps ? all : kMixedWarps;
-  plan.blocks = (all + plan.groups - 1) / plan.groups;
-  const int of_tile = 16 * stride * static_cast<int>(sizeof(T)), fragment = 32 * (sizeof(T) == 4 ? 32 : 16);
-  const int kept = stationary > plan.groups ? stationary : plan.groups;  // warps write their results there
-  for (plan.strips = kMixedWarps / plan.groups; plan.strips > 0; plan.strips /= 2) {
-    const int fixed = plan.strips * (kept * of_tile + exchanged * fragment), left = limit - fixed;
-    plan.slots = left < 0 ? 0 : left / (streaming * of_tile);
-    if (plan.slots > kMostSlots) plan.slots = kMostSlots;
-    plan.bytes = fixed + plan.slots * streaming * of_tile;
-    if (plan.slots >= 2 || (plan.slots == 1 && plan.strips == 1)) return plan;
-  }
-  plan.slots = 0;
-  return plan;
-}
-
-// Tile `step` of those that stream by.
+// Places for what streams by, taken one after the other.
 template <class T>
 struct Ring {
   T* memory;
-  int slots, size;  // size: elements of a tile
-  MH_DEVICE T* slot(int step) const { return memory + step % slots * size; }
-  // Until it is there, for all threads.
+  int slots, size;  // size: elements of a place
+  MH_DEVICE T* place(int step) const { return memory + step % slots * size; }
+  // Until what is in the place of this step is there, for all threads.
   template <class Thread>
   MH_DEVICE void await(const Thread& thread) const {
     if (slots == 1) thread.template wait<0>();
@@ -78,6 +39,104 @@ MH_DEVICE void load_heads(const Thread& thread, T* to, const Rows<const T>& sour
                 end, c, size, aligned);
   }
 }
+
+// Tensors whose rows meet in a product, of heads first … end - 1: those that stream by, and those that stay with the
+// block.
+template <class T, int kSize>
+struct Meeting {
+  static constexpr int kStride = kSize + kPad;
+  struct Side {
+    Rows<const T> rows;
+    const int64_t* head_of;  // which head of them each is, or null
+  };
+  Side coming, staying;
+  int first, end, size;  // size: of a row
+  const T* kept;         // (heads, rows of the block, kStride), where they are
+
+  // Of a part that begins with head `begin`: (16, kStride) of a head, and (rows of the block, kStride).
+  MH_DEVICE const T* comes(const T* place, int begin, int head) const { return place + (head - begin) * 16 * kStride; }
+  MH_DEVICE const T* stays(const MixedPlan& plan, const T* place, int begin, int head) const {
+    const int rows = 16 * plan.strips * kStride;
+    return plan.kept > 0 ? kept + (head - first) * rows : place + plan.heads * 16 * kStride + (head - begin) * rows;
+  }
+  template <class Thread>
+  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to,
+                              int begin, int count, int row, int rows_end) const {
+    load_heads<kSize>(thread, to, staying.rows, b, staying.head_of, begin, count, 16 * plan.strips, row, rows_end, size,
+                      a.aligned);
+  }
+  template <class Thread>
+  MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, int64_t b, T* to, int begin, int count, int from,
+                             int from_end) const {
+    load_heads<kSize>(thread, to, coming.rows, b, coming.head_of, begin, count, 16, from, from_end, size, a.aligned);
+  }
+};
+
+// What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads.
+template <class T, int kSize, int kMeetings>
+struct Parts {
+  Meeting<T, kSize> of[kMeetings];
+  int row, rows_end;  // of the block's own, which stay
+  KeyRange coming;
+  int of_tile;
+  MH_DEVICE Parts(const MixedPlan& plan, const Meeting<T, kSize> (&meetings)[kMeetings], int own, int own_end,
+                  KeyRange rows)
+      : row(own), rows_end(own_end), coming(rows), of_tile(0) {
+    MH_FOR (n, kMeetings) of[n] = meetings[n], of_tile += count(plan, n);
+  }
+
+  // Part `step` of all into a place.
+  template <class Thread>
+  MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, int step,
+                      T* place) const {
+    const int from = coming.first + step / of_tile * 16;
+    int part = step % of_tile;
+    MH_FOR (n, kMeetings) {
+      if (from < coming.end && part >= 0 && part < count(plan, n)) {
+        const Meeting<T, kSize>& x = of[n];
+        const int begin = x.first + part * plan.heads, left = x.end - begin,
+                  heads = left < plan.heads ? left : plan.heads;
+        x.load_coming(thread, a, b, place, begin, heads, from, coming.end);
+        if (plan.kept == 0 && x.staying.rows.data != nullptr)
+          x.load_staying(thread, a, plan, b, place + plan.heads * 16 * x.kStride, begin, heads, row, rows_end);
+      }
+      part -= count(plan, n);
+    }
+    thread.end_group();
+  }
+
+ private:
+  MH_DEVICE int count(const MixedPlan& plan, int n) const {
+    return (of[n].end - of[n].first + plan.heads - 1) / plan.heads;
+  }
+};
+
+// Heads first … end - 1, by parts as they come, from `step` on: work(begin, end, place). Then load(step) brings another
+// part to the place.
+template <class T, class Thread, class Load, class Work>
+MH_DEVICE void each_part(const Thread& thread, const Ring<T>& ring, int& step, int at_once, int first, int end,
+                         const Load& load, const Work& work) {
+  for (int begin = first; begin < end; begin += at_once, ++step) {
+    ring.await(thread);
+    work(begin, begin + at_once < end ? begin + at_once : end, ring.place(step));
+    thread.barrier();
+    load(step + ring.slots);
+  }
+}
+
+// How shared memory is divided: tiles that stay, places, and behind them fragments.
+template <class T>
+struct MixedMemory {
+  Ring<T> ring;
+  MH_DEVICE MixedMemory(const MixedPlan& plan, T* rows, int stride)
+      : ring{rows + plan.kept * 16 * plan.strips * stride, plan.slots, plan.place * 16 * stride} {}
+  // From fragment `first` on.
+  template <class X>
+  MH_DEVICE Left<X>* fragments(int first) const {
+    static_assert(sizeof(Left<X>) == sizeof(Left<T>));
+    return reinterpret_cast<Left<X>*>(ring.memory + ring.slots * ring.size) + first * 32;
+  }
+};
 
 // Fragments (16, 16) of some heads, of one strip.
 template <class T>
@@ -104,5 +163,97 @@ template <>
 struct Exchanged<float> {
   using Probability = float;
 };
+
+// Where a thread stands: of a strip of 16 rows, and among the warps that share it.
+struct MixedPlace {
+  int strip, group, rows;  // rows of the block
+  int g, t;                // row and pair of columns of the lane
+  template <class Thread>
+  MH_DEVICE MixedPlace(const Thread& thread, const MixedPlan& plan)
+      : strip(thread.warp() / plan.groups),
+        group(thread.warp() % plan.groups),
+        rows(16 * plan.strips),
+        g(thread.lane() / 4),
+        t(thread.lane() % 4) {}
+};
+
+// What a query-stationary pass keeps of a lane's two queries, the first of them `row`.
+struct MixedQueries {
+  int row, clamped[2];
+  const float* matrix[2];
+  MH_DEVICE MixedQueries(const MixedCall& a, int64_t b, int first) : row(first) {
+    MH_FOR (r, 2) {
+      clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
+      matrix[r] = a.matrix + b * a.matrix_row + clamped[r] * a.matrix_query;
+    }
+  }
+};
+
+// Products of 16 queries and 16 keys of head j become probabilities.
+template <class Thread>
+MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
+                             int end, const float* log_sums, Sum (&p)[2]) {
+  const float* of_head = log_sums + (b * a.in + j) * a.queries;
+  MH_FOR (r, 2) {
+    const float log_sum = of_head[q.clamped[r]] * kLog2E;
+    MH_FOR (n, 2)
+      MH_FOR (e, 2) {
+        float& x = p[n].x[2 * r + e];
+        const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
+        x = there ? thread.exp2(logarithm(thread, a, x) - log_sum) : 0;
+      }
+  }
+}
+
+// And those times the derivative of the logits, the slopes.
+template <class Thread>
+MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
+                             int end, const float* log_sums, Sum (&p)[2], Sum (&slopes)[2]) {
+  MH_FOR (n, 2) slopes[n] = p[n];
+  probabilities(thread, a, b, j, q, key, end, log_sums, p);
+  MH_FOR (n, 2)
+    MH_FOR (i, 4) {
+      float& y = slopes[n].x[i];
+      y = p[n].x[i] > 0 ? p[n].x[i] * slope(thread, a, y) : 0;
+    }
+}
+
+MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int column, Sum (&x)[2]) {
+  MH_FOR (r, 2)
+    MH_FOR (n, 2) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
+}
+
+// Those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is the
+// same for all parts, so that the compiler would hold it for all heads in registers that there are not.
+template <int kOwn>
+MH_DEVICE void drop_tiles(const MixedCall& a, int64_t b, int first, int end, int row, int column, Sum (&x)[kOwn][2]) {
+  MH_FOR (o, kOwn)
+    if (first + o < end) drop_tile(a, b, first + o, row, column, x[o]);
+}
+
+// mixed[o] = Σ_h weight(h, o, n, e) times number e of fragment n of what head h exchanges.
+template <int kOwn, class Thread, class X, class Weight>
+MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
+                   const Weight& weight) {
+  for (int h = 0; h < heads; ++h) {
+    Sum x[2];
+    exchange.get(thread, h, x);
+    MH_FOR (o, kOwn)
+      MH_FOR (n, 2)
+        MH_FOR (e, 4) mixed[o][n].x[e] += weight(h, o, n, e) * x[n].x[e];
+  }
+}
+
+// The warps' results go through shared memory, which has room for plan.storing of each strip at once: store(its place
+// among them).
+template <class Thread, class Store>
+MH_DEVICE void store_in_turns(const Thread& thread, const MixedPlan& plan, const MixedPlace& at, const Store& store) {
+  thread.template wait<0>();
+  thread.barrier();
+  for (int turn = 0; turn < plan.groups; turn += plan.storing) {
+    if (at.group >= turn && at.group < turn + plan.storing) store(at.group - turn);
+    thread.barrier();
+  }
+}
 
 }  // namespace mh::kernels

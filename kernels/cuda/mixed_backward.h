@@ -8,57 +8,9 @@
 // kernel takes, without which the gradients of large logits would not add up to zero.
 #pragma once
 
-#include "cuda/mixed_forward.h"
+#include "cuda/mixed.h"
 
 namespace mh::kernels {
-
-// Where a thread stands: of a strip of 16 rows, and among the warps that share it.
-struct MixedPlace {
-  int strip, group, rows;  // rows of the block
-  int g, t;                // row and pair of columns of the lane
-  template <class Thread>
-  MH_DEVICE MixedPlace(const Thread& thread, const MixedPlan& plan)
-      : strip(thread.warp() / plan.groups),
-        group(thread.warp() % plan.groups),
-        rows(16 * plan.strips),
-        g(thread.lane() / 4),
-        t(thread.lane() % 4) {}
-};
-
-// What a query-stationary pass keeps of a lane's two queries, the first of them `row`.
-struct MixedQueries {
-  int row, clamped[2];
-  const float* matrix[2];
-  MH_DEVICE MixedQueries(const MixedCall& a, int64_t b, int first) : row(first) {
-    MH_FOR (r, 2) {
-      clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
-      matrix[r] = a.matrix + b * a.matrix_row + clamped[r] * a.matrix_query;
-    }
-  }
-};
-
-// Products of 16 queries and 16 keys of head j become probabilities; slopes: those times the derivative of the logits.
-template <class Thread>
-MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
-                             int end, const float* log_sums, Sum (&p)[2], Sum (&slopes)[2]) {
-  const float* of_head = log_sums + (b * a.in + j) * a.queries;
-  MH_FOR (r, 2) {
-    const float log_sum = of_head[q.clamped[r]] * kLog2E;
-    MH_FOR (n, 2)
-      MH_FOR (e, 2) {
-        float &x = p[n].x[2 * r + e], &y = slopes[n].x[2 * r + e];
-        const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
-        const float product = x;
-        x = there ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
-        y = x > 0 ? x * slope(thread, a, product) : 0;
-      }
-  }
-}
-
-MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int column, Sum (&x)[2]) {
-  MH_FOR (r, 2)
-    MH_FOR (n, 2) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
-}
 
 template <class T, int kSize>
 struct MixedSumsTiles {
@@ -67,8 +19,8 @@ struct MixedSumsTiles {
   static constexpr int of_result(const MixedCall& a) { return a.heads < kChunk ? a.heads : kChunk; }
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    return mixed_plan<T>(a.in, kOwn, a.in + of_result(a), a.in > of_result(a) ? a.in : of_result(a), of_result(a),
-                         kStride, limit);
+    const int most = of_result(a);
+    return mixed_plan<T>({a.in, kOwn, a.in + most, a.in > most ? a.in : most, 0, most}, kStride, limit);
   }
 };
 
@@ -83,61 +35,53 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
+  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
   const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
   const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
+  const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
   const int chunk = thread.block_z() / plan.blocks * kChunk,
             values = a.heads - chunk < kChunk ? a.heads - chunk : kChunk;
-  const int keys = a.in - of_block < plan.groups * kOwn ? a.in - of_block : plan.groups * kOwn;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
-  const int tiles = seen.end > seen.first ? (seen.end - seen.first + 15) / 16 : 0;
 
-  auto* of_queries = static_cast<T*>(memory);  // (in), and behind them (chunk) of dout: (rows, kStride) each
-  T* given = of_queries + a.in * at.rows * kStride;
-  const int most = Z::of_result(a), kept = a.in + most > plan.groups ? a.in + most : plan.groups;
-  const Ring<T> ring{of_queries + kept * at.rows * kStride, plan.slots, (a.in > most ? a.in : most) * 16 * kStride};
-  const Exchange<T> exchange{reinterpret_cast<Left<T>*>(ring.memory + ring.slots * ring.size) + at.strip * most * 32};
-  const auto load = [&](int step) {
-    const int from = seen.first + step / 2 * 16;
-    if (step / 2 < tiles && step % 2 == 0)
-      load_heads<kSize>(thread, ring.slot(step), k, b, a.key_heads, of_block, keys, 16, from, seen.end, a.key_size,
-                        a.aligned);
-    if (step / 2 < tiles && step % 2 == 1)
-      load_heads<kSize>(thread, ring.slot(step), v, b, a.value_heads, chunk, values, 16, from, seen.end, a.value_size,
-                        a.aligned);
-    thread.end_group();
-  };
-  load_heads<kSize>(thread, of_queries, q, b, nullptr, of_block, keys, at.rows, first, queries, a.key_size, a.aligned);
-  load_heads<kSize>(thread, given, dout, b, nullptr, chunk, values, at.rows, first, queries, a.value_size, a.aligned);
-  for (int step = 0; step < ring.slots; ++step) load(step);
+  auto* const rows = static_cast<T*>(memory);  // of q, and behind them of dout
+  T* const of_chunk = rows + a.in * at.rows * kStride;
+  const MixedMemory<T> parts_of(plan, rows, kStride);
+  const Ring<T> ring = parts_of.ring;
+  const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * Z::of_result(a))};
+  const Meeting<T, kSize> logits{{k, a.key_heads}, {q, nullptr}, of_block, end, a.key_size, rows};
+  const Meeting<T, kSize> given{{v, a.value_heads}, {dout, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
+  const Parts<T, kSize, 2> parts(plan, {logits, given}, first, queries, seen);
+  const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
+  if (plan.kept > 0) {
+    logits.load_staying(thread, a, plan, b, rows, of_block, end - of_block, first, queries);
+    given.load_staying(thread, a, plan, b, of_chunk, chunk, values, first, queries);
+  }
+  for (int part = 0; part < ring.slots; ++part) load(part);
+  int step = 0;
 
   float of_pair[kOwn][kChunk][2] = {}, of_head[kOwn][2] = {};
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int key = seen.first + tile * 16;
+  for (int key = seen.first; key < seen.end; key += 16) {
     Sum p[kOwn][2];
-    ring.await(thread);
-    MH_FOR (o, kOwn) {
-      if (own + o >= a.in) break;
-      const int head = own + o - of_block;
-      multiply_turned<kSize, kStride>(thread, p[o], of_queries + (head * at.rows + at.strip * 16) * kStride,
-                                      ring.slot(2 * tile) + head * 16 * kStride);
-      Sum unused[2];
-      probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p[o], unused);
-      MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
-      if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, own + o, own_rows.row, key + 2 * at.t, p[o]);
-    }
-    thread.barrier();
-    load(2 * tile + ring.slots);
-    ring.await(thread);
-    for (int i = at.group; i < values; i += plan.groups) {
-      Sum d[2];
-      multiply_turned<kSize, kStride>(thread, d, given + (i * at.rows + at.strip * 16) * kStride,
-                                      ring.slot(2 * tile + 1) + i * 16 * kStride);
-      if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, chunk + i, own_rows.row, key + 2 * at.t, d);
-      exchange.put(thread, i, d);
-    }
-    thread.barrier();
-    load(2 * tile + 1 + ring.slots);
+    each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
+      MH_FOR (o, kOwn) {
+        if (own + o < begin || own + o >= part_end) continue;
+        multiply_turned<kSize, kStride>(thread, p[o], logits.stays(plan, place, begin, own + o) + of_strip,
+                                        logits.comes(place, begin, own + o));
+        probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p[o]);
+        MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
+      }
+    });
+    if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, p);
+    each_part(thread, ring, step, plan.heads, chunk, chunk + values, load,
+              [&](int begin, int part_end, const T* place) {
+                for (int i = begin + at.group; i < part_end; i += plan.groups) {
+                  Sum d[2];
+                  multiply_turned<kSize, kStride>(thread, d, given.stays(plan, place, begin, i) + of_strip,
+                                                  given.comes(place, begin, i));
+                  if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, d);
+                  exchange.put(thread, i - chunk, d);
+                }
+              });
     MH_FOR (i, kChunk) {
       if (i >= values) break;
       Sum d[2];
@@ -183,7 +127,7 @@ template <class T, int kSize>
 struct MixedQueryGradientTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kSize);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    return mixed_plan<T>(a.in, kOwn, a.in + a.heads, a.in > a.heads ? a.in : a.heads, a.heads, kStride, limit);
+    return mixed_plan<T>({a.in, kOwn, a.in + a.heads, a.in > a.heads ? a.in : a.heads, 0, a.heads}, kStride, limit);
   }
 };
 
@@ -198,260 +142,68 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
+  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
   const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
   const int of_block = thread.block_z() * plan.groups * kOwn, own = of_block + at.group * kOwn;
-  const int keys = a.in - of_block < plan.groups * kOwn ? a.in - of_block : plan.groups * kOwn;
+  const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
-  const int tiles = seen.end > seen.first ? (seen.end - seen.first + 15) / 16 : 0;
 
-  auto* given = static_cast<T*>(memory);  // (heads), and behind them (keys) of q: (rows, kStride) each
-  T* of_queries = given + a.heads * at.rows * kStride;
-  const int both = a.in + a.heads, kept = both > plan.groups ? both : plan.groups;
-  const Ring<T> ring{given + kept * at.rows * kStride, plan.slots, (a.in > a.heads ? a.in : a.heads) * 16 * kStride};
-  const Exchange<T> exchange{reinterpret_cast<Left<T>*>(ring.memory + ring.slots * ring.size) +
-                             at.strip * a.heads * 32};
-  const auto load = [&](int step) {
-    const int from = seen.first + step / 2 * 16;
-    if (step / 2 < tiles && step % 2 == 0)
-      load_heads<kSize>(thread, ring.slot(step), v, b, a.value_heads, 0, a.heads, 16, from, seen.end, a.value_size,
-                        a.aligned);
-    if (step / 2 < tiles && step % 2 == 1)
-      load_heads<kSize>(thread, ring.slot(step), k, b, a.key_heads, of_block, keys, 16, from, seen.end, a.key_size,
-                        a.aligned);
-    thread.end_group();
-  };
-  load_heads<kSize>(thread, given, dout, b, nullptr, 0, a.heads, at.rows, first, queries, a.value_size, a.aligned);
-  load_heads<kSize>(thread, of_queries, q, b, nullptr, of_block, keys, at.rows, first, queries, a.key_size, a.aligned);
-  for (int step = 0; step < ring.slots; ++step) load(step);
+  auto* const rows = static_cast<T*>(memory);  // of dout, and behind them of q
+  T* const of_queries = rows + a.heads * at.rows * kStride;
+  const MixedMemory<T> parts_of(plan, rows, kStride);
+  const Ring<T> ring = parts_of.ring;
+  const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * a.heads)};
+  const Meeting<T, kSize> given{{v, a.value_heads}, {dout, nullptr}, 0, a.heads, a.value_size, rows};
+  const Meeting<T, kSize> logits{{k, a.key_heads}, {q, nullptr}, of_block, end, a.key_size, of_queries};
+  const Parts<T, kSize, 2> parts(plan, {given, logits}, first, queries, seen);
+  const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
+  if (plan.kept > 0) {
+    given.load_staying(thread, a, plan, b, rows, 0, a.heads, first, queries);
+    logits.load_staying(thread, a, plan, b, of_queries, of_block, end - of_block, first, queries);
+  }
+  for (int part = 0; part < ring.slots; ++part) load(part);
+  int step = 0;
 
   Sum sums[kOwn][kSize / 8];
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int key = seen.first + tile * 16;
-    ring.await(thread);
-    for (int i = at.group; i < a.heads; i += plan.groups) {
-      Sum x[2];
-      multiply_turned<kSize, kStride>(thread, x, given + (i * at.rows + at.strip * 16) * kStride,
-                                      ring.slot(2 * tile) + i * 16 * kStride);
-      if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, x);
-      exchange.put(thread, i, x);
-    }
-    thread.barrier();
-    load(2 * tile + ring.slots);
+  for (int key = seen.first; key < seen.end; key += 16) {
+    each_part(thread, ring, step, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
+      for (int i = begin + at.group; i < part_end; i += plan.groups) {
+        Sum x[2];
+        multiply_turned<kSize, kStride>(thread, x, given.stays(plan, place, begin, i) + of_strip,
+                                        given.comes(place, begin, i));
+        if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, x);
+        exchange.put(thread, i, x);
+      }
+    });
     Sum dp[kOwn][2];
-    for (int i = 0; i < a.heads; ++i) {
-      Sum x[2];
-      exchange.get(thread, i, x);
-      MH_FOR (o, kOwn)
-        MH_FOR (r, 2) {
-          const float m = own + o < a.in ? own_rows.matrix[r][(own + o) * a.heads + i] : 0;
-          MH_FOR (n, 2) {
-            dp[o][n].x[2 * r] += m * x[n].x[2 * r];
-            dp[o][n].x[2 * r + 1] += m * x[n].x[2 * r + 1];
-          }
+    mix(thread, dp, exchange, a.heads,
+        [&](int i, int o, int, int x) { return own + o < a.in ? own_rows.matrix[x / 2][(own + o) * a.heads + i] : 0; });
+    if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, dp);
+    each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
+      MH_FOR (o, kOwn) {
+        if (own + o < begin || own + o >= part_end) continue;
+        const T* of_keys = logits.comes(place, begin, own + o);
+        Sum p[2], slopes[2];
+        multiply_turned<kSize, kStride>(thread, p, logits.stays(plan, place, begin, own + o) + of_strip, of_keys);
+        probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p, slopes);
+        MH_FOR (e, 4) {
+          const int64_t row = (b * a.in + own + o) * a.queries + own_rows.clamped[e / 2];
+          const float inverse = inverses[row], of_row = d[row];
+          MH_FOR (n, 2) slopes[n].x[e] *= inverse * (dp[o][n].x[e] - of_row);
         }
-    }
-    ring.await(thread);
+        multiply_add<kSize, kStride>(thread, sums[o], slopes, of_keys);
+      }
+    });
+  }
+  store_in_turns(thread, plan, at, [&](int turn) {
+    const float factor[2] = {1, 1};
     MH_FOR (o, kOwn) {
       if (own + o >= a.in) break;
-      const T* of_keys = ring.slot(2 * tile + 1) + (own + o - of_block) * 16 * kStride;
-      if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, own + o, own_rows.row, key + 2 * at.t, dp[o]);
-      Sum p[2], slopes[2];
-      multiply_turned<kSize, kStride>(thread, p,
-                                      of_queries + ((own + o - of_block) * at.rows + at.strip * 16) * kStride, of_keys);
-      probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p, slopes);
-      MH_FOR (e, 4) {
-        const int64_t row = (b * a.in + own + o) * a.queries + own_rows.clamped[e / 2];
-        const float inverse = inverses[row], of_row = d[row];
-        MH_FOR (n, 2) slopes[n].x[e] *= inverse * (dp[o][n].x[e] - of_row);
-      }
-      multiply_add<kSize, kStride>(thread, sums[o], slopes, of_keys);
+      store_rows<kSize, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, sums[o], factor,
+                                 row_of(dq, b, own + o, 0), dq.position, first + 16 * at.strip, queries, a.key_size,
+                                 a.aligned);
     }
-    thread.barrier();
-    load(2 * tile + 1 + ring.slots);
-  }
-  thread.template wait<0>();
-  thread.barrier();
-  const float factor[2] = {1, 1};
-  MH_FOR (o, kOwn) {
-    if (own + o >= a.in) break;
-    store_rows<kSize, kStride>(thread, given + (at.group * at.rows + at.strip * 16) * kStride, sums[o], factor,
-                               row_of(dq, b, own + o, 0), dq.position, first + 16 * at.strip, queries, a.key_size,
-                               a.aligned);
-  }
-}
-
-template <class T, int kSize, bool kOfKeys, bool kOfValues>
-struct MixedKeyGradientTiles {
-  static constexpr int kStride = kSize + kPad, kMost = kOfKeys && kOfValues ? 2 : 4;
-  static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
-  static constexpr int kOwn = kFit < kMost ? kFit : kMost;
-  using Probability = typename Exchanged<T>::Probability;
-  static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    const int most = a.in > a.heads ? a.in : a.heads;
-    return mixed_plan<T>(most, kOwn, a.in + a.heads, a.in + a.heads, a.in + a.heads, kStride, limit);
-  }
-};
-// Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
-template <class T, int kSize>
-constexpr bool kMixedApart = kSize * sizeof(T) > 512 || kSize > 128;
-
-// dk, if kOfKeys: of each head of queries (in) what it gives to the keys that it reads; dv, if kOfValues: of each head
-// of the result. Where each head is read once (`joined`) they go to the head that is read. Blocks: (tiles of 16 *
-// strips keys, batch, plan.blocks). Keys that are not real get zeros.
-template <class T, int kSize, bool kOfKeys, bool kOfValues, class Thread>
-MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
-                                  const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v,
-                                  const Rows<const T>& dout, const float* log_sums, const float* inverses,
-                                  const float* d, bool joined, const Rows<T>& dk, const Rows<T>& dv, void* memory) {
-  using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues>;
-  using Probability = typename Z::Probability;
-  constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
-  const int64_t b = thread.block_y();
-  const int keys = static_cast<int>(a.keys);
-  const MixedPlace at(thread, plan);
-  const int first = thread.block_x() * at.rows, row = first + 16 * at.strip + at.g;
-  const int own = (thread.block_z() * plan.groups + at.group) * kOwn;
-  const KeyRange seeing = queries_seeing(a, b, first, first + at.rows < keys ? first + at.rows : keys);
-  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
-  const int tiles = seeing.end > seeing.first ? (seeing.end - seeing.first + 15) / 16 : 0;
-
-  auto* of_keys = static_cast<T*>(memory);  // (in), and behind them (heads) of v: (rows, kStride) each
-  T* of_values = of_keys + a.in * at.rows * kStride;
-  const int both = a.in + a.heads, kept = both > plan.groups ? both : plan.groups;
-  const Ring<T> ring{of_keys + kept * at.rows * kStride, plan.slots, both * 16 * kStride};
-  auto* exchanged = reinterpret_cast<Left<T>*>(ring.memory + ring.slots * ring.size) + at.strip * both * 32;
-  const Exchange<Probability> probability{reinterpret_cast<Left<Probability>*>(exchanged)};
-  const Exchange<T> gradient{exchanged + a.in * 32};
-  const auto load = [&](int tile) {  // queries (in), and behind them dout (heads)
-    const int from = seeing.first + tile * 16;
-    if (tile < tiles) {
-      load_heads<kSize>(thread, ring.slot(tile), q, b, nullptr, 0, a.in, 16, from, seeing.end, a.key_size, a.aligned);
-      load_heads<kSize>(thread, ring.slot(tile) + a.in * 16 * kStride, dout, b, nullptr, 0, a.heads, 16, from,
-                        seeing.end, a.value_size, a.aligned);
-    }
-    thread.end_group();
-  };
-  load_heads<kSize>(thread, of_keys, k, b, a.key_heads, 0, a.in, at.rows, first, keys, a.key_size, a.aligned);
-  load_heads<kSize>(thread, of_values, v, b, a.value_heads, 0, a.heads, at.rows, first, keys, a.value_size, a.aligned);
-  for (int tile = 0; tile < ring.slots; ++tile) load(tile);
-
-  Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kSize / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int query = seeing.first + tile * 16 + 2 * at.t;  // of columns 0 and 1; 8 more of the others
-    const T *of_queries = ring.slot(tile), *given = of_queries + a.in * 16 * kStride;
-    // Of the four columns.
-    const auto query_of = [&](int n, int e) { return query + 8 * n + e; };
-    const auto clamped = [&](int n, int e) { return query_of(n, e) < seeing.end ? query_of(n, e) : seeing.end - 1; };
-    const auto drop = [&](int head, Sum(&x)[2]) {
-      MH_FOR (n, 2)
-        MH_FOR (e, 4) x[n].x[e] *= dropped(a, b, head, query_of(n, e % 2), row + e / 2 * 8);
-    };
-    // P_jᵀ of head j; slopes: times the derivative of the logits.
-    const auto probabilities_of = [&](int j, Sum(&p)[2], Sum(&slopes)[2]) {
-      multiply_turned<kSize, kStride>(thread, p, of_keys + (j * at.rows + at.strip * 16) * kStride,
-                                      of_queries + j * 16 * kStride);
-      MH_FOR (n, 2)
-        MH_FOR (e, 2) {
-          const int64_t of_row = (b * a.in + j) * a.queries + clamped(n, e);
-          const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
-          MH_FOR (r, 2) {
-            float& x = p[n].x[2 * r + e];
-            const float product = x;
-            x = query_of(n, e) < seeing.end && sees(a, real, query_of(n, e), row + 8 * r)
-                    ? thread.exp2(logarithm(thread, a, product) - log_sum) * inverse
-                    : 0;
-            slopes[n].x[2 * r + e] = x > 0 ? x * slope(thread, a, product) : 0;
-          }
-        }
-    };
-    ring.await(thread);
-    Sum slopes[kOwn][2];
-    if constexpr (kOfKeys) {
-      MH_FOR (o, kOwn) {
-        if (own + o >= a.in) break;
-        Sum p[2];
-        probabilities_of(own + o, p, slopes[o]);
-      }
-      for (int i = at.group; i < a.heads; i += plan.groups) {
-        Sum x[2];
-        multiply_turned<kSize, kStride>(thread, x, of_values + (i * at.rows + at.strip * 16) * kStride,
-                                        given + i * 16 * kStride);
-        if (a.dropout != nullptr && !a.dropped_first) drop(i, x);
-        gradient.put(thread, i, x);
-      }
-    }
-    if constexpr (kOfValues)
-      for (int j = at.group; j < a.in; j += plan.groups) {
-        Sum p[2], unused[2];
-        probabilities_of(j, p, unused);
-        if (a.dropout != nullptr && a.dropped_first) drop(j, p);
-        probability.put(thread, j, p);
-      }
-    thread.barrier();
-    // Of the matrices of the four columns.
-    const auto matrix_of = [&](int n, int e) { return a.matrix + b * a.matrix_row + clamped(n, e) * a.matrix_query; };
-    if constexpr (kOfValues) {
-      Sum mixed[kOwn][2];
-      for (int j = 0; j < a.in; ++j) {
-        Sum p[2];
-        probability.get(thread, j, p);
-        MH_FOR (o, kOwn)
-          MH_FOR (n, 2)
-            MH_FOR (e, 2) {
-              const float m = own + o < a.heads ? matrix_of(n, e)[j * a.heads + own + o] : 0;
-              mixed[o][n].x[e] += m * p[n].x[e];
-              mixed[o][n].x[2 + e] += m * p[n].x[2 + e];
-            }
-      }
-      MH_FOR (o, kOwn) {
-        if (own + o >= a.heads) break;
-        if (a.dropout != nullptr && !a.dropped_first) drop(own + o, mixed[o]);
-        multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o], given + (own + o) * 16 * kStride);
-      }
-    }
-    if constexpr (kOfKeys) {
-      Sum dp[kOwn][2];
-      for (int i = 0; i < a.heads; ++i) {
-        Sum x[2];
-        gradient.get(thread, i, x);
-        MH_FOR (o, kOwn)
-          MH_FOR (n, 2)
-            MH_FOR (e, 2) {
-              const float m = own + o < a.in ? matrix_of(n, e)[(own + o) * a.heads + i] : 0;
-              dp[o][n].x[e] += m * x[n].x[e];
-              dp[o][n].x[2 + e] += m * x[n].x[2 + e];
-            }
-      }
-      MH_FOR (o, kOwn) {
-        if (own + o >= a.in) break;
-        if (a.dropout != nullptr && a.dropped_first) drop(own + o, dp[o]);
-        MH_FOR (n, 2)
-          MH_FOR (e, 4) slopes[o][n].x[e] *= dp[o][n].x[e] - d[(b * a.in + own + o) * a.queries + clamped(n, e % 2)];
-        multiply_add<kSize, kStride>(thread, sums_k[o], slopes[o], of_queries + (own + o) * 16 * kStride);
-      }
-    }
-    thread.barrier();
-    load(tile + ring.slots);
-  }
-  thread.template wait<0>();
-  thread.barrier();
-  const float factor[2] = {1, 1};
-  T* through = of_keys + (at.group * at.rows + at.strip * 16) * kStride;
-  MH_FOR (o, kOwn) {
-    if constexpr (kOfKeys) {
-      if (own + o < a.in)
-        store_rows<kSize, kStride>(thread, through, sums_k[o], factor,
-                                   row_of(dk, b, joined ? a.key_head(own + o) : own + o, 0), dk.position,
-                                   first + 16 * at.strip, keys, a.key_size, a.aligned);
-    }
-    if constexpr (kOfValues) {
-      if (own + o < a.heads)
-        store_rows<kSize, kStride>(thread, through, sums_v[o], factor,
-                                   row_of(dv, b, joined ? a.value_head(own + o) : own + o, 0), dv.position,
-                                   first + 16 * at.strip, keys, a.value_size, a.aligned);
-    }
-  }
+  });
 }
 
 }  // namespace mh::kernels

@@ -35,11 +35,33 @@ MH_DEVICE KeyRange queries_seeing(const AttentionCall& a, int64_t b, int first, 
   return seeing;
 }
 
-// Whether query i of row b sees key s, of which `keys` are real.
-MH_DEVICE bool sees(const AttentionCall& a, int keys, int i, int s) {
+// Whether query i sees key s, of which those before `real` are there.
+MH_DEVICE bool sees(const AttentionCall& a, int real, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
-  return i < a.queries && s < keys &&
+  return i < a.queries && s < real &&
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
+}
+
+// Whether `queries` queries from i on see all of so many keys from s on.
+MH_DEVICE bool all_see(const AttentionCall& a, int real, int i, int queries, int s, int keys) {
+  const int offset = static_cast<int>(a.keys - a.queries);
+  return i + queries <= a.queries && s + keys <= real &&
+         (!a.causal ||
+          (s + keys <= offset + i + 1 && (a.window == 0 || s > offset + i + queries - 1 - static_cast<int>(a.window))));
+}
+
+// A warp's products (16, 8 kColumns) of queries from i on and keys from s on, or, kTurned, of keys and queries: those
+// of pairs that do not see one another become -inf, of which the probability is zero. Most tiles have none.
+template <bool kTurned, int kColumns, class Thread>
+MH_DEVICE void hide_unseen(const Thread& thread, const AttentionCall& a, int real, int i, int s,
+                           Sum (&products)[kColumns]) {
+  if (kTurned ? all_see(a, real, i, 8 * kColumns, s, 16) : all_see(a, real, i, 16, s, 8 * kColumns)) return;
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  MH_FOR (n, kColumns)
+    MH_FOR (e, 4) {
+      const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
+      if (!sees(a, real, i + (kTurned ? column : row), s + (kTurned ? row : column))) products[n].x[e] = -INFINITY;
+    }
 }
 
 // log2 of what is summed for a product of query and key; of Sigsoftmax exp(a) σ(a) = exp(2a - softplus(a)).

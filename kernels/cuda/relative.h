@@ -33,11 +33,22 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionCall& a, int first, int size, int
   return {0, 0};
 }
 
-// Rows of a matrix by which a block moves, kStep of them at a time: the kShown that it reads and the next ones, which
-// are on their way. A ring, so that each comes once. Both are multiples of 16.
+// How many warps a backward pass has, how many rows go by at once, and whether the next are on their way meanwhile (two
+// stages), by what has place in 163 KiB of shared memory.
+template <class T, int kSize>
+constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
+                               : kSize * sizeof(T) <= 512 ? 2
+                                                          : 1;
+template <class T, int kSize>
+constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
+template <class T, int kSize>
+constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
+
+// Rows of a matrix by which a block moves, kStep of them at a time: the kShown that it reads and, with two stages, the
+// next ones. A ring, so that each comes once. Both are multiples of 16.
 template <class T, int kSize, int kShown, int kStep>
 struct Sliding {
-  static constexpr int kStride = kSize + kPad, kRows = kShown + kStep;
+  static constexpr int kStride = kSize + kPad, kRows = kShown + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
   // Of places from -kRows to 2 kRows - 1.
@@ -121,8 +132,8 @@ struct QueryDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Rows for the tile of queries from `first` and keys from `key` on, to place 0; or those that are new where the tile
-  // of keys before is at `place`.
+  // Rows for the tile of queries from `first` and keys from `key` on, the first of a run, which is at place 0; or, of a
+  // later one, those that the tile of keys before has not.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key) {
     rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
@@ -130,7 +141,7 @@ struct QueryDistances {
   template <class Thread>
   MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key,
                        int place) {
-    rows.template load_distances<kKeys>(thread, place + kShown, a, head, distance_row(a, run, first - 1, key));
+    rows.template load_distances<kKeys>(thread, place + kShown - kKeys, a, head, distance_row(a, run, first - 1, key));
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place + kKeys); }
 
@@ -147,10 +158,11 @@ struct QueryDistances {
         logits[n].x[i] += found[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
-  // sums (16, kSize) of a warp += what it has of each query and key (16, kKeys), rounded to T, times their row of r.
-  template <class Thread>
-  MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const Sum (&of_pairs)[kKeys / 8],
-                              int place) {
+  // sums (16, 8 kEighths) of a warp += what it has of each query and key (16, kKeys), rounded to T, times their row of
+  // r from a column on.
+  template <int kEighths, class Thread>
+  MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kKeys / 8], int place,
+                              int column) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const shift = own_products(thread);
     thread.warp_barrier();
@@ -164,14 +176,14 @@ struct QueryDistances {
       Sum by_distance[2];
       MH_FOR (half, 2)
         MH_FOR (i, 4) {
-          const int row = g + i / 2 * 8, column = m * 16 + half * 8 + 2 * t + i % 2, key = column - 15 + row;
-          by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + column] : 0;
+          const int row = g + i / 2 * 8, at = m * 16 + half * 8 + 2 * t + i % 2, key = at - 15 + row;
+          by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + at] : 0;
         }
       Left<T> left;
       round_to(thread, left, by_distance[0], by_distance[1]);
-      const T* piece = rows.piece(Rows::wrapped(own_place(thread, place)) + m * 16);
+      const T* piece = rows.piece(Rows::wrapped(own_place(thread, place)) + m * 16) + column;
       MH_UNROLL
-      for (int n = 0; n < kSize / 8; n += 2) {
+      for (int n = 0; n < kEighths; n += 2) {
         Right<T> right[2];
         load(thread, right, piece + n * 8, Rows::kStride);
         multiply(thread, sums[n], left, right[0]);
@@ -201,8 +213,8 @@ struct KeyDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Rows for the tile of keys from `first` and queries from `query` on, to place 0; or those that are new where the
-  // tile of queries before is at `place`.
+  // Rows for the tile of keys from `first` and queries from `query` on, the first, which is at place 0; or, of a later
+  // one, those that the tile of queries before has not.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first,
                        int query) {
@@ -211,8 +223,7 @@ struct KeyDistances {
   template <class Thread>
   MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int query,
                        int place) {
-    rows.template load_distances<kQueries>(thread, next(place), a, head,
-                                           distance_row(a, run, query + kQueries - 1, first));
+    rows.template load_distances<kQueries>(thread, place, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }
 
@@ -233,14 +244,8 @@ struct KeyDistances {
   }
 };
 
-struct NoDistances {};
-
-// Sums of two products and tiles of r have place in registers and shared memory for sizes so large; and how many warps
-// of a backward pass, and rows that go by at once.
-constexpr int kMostRelative = 128;
-template <class T, int kSize>
-constexpr int kRelativeWarps = kSize * sizeof(T) <= 256 ? 4 : 2;
-template <class T, int kSize>
-constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
+struct NoDistances {
+  static MH_DEVICE int next(int place) { return place; }
+};
 
 }  // namespace mh::kernels

@@ -50,6 +50,40 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t pos
   }
 }
 
+// visit(s, stage, place) for tiles of kStep rows from s on, first … end - 1, by the whole block. What it reads has
+// arrived for this thread only, so it begins with a barrier. load(s, stage, place, begins) starts the copies of a tile;
+// with two stages they are on their way while the one before is visited. `begins`: nothing of the tile before is there.
+// `place` is 0, then next(place): of what moves along with the tiles.
+template <int kStages, int kStep, class Thread, class Load, class Next, class Visit>
+MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const Next& next,
+                         const Visit& visit) {
+  load(first, 0, 0, true);
+  thread.end_group();
+  int stage = 0, place = 0;
+  for (int s = first; s < end; s += kStep) {
+    const int other = kStages == 2 ? stage ^ 1 : 0;
+    const auto load_next = [&] {
+      if (s + kStep < end) load(s + kStep, other, next(place), false);
+      thread.end_group();
+    };
+    if constexpr (kStages == 2) load_next();
+    thread.template wait<kStages - 1>();
+    visit(s, stage, place);
+    thread.barrier();
+    if constexpr (kStages == 1) load_next();
+    stage = other, place = next(place);
+  }
+}
+
+template <class Thread, class T>
+MH_DEVICE void put(const Thread& thread, T* to, float x) {
+  to->bits = static_cast<uint16_t>(thread.pack(x, 0, T{}));
+}
+template <class Thread>
+MH_DEVICE void put(const Thread&, float* to, float x) {
+  *to = x;
+}
+
 template <class Thread, class T>
 MH_DEVICE void put_pair(const Thread& thread, T* to, float left, float right) {
   *reinterpret_cast<uint32_t*>(to) = thread.pack(left, right, T{});

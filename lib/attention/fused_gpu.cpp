@@ -149,6 +149,12 @@ std::pair<at::Tensor, at::Tensor> attend(const GpuKernels& gpu, const at::Tensor
   const Plain plain(q, k, v, policy, gradient, {&q, &k, &v, &out});
   AttentionTensors x = tensors_of(gpu, q, k, v, sums);
   x.out = rows_of(out);
+  x.parts = gpu.kernels->key_parts(plain.call, x.batch);
+  at::Tensor found;
+  if (x.parts > 1) {
+    found = at::empty({q.size(0), q.size(1), q.size(2), x.parts, v.size(3) + 2}, sums.options());
+    x.found = found.mutable_data_ptr<float>();
+  }
   model::check_cuda(gpu.kernels->forward(plain.call, x));
   return {out, sums};
 }

@@ -1,0 +1,71 @@
+// How the blocks of the kernels for mixed heads are made up: by the host, from what fits into shared memory.
+#pragma once
+
+#include "cuda/fragment.h"
+
+namespace mh::kernels {
+
+struct MixedPlan {
+  int groups = 0, strips = 0;  // warps of a strip; strips of 16 rows
+  int blocks = 0;              // among which the heads that are divided are
+  int heads = 0;               // whose rows are in a place at once; of fewer than there are, tiles come in parts
+  int kept = 0;              // tiles of a strip that stay in memory; 0: they come with those that they meet, each time
+  bool whole = false;        // a place has what all parts of the work read
+  int place = 0, slots = 0;  // tiles of 16 rows of a place; places
+  int bytes = 0;             // of shared memory
+  int storing = 0;           // warps of a strip whose results it has room for
+  constexpr int threads() const { return 32 * groups * strips; }
+};
+
+// What a kernel needs, in heads, and tiles of 16 rows of one head.
+struct MixedNeeds {
+  int divided, own;  // heads that are divided among warps, and how many at most to a warp
+  int staying;       // tiles of a strip that stay
+  int meeting;       // heads that are worked at between two exchanges
+  int together = 0;  // tiles that a place has if all work on a tile shares one; 0: it never does
+  int exchanged = 0;
+};
+
+constexpr int kMixedWarps = 8, kMostSlots = 4;
+
+// Heads of a warp, whose sums are in its registers: `sums` numbers of each row and head.
+template <class T>
+constexpr int heads_of_warp(int sums) {
+  const int most = (sizeof(T) == 4 ? 128 : 256) / sums;
+  return most < 1 ? 1 : most > 4 ? 4 : most;
+}
+
+// slots is 0 where nothing fits into `limit` bytes. stride: elements from row to row.
+template <class T>
+constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
+  MixedPlan plan;
+  const int all = (n.divided + n.own - 1) / n.own;
+  const int of_tile = 16 * stride * static_cast<int>(sizeof(T)), fragment = 32 * (sizeof(T) == 4 ? 32 : 16);
+  plan.groups = all < kMixedWarps ? all : kMixedWarps;
+  plan.blocks = (all + plan.groups - 1) / plan.groups;
+  // With so many tiles of a strip that stay, and places of so many tiles; whether there are so many of these.
+  const auto fits = [&](int strips, int kept, int place, int slots) {
+    const int fixed = strips * (kept * of_tile + n.exchanged * fragment), left = limit - fixed;
+    plan.strips = strips, plan.kept = kept, plan.place = place;
+    plan.slots = left < 0 || place == 0 ? 0 : left / (place * of_tile);
+    plan.slots = plan.slots < kMostSlots ? plan.slots : kMostSlots;
+    plan.bytes = fixed + plan.slots * place * of_tile;
+    plan.storing = plan.bytes / (strips * of_tile) < plan.groups ? plan.bytes / (strips * of_tile) : plan.groups;
+    return plan.slots >= slots;
+  };
+  // All heads at once, and as many strips as there are warps for.
+  plan.heads = n.meeting, plan.whole = n.together > 0;
+  for (int strips = kMixedWarps / plan.groups; strips > 0; strips /= 2)
+    if (fits(strips, n.staying, plan.whole ? n.together : n.meeting, strips > 1 ? 2 : 1)) return plan;
+  // Parts of so many heads that every warp has work, and two of them in memory; else of fewer.
+  plan.whole = false;
+  for (const int least : {plan.groups < n.meeting ? plan.groups : n.meeting, 1})
+    for (const int slots : {2, 1})
+      for (const int kept : {n.staying, 0})
+        for (plan.heads = n.meeting; plan.heads >= least; --plan.heads)
+          if (fits(1, kept, plan.heads * (kept > 0 ? 1 : 2), slots)) return plan;
+  plan.slots = 0;
+  return plan;
+}
+
+}  // namespace mh::kernels
