@@ -55,6 +55,7 @@ struct Input {
 struct Targets {
   at::Tensor values;
   double next_weight = 1;  // words: what a next-sentence class counts beside a word
+  at::Tensor there = {};   // values on the model's device; undefined: they are copied there where they are asked for
   Targets(at::Tensor all, double of_next = 1) : values(std::move(all)), next_weight(of_next) {}  // NOLINT: values alone
 };
 

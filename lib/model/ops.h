@@ -67,8 +67,12 @@ struct SlicedLoss {
   at::Tensor nll;       // scalar fp64: the same without; reading either waits for a GPU
   int64_t scored = 0;
 };
+// `there`: targets on hidden's device; undefined: they are copied.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing);
+                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& there = {});
+// How many targets (int64, on the CPU) are scored. Error(failed) for one that is no entry of the vocabulary.
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);
 
 // log p(target) (N) fp32, nats, 0 where the target is negative; same slices, no gradient.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,

@@ -121,11 +121,7 @@ Result run(const Problem& p, Wanted wanted) {
   if (wanted.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
 
   const int64_t* targets = p.targets.const_data_ptr<int64_t>();
-  // The loops over rows write where a target says.
-  if (n > 0)
-    if (const int64_t largest = *std::max_element(targets, targets + n); largest >= p.vocabulary)
-      throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", p.vocabulary, " entries"));
-  result.scored = std::count_if(targets, targets + n, [](int64_t target) { return target >= 0; });
+  result.scored = count_scored(p.targets, p.vocabulary);
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, p.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(p.hidden.device());
@@ -157,11 +153,11 @@ Result run(const Problem& p, Wanted wanted) {
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, const at::Tensor& targets, int64_t vocabulary,
-                            double smoothing, Wanted wanted, SlicedLoss* loss) {
+                            const std::optional<at::Tensor>& given_bias, const at::Tensor& targets,
+                            const at::Tensor& there, int64_t vocabulary, double smoothing, Wanted wanted,
+                            SlicedLoss* loss) {
     at::Tensor bias = given_bias.value_or(at::Tensor());
-    Result result =
-        run({hidden, weight, bias, targets, to_device(targets, hidden.device()), vocabulary, smoothing}, wanted);
+    Result result = run({hidden, weight, bias, targets, there, vocabulary, smoothing}, wanted);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
@@ -190,38 +186,50 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       return t;
     };
     at::Tensor hidden = take("hidden"), weight = take("weight"), bias = take("bias");
-    return {hidden, weight, bias, {}, {}, {}, {}, {}};
+    return {hidden, weight, bias, {}, {}, {}, {}, {}, {}};
   }
 };
 
 // hidden in the weight's type, targets where the loop over slices reads them.
 struct Prepared {
-  at::Tensor hidden, bias, targets;
-  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const at::Tensor& t)
+  at::Tensor hidden, bias, targets, there;
+  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const at::Tensor& t,
+           const at::Tensor& on_device)
       : hidden(h.to(weight.scalar_type())),
         bias(b.defined() ? b.to(weight.scalar_type()) : b),
-        targets(t.to(at::kCPU, at::kLong).contiguous()) {}
+        targets(t.to(at::kCPU, at::kLong).contiguous()),
+        there(on_device.defined() ? on_device : to_device(targets, h.device())) {}
 };
 
 }  // namespace
 
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
+  const auto* first = targets.const_data_ptr<int64_t>();
+  const auto* end = first + targets.numel();
+  // The loops over rows write where a target says.
+  if (first != end)
+    if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
+      throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", vocabulary, " entries"));
+  return std::count_if(first, end, [](int64_t target) { return target >= 0; });
+}
+
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing) {
-  Prepared given(hidden, weight, bias, targets);
+                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& there) {
+  Prepared given(hidden, weight, bias, targets, there);
   auto wants = [](const at::Tensor& t) { return t.defined() && at::GradMode::is_enabled() && t.requires_grad(); };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
-      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets, vocabulary,
-      label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
+      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets,
+      given.there, vocabulary, label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  Prepared given(hidden, weight, bias, targets);
-  const Result result = run(
-      {given.hidden, weight, given.bias, given.targets, to_device(given.targets, hidden.device()), vocabulary, 0}, {});
+  Prepared given(hidden, weight, bias, targets, {});
+  const Result result = run({given.hidden, weight, given.bias, given.targets, given.there, vocabulary, 0}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 
