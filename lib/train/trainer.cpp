@@ -15,6 +15,8 @@
 #include "io/examples.h"
 #include "model/adopt.h"
 #include "model/load.h"
+#include "task/pinned.h"
+#include "train/ahead_batches.h"
 #include "train/only.h"
 
 namespace mh::train {
@@ -71,6 +73,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   model_ = model::build_language_model(config_.model, model::sizes_of(tokenizers_), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
+  if (!device_.is_cpu()) batches_ = ahead_of(std::move(batches_), end_, task::pinned);
   lengths_.horizon = config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_;
   lengths_.warmup = config_.train.warmup_share > 0
                         ? std::llround(config_.train.warmup_share * static_cast<double>(lengths_.horizon))
