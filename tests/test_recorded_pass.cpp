@@ -58,11 +58,11 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   const bool bf16 = GENERATE(false, true);
   if (bf16) here->parameters().set_bf16(true), other->parameters().set_bf16(true);
   const auto work_of = [](LanguageModel& model) {
-    return [&model](const mh::task::Batch& batch, const mh::attention::Step& step) {
-      const SlicedLoss loss = model.loss(model.hidden(batch.input, step), batch.wanted(), 0.1, step);
+    return [&model](const Input& input, const Targets& targets, const mh::attention::Step& step) {
+      const SlicedLoss loss = model.loss(model.hidden(input, step), targets, 0.1, step);
       loss.smoothed.backward();
       model.parameters().collect_gradients();
-      return std::vector<at::Tensor>{loss.smoothed.detach()};
+      return loss;
     };
   };
   Counts counts;
@@ -85,8 +85,12 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
     mh::task::Batch batch{{some_tokens(rows, length, 23, update)}, some_tokens(rows, length, 23, update + 100)};
     const mh::attention::Step step{true, 1, update++, 0};
     here->parameters().zero_gradients(), other->parameters().zero_gradients();
-    const std::vector<at::Tensor> found = recorded(batch, step), wanted = plain(batch, step);
-    CHECK(at::equal(found[0], wanted[0]));
+    batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // never the same
+    batch.targets[0][0] = update % 2 == 0 ? -1 : 3;
+    const SlicedLoss found = recorded(batch, step), wanted = plain(batch.input, batch.wanted(), step);
+    CHECK(at::equal(found.smoothed, wanted.smoothed));
+    CHECK(at::equal(found.nll, wanted.nll));
+    CHECK(found.scored == wanted.scored);
     for (Parameter& p : other->parameters().all()) {
       INFO(p.name());
       const at::Tensor mine = here->parameters().find(p.name())->master().grad();
@@ -105,6 +109,8 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   for (auto* model : {here.get(), other.get()}) model->parameters().all().front().set_trained(false);
   for (int i = 0; i < 5; ++i) compare(3, 7);
   CHECK((counts.recorded == 2 && counts.launched == 6));
+  CHECK_THROWS_WITH(recorded({{some_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)}, {true, 1, update, 0}),
+                    Catch::Contains("a target 23"));
 }
 
 TEST_CASE("work that cannot be recorded is refused, with what to do", "[record]") {
@@ -115,7 +121,7 @@ TEST_CASE("work that cannot be recorded is refused, with what to do", "[record]"
   auto model =
       build_language_model(configured("[model]\nlayers = 1\nwidth = 8\n[attention]\nheads = 2\n"), 9, at::kCPU);
   mh::train::RecordedPass pass(
-      *model, [](const auto&, const auto&) { return std::vector<at::Tensor>{}; },
+      *model, [](const auto&, const auto&, const auto&) { return SlicedLoss{}; },
       [] { return std::make_unique<Broken>(); });
   const mh::task::Batch batch{{some_tokens(1, 2, 9, 1)}, some_tokens(1, 2, 9, 2)};
   for (int i = 0; i < mh::train::RecordedPass::kBefore; ++i) CHECK_NOTHROW(pass(batch, {}));

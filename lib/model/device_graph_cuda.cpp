@@ -17,7 +17,8 @@ class CudaGraph : public DeviceGraph {
     // Not on the default stream, which cannot record; nothing may be under way when it begins.
     c10::cuda::device_synchronize();
     const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
-    graph_.capture_begin();
+    // Other threads may go on: one of them makes the next batches in pinned memory.
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     std::vector<at::Tensor> results;
     try {
       results = work();

@@ -9,13 +9,6 @@ namespace mh::train {
 
 namespace {
 
-task::Batch on(at::Device device, const task::Batch& batch) {
-  task::Batch there = batch;
-  const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
-  there.input.tokens = copy(batch.input.tokens), there.targets = copy(batch.targets);
-  return there;
-}
-
 // Of an error of the tensor library, which goes on for a page.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -36,34 +29,36 @@ RecordedPass::Signature RecordedPass::signature_of(const task::Batch& batch) con
   return all;
 }
 
-std::vector<at::Tensor> RecordedPass::operator()(const task::Batch& batch, const attention::Step& step) {
+model::SlicedLoss RecordedPass::operator()(const task::Batch& batch, const attention::Step& step) {
   if (batch.input.source.defined() || batch.input.segments.defined())
     throw Error(Exit::failed, "a recorded pass is of tokens and targets alone");
   const Signature signature = signature_of(batch);
   repeats_ = signature == last_ ? repeats_ + 1 : 1;
   last_ = signature;
   const bool known = recording_ && recording_->of == signature;
-  if (!known && repeats_ <= kBefore) return work_(on(model_.parameters().device(), batch), step);
+  if (!known && repeats_ <= kBefore) return work_(batch.input.to(model_.parameters().device()), batch.wanted(), step);
   if (!known) record(signature, batch, step);
-  launch(batch, step);
-  return recording_->losses;
+  return launch(batch, step);
 }
 
 void RecordedPass::record(const Signature& signature, const task::Batch& batch, const attention::Step& step) {
   recording_.reset();  // first, as two would need the memory of both
   const at::Device device = model_.parameters().device();
-  Recording& r = recording_.emplace();
-  r.of = signature;
-  r.batch = on(device, batch);
+  const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
+  Recording& r = recording_.emplace(Recording{signature, batch.input, batch.wanted(), {}, {}, {}, {}, {}});
+  r.input.tokens = copy(batch.input.tokens);
+  r.targets.there = copy(batch.targets);
   r.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
   r.step = step;
   r.step.update_at = static_cast<const uint32_t*>(r.update.const_data_ptr());
   r.graph = make_();
   try {
-    r.losses = r.graph->record([this, &r] {
+    const std::vector<at::Tensor> losses = r.graph->record([this, &r] {
       model_.parameters().zero_gradients();
-      return work_(r.batch, r.step);
+      const model::SlicedLoss loss = work_(r.input, r.targets, r.step);
+      return std::vector<at::Tensor>{loss.smoothed.detach(), loss.nll};
     });
+    r.loss.smoothed = losses[0], r.loss.nll = losses[1];
   } catch (const Error&) {
     recording_.reset();
     throw;
@@ -78,15 +73,17 @@ void RecordedPass::record(const Signature& signature, const task::Batch& batch, 
         r.gradients.push_back({leaf, leaf.grad()});
 }
 
-void RecordedPass::launch(const task::Batch& batch, const attention::Step& step) {
+model::SlicedLoss RecordedPass::launch(const task::Batch& batch, const attention::Step& step) {
   const c10::NoGradGuard no_gradient;
   Recording& r = *recording_;
-  r.batch.input.tokens.copy_(batch.input.tokens, true);
-  r.batch.targets.copy_(batch.targets, true);
+  r.loss.scored = model::count_scored(batch.targets, model_.vocabulary());
+  r.input.tokens.copy_(batch.input.tokens, true);
+  r.targets.there.copy_(batch.targets, true);
   r.update.fill_(static_cast<int64_t>(step.update));
   r.step.update = step.update;
   r.graph->launch();
   for (Gradient& g : r.gradients) g.leaf.mutable_grad() = g.value;
+  return r.loss;
 }
 
 }  // namespace mh::train

@@ -18,10 +18,10 @@ namespace mh::train {
 
 class RecordedPass {
  public:
-  // Makes the losses of a batch, 0-d tensors on the device, and the gradients of the parameters, of which there are
-  // none before. Of the step only what Step::update_at says may differ between updates, and the host may look at no
-  // tensor of the device.
-  using Work = std::function<std::vector<at::Tensor>(const task::Batch&, const attention::Step&)>;
+  // Makes the losses of rows whose input is on the device, and the gradients of the parameters, of which there are none
+  // before. Of the step only what Step::update_at says may differ between updates, and the host may look at no tensor
+  // of the device, nor at the values of targets but to count them.
+  using Work = std::function<model::SlicedLoss(const model::Input&, const model::Targets&, const attention::Step&)>;
   using MakeGraph = std::function<std::unique_ptr<model::DeviceGraph>()>;
   // Updates that repeat one another before one is recorded: what is made once, such as the handles of libraries, must
   // be there by then.
@@ -31,9 +31,10 @@ class RecordedPass {
   RecordedPass(model::LanguageModel& model, Work work, MakeGraph make)
       : model_(model), work_(std::move(work)), make_(std::move(make)) {}
 
-  // The losses of the batch, valid until the next call; the gradients are in the parameters. Batches of other shapes
-  // than those recorded are done kernel by kernel. Error(device) where the work cannot be recorded.
-  std::vector<at::Tensor> operator()(const task::Batch& batch, const attention::Step& step);
+  // The losses of a batch of tokens and targets alone, valid until the next call; the gradients are in the parameters.
+  // Batches of other shapes than those recorded are done kernel by kernel. Error(device) where the work cannot be
+  // recorded, Error(failed) for a target beyond the vocabulary.
+  model::SlicedLoss operator()(const task::Batch& batch, const attention::Step& step);
   bool recorded() const { return recording_.has_value(); }
 
  private:
@@ -44,16 +45,17 @@ class RecordedPass {
   };
   struct Recording {
     Signature of;
-    task::Batch batch;  // on the device, filled anew before each launch
-    at::Tensor update;  // (1) int32 there
+    model::Input input;  // on the device, as targets.there and update: filled anew before each launch
+    model::Targets targets;
+    at::Tensor update;  // (1) int32
     attention::Step step;
     std::unique_ptr<model::DeviceGraph> graph;
-    std::vector<at::Tensor> losses;
+    model::SlicedLoss loss;
     std::vector<Gradient> gradients;
   };
   Signature signature_of(const task::Batch& batch) const;
   void record(const Signature& signature, const task::Batch& batch, const attention::Step& step);
-  void launch(const task::Batch& batch, const attention::Step& step);
+  model::SlicedLoss launch(const task::Batch& batch, const attention::Step& step);
 
   model::LanguageModel& model_;
   const Work work_;

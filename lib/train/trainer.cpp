@@ -103,6 +103,13 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   // Behind what compares the model with the one it comes from, in single precision both.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::path_named(config_.train.attention_path));
+  if (config_.train.record)
+    recorded_ = std::make_unique<RecordedPass>(
+        *model_,
+        [this](const model::Input& input, const model::Targets& targets, const attention::Step& step) {
+          return pass_of(input, targets, step, nullptr);
+        },
+        model::make_device_graph);
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume && folder_->has("last.safetensors")) {
     load_state(io::Checkpoint(last));
@@ -272,6 +279,23 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
   return plan;
 }
 
+model::SlicedLoss Trainer::pass_of(const model::Input& input, const model::Targets& targets,
+                                   const attention::Step& step, model::Memories* memory) {
+  attention::Observer* observer = config_.regularisers.observer();
+  if (observer != nullptr) observer->begin(input.lengths);
+  const at::Tensor hidden = model_->hidden(input, step, memory, observer);
+  const model::SlicedLoss loss = model_->loss(hidden, targets, config_.train.label_smoothing, step);
+  // Terms are per token, as the loss will be once it is divided by the tokens of the update.
+  const at::Tensor term = config_.regularisers.loss(standing());
+  const at::Tensor total = term.defined()
+                               ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
+                               : loss.smoothed;
+  // What trains may have no part in these rows: a band that none of their tokens is in.
+  if (total.requires_grad()) total.backward();
+  model_->parameters().collect_gradients();
+  return loss;
+}
+
 Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Memories>& memories) {
   const std::vector<Batches::Part> parts = batches_->parts(at_.update);
   Sums sums;
@@ -283,19 +307,10 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
     if (!pass.skipped.empty()) step.skipped = &pass.skipped;
     if (model_->memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_->new_memory(model_->memory())));
-    attention::Observer* observer = config_.regularisers.observer();
-    if (observer != nullptr) observer->begin(batch.input.lengths);
-    at::Tensor hidden =
-        model_->hidden(batch.input.to(device_), step, memories.empty() ? nullptr : &memories[part], observer);
-    model::SlicedLoss loss = model_->loss(hidden, batch.wanted(), config_.train.label_smoothing, step);
-    // Terms are per token, as the loss will be once it is divided by the tokens of the update.
-    at::Tensor term = config_.regularisers.loss(standing());
-    const at::Tensor total = term.defined()
-                                 ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
-                                 : loss.smoothed;
-    // What trains may have no part in these rows: a band that none of their tokens is in.
-    if (total.requires_grad()) total.backward();
-    model_->parameters().collect_gradients();
+    const bool repeats = recorded_ != nullptr && !pass.sample_experts && pass.skipped.empty();
+    const model::SlicedLoss loss =
+        repeats ? (*recorded_)(batch, step)
+                : pass_of(batch.input.to(device_), batch.wanted(), step, memories.empty() ? nullptr : &memories[part]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }
@@ -563,6 +578,9 @@ int Trainer::run() {
   if (!from_.empty()) log_info("begins with the weights of " + from_);
   if (const int64_t trained = turns_->trained(); trained < model_->parameters().count())
     log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
+  if (recorded_ != nullptr)
+    log_info(
+        "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");
   if (turns_->leaves_out()) log_info("passes of an update that would train nothing of train.only are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
