@@ -12,6 +12,8 @@ struct Dropout {
   uint32_t site;
   uint32_t threshold;  // p * 2^24, rounded up
   float scale;         // 1 / (1 - p)
+  // On a GPU, where a recorded graph of kernels finds the number of the update that it is launched for; null: `update`.
+  const uint32_t* update_at = nullptr;
 };
 
 // Of a tensor that stands at some place of its stream.

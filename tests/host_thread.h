@@ -181,10 +181,14 @@ class Device {
     if (failure_.empty()) failure_ = what;
     leave();
   }
+  // Not inlined: then gcc takes its strings for overflows.
+  __attribute__((noinline)) void fail_apart(const char* one, const char* other) {
+    fail(std::string("a thread is at ") + one + ", another at " + other);
+  }
   // `act` once all `count` threads are here.
   template <class Act>
   void meet(Meeting& at, int count, const char* what, const Act& act) {
-    if (at.arrived > 0 && at.what != what) fail(std::string("a thread is at ") + what + ", another at " + at.what);
+    if (at.arrived > 0 && at.what != what) fail_apart(what, at.what);
     at.what = what;
     if (++at.arrived == count) {
       act(at);
@@ -291,6 +295,12 @@ class Thread {
         [cut](const float* x, int lane, double(&to)[8][8]) {
           for (int i = 0; i < 2; ++i) to[lane % 4 + i * 4][lane / 4] = cut(x[i]);
         });
+  }
+
+  template <class T, size_t kCount>
+  void store(void* to, const T (&x)[kCount]) const {
+    if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0) device_.fail("a store of several numbers is not aligned");
+    std::memcpy(to, x, sizeof x);
   }
 
   void copy_16(void* to, const void* from, int bytes) const {

@@ -266,7 +266,7 @@ TEST_CASE("adaptive input and softmax follow their equations, with all gradients
     SlicedLoss loss = ends.loss(tokens, targets);
     const double expected = naive.nll(from, to);
     RC_ASSERT(loss.scored == 11);
-    RC_ASSERT(std::abs(loss.nll - expected) < 1e-4 * (1 + expected));
+    RC_ASSERT(std::abs(loss.nll.item<double>() - expected) < 1e-4 * (1 + expected));
     RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) < 1e-4 * (1 + expected));
 
     at::Tensor hidden = (*ends.embedding)(tokens);
@@ -367,21 +367,22 @@ TEST_CASE("dropout acts on tails in training, by the place of a token in its upd
   at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), frequent = targets % 10;
   attention::Step step{true, 3, 7, 0, false};
   c10::NoGradGuard no_gradient;
-  const double without = plain.loss(tokens, targets).nll, with = ends.loss(tokens, targets, step).nll;
+  const double without = plain.loss(tokens, targets).nll.item<double>(),
+               with = ends.loss(tokens, targets, step).nll.item<double>();
   CHECK(std::abs(with - without) > 1e-2);
-  CHECK(ends.loss(tokens, targets).nll == without);
-  CHECK(ends.loss(tokens, targets, step).nll == with);
-  CHECK(ends.loss(tokens, frequent, step).nll == plain.loss(tokens, frequent).nll);
+  CHECK(ends.loss(tokens, targets).nll.item<double>() == without);
+  CHECK(ends.loss(tokens, targets, step).nll.item<double>() == with);
+  CHECK(ends.loss(tokens, frequent, step).nll.item<double>() == plain.loss(tokens, frequent).nll.item<double>());
   double parts = 0;
   for (auto [row, rows] : {std::pair{0, 1}, {1, 2}, {3, 3}}) {
     step.row_offset = row;
-    parts += ends.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), step).nll;
+    parts += ends.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), step).nll.item<double>();
   }
   CHECK(parts == Approx(with).epsilon(1e-6));
   // Another update, other decisions.
   step.row_offset = 0;
   step.update = 8;
-  CHECK(ends.loss(tokens, targets, step).nll != with);
+  CHECK(ends.loss(tokens, targets, step).nll.item<double>() != with);
 }
 
 TEST_CASE("bands work with bf16 copies of the parameters", "[adaptive]") {
@@ -395,7 +396,7 @@ TEST_CASE("bands work with bf16 copies of the parameters", "[adaptive]") {
     const attention::Step step{true, 3, 7, 0, false};
     ends.parameters.set_bf16(true);
     SlicedLoss a = exact.loss(tokens, targets, step), b = ends.loss(tokens, targets, step);
-    CHECK(b.nll == Approx(a.nll).epsilon(0.02));
+    CHECK(b.nll.item<double>() == Approx(a.nll.item<double>()).epsilon(0.02));
     a.smoothed.backward();
     b.smoothed.backward();
     ends.parameters.collect_gradients();

@@ -14,6 +14,8 @@
 #include "cpu/best_entries.h"
 #include "status.h"
 #include "task/beam_search.h"
+#include "task/candidates.h"
+#include "task/device_search.h"
 #include "translators.h"
 
 using namespace mh;
@@ -128,6 +130,14 @@ void require_same(const std::vector<Hypothesis>& found, const std::vector<Hypoth
   }
 }
 
+// As search(), by operations on tensors.
+std::vector<std::vector<Hypothesis>> by_tensors(model::LanguageModel& model, const std::vector<Sentence>& sentences,
+                                                const SearchOptions& o, const SamplingOptions& sampling = {}) {
+  Sentences all;
+  for (const Sentence& s : sentences) all.push_back(&s);
+  return search_on_device(model, all, Rules(kEnds, o, sampling));
+}
+
 std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
   std::vector<Sentence> all;
   for (size_t i = 0; i < lengths.size(); ++i)
@@ -174,6 +184,34 @@ TEST_CASE("the largest logits of a row, and its sum of exponentials", "[search]"
     kernels::best_entries(x, {}, best, &log_sum);
     CHECK(!std::isfinite(log_sum));
   }
+}
+
+TEST_CASE("the largest logits by operations on tensors are those of the kernel", "[search]") {
+  CHECK(rc::check([] {
+    const int64_t entries = *rc::gen::inRange(1, 700), rows = *rc::gen::inRange(1, 4);
+    const int64_t count = *rc::gen::inRange(1, 40), levels = *rc::gen::inRange(1, 400);
+    at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1000));
+    at::Tensor x = at::randint(levels, {rows, entries}, at::kFloat) * 0.1 - 7;
+    x.masked_fill_(x.eq(-7).logical_and(at::rand({rows, entries}) > 0.5), -INFINITY);
+    x.select(1, 0).fill_(1);
+    std::vector<int32_t> never;
+    if (*rc::gen::arbitrary<bool>()) never.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
+    const Best best = best_of(x, count, never);
+    RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
+    const Candidates wanted = candidates_of(x, {count, never, {}});
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto& of_row = wanted.rows[static_cast<size_t>(r)];
+      RC_ASSERT(std::abs(best.log_sums[r].item<double>() - wanted.log_sums[static_cast<size_t>(r)]) < 2e-6);
+      for (int64_t k = 0; k < best.tokens.size(1); ++k) {
+        const auto place = static_cast<size_t>(k);
+        const auto logit = best.logits[r][k].item<float>();
+        RC_ASSERT((logit > -INFINITY) == (place < of_row.size()));
+        if (place >= of_row.size()) continue;
+        RC_ASSERT(best.tokens[r][k].item<int64_t>() == of_row[place].index);
+        RC_ASSERT(logit == of_row[place].logit);
+      }
+    }
+  }));
 }
 
 TEST_CASE("a cache keeps what its rows are, moved in place or not", "[search]") {
@@ -223,7 +261,54 @@ TEST_CASE("beam search equals plain loops without a cache, whatever the options"
       sentences.push_back(s);
     }
     const auto found = search(model, sentences, kEnds, o);
-    for (size_t i = 0; i < sentences.size(); ++i) require_same(found[i], plain_search(model, sentences[i], o));
+    const auto same = by_tensors(model, sentences, o);
+    for (size_t i = 0; i < sentences.size(); ++i) {
+      const auto wanted = plain_search(model, sentences[i], o);
+      require_same(found[i], wanted);
+      require_same(same[i], wanted);
+    }
+  }));
+}
+
+TEST_CASE("a search by operations on tensors finds what the other one finds, through many looks", "[search]") {
+  c10::NoGradGuard no_gradient;
+  auto translator = sharp(kTiny, {70, 20});
+  auto mixed = sharp(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
+  auto writer = sharp(kDecoder, 70);
+  auto remembers = sharp(
+      "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 0\nlayers = 2\nwidth = 16\nffn = "
+      "24\n[attention]\nheads = 4\nscore = 'relative'\n",
+      70);
+  CHECK(rc::check([&] {
+    const int which = *rc::gen::inRange(0, 4);
+    model::LanguageModel& model = *(which == 0 ? translator : which == 1 ? mixed : which == 2 ? writer : remembers);
+    SearchOptions o;
+    o.beam = *rc::gen::elementOf(std::vector<int64_t>{1, 2, 3, 5, 8, 70});
+    o.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 1, 2});
+    o.max_length_a = *rc::gen::elementOf(std::vector<double>{0, 2});
+    o.max_length_b = *rc::gen::inRange(1, 30);
+    o.min_length = *rc::gen::inRange<int64_t>(0, std::min<int64_t>(o.max_length_b, 20) + 1);
+    o.no_unknown = *rc::gen::arbitrary<bool>();
+    SamplingOptions sampling;
+    if (*rc::gen::inRange(0, 3) == 0) {
+      sampling.samples = *rc::gen::inRange(1, 6);
+      sampling.temperature = *rc::gen::elementOf(std::vector<double>{0, 0.5, 1, 3});
+      sampling.top_k = *rc::gen::elementOf(std::vector<int64_t>{0, 1, 5, 100});
+    }
+    std::vector<Sentence> sentences;
+    const int count = *rc::gen::inRange(0, 9);
+    for (int i = 0; i < count; ++i) {
+      Sentence s;
+      if (model.has_encoder()) s.source = some_source(*rc::gen::inRange(1, 12), 20, *rc::gen::inRange<uint64_t>(0, 99));
+      s.prefix = *rc::gen::container<std::vector<int32_t>>(
+          static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(std::min<int64_t>(o.max_length_b, 12)))),
+          rc::gen::inRange<int32_t>(2, 9));
+      s.number = i;
+      sentences.push_back(s);
+    }
+    const auto wanted = search(model, sentences, kEnds, o, sampling), found = by_tensors(model, sentences, o, sampling);
+    RC_ASSERT(found.size() == wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) require_same(found[i], wanted[i]);
   }));
 }
 
@@ -403,13 +488,14 @@ TEST_CASE("equal ways are taken in the order of hypotheses and tokens", "[search
   for (auto& p : model->parameters().all()) p.master().zero_();
   SearchOptions o;
   o.beam = 3, o.max_length_b = 2, o.length_penalty = 0;
-  const auto found = search(*model, some_sentences({4, 2, 6}, 20), kEnds, o);
+  const auto sentences = some_sentences({4, 2, 6}, 20);
   // Of 1, 2 and 3 in the first place the first goes on in all ways, of which one is the end.
   const std::vector<std::vector<int32_t>> wanted{{1, 0}, {1, 1, 0}, {1, 2, 0}};
-  for (const auto& hypotheses : found) {
-    REQUIRE(hypotheses.size() == 3);
-    for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == wanted[k]);
-  }
+  for (const auto& found : {search(*model, sentences, kEnds, o), by_tensors(*model, sentences, o)})
+    for (const auto& hypotheses : found) {
+      REQUIRE(hypotheses.size() == 3);
+      for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == wanted[k]);
+    }
 }
 
 TEST_CASE("samples follow from the seed and the sentence's number alone", "[search]") {
@@ -488,13 +574,16 @@ TEST_CASE("searches that make no sense", "[search]") {
   auto two = built(kTiny, {2, 20});
   o.no_unknown = true;
   CHECK(refusal([&] { search(*two, {s}, kEnds, o); }).find("a token that may come next") != std::string::npos);
+  CHECK(refusal([&] { by_tensors(*two, {s}, o); }).find("a token that may come next") != std::string::npos);
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().fill_(NAN);
   CHECK(status_of([&] { search(*model, {s}, kEnds, o); }) == 1);
+  CHECK(status_of([&] { by_tensors(*model, {s}, o); }) == 1);
   // Positions bound hypotheses too: the end is predicted from the last of them.
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(longest_hypothesis({}, *bounded, 3) == 4);
   CHECK(search(*bounded, {s}, kEnds, {})[0].size() == 5);
+  CHECK(by_tensors(*bounded, {s}, {})[0].size() == 5);
   o = {2, 1, 1, 0, 4, false};
   o.check(*bounded);
   o.min_length = 5;

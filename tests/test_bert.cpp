@@ -240,12 +240,12 @@ TEST_CASE("losses of the heads, and log probabilities, by their equations", "[be
       }
     }
     CHECK(loss.scored == scored);
-    CHECK(loss.nll == Approx(nll + 1.5 * first).epsilon(1e-5));
+    CHECK(loss.nll.item<double>() == Approx(nll + 1.5 * first).epsilon(1e-5));
     CHECK(loss.smoothed.item<double>() == Approx(nll + 1.5 * first).epsilon(1e-5));
     // What is not known is not scored.
     const at::Tensor none = at::where(targets < 0, targets, -1);
     CHECK(model->loss(hidden, none, 0).scored == 0);
-    CHECK(model->loss(hidden, none, 0).nll == 0);
+    CHECK(model->loss(hidden, none, 0).nll.item<double>() == 0);
   }
 }
 
@@ -272,8 +272,9 @@ TEST_CASE("a row is the same alone and among longer ones, in every stage and hea
   const at::Tensor targets = at::tensor({0, 1, -2}, at::kLong).view({1, 3});
   Input alone(all.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
   alone.segments = all.segments.narrow(0, 2, 1).narrow(1, 0, 2);
-  const double nll = model->loss(model->hidden(alone, {}), targets, 0).nll;
-  CHECK(model->loss(model->hidden(all, {}).narrow(0, 2, 1), targets, 0).nll == Approx(nll).epsilon(1e-4));
+  const double nll = model->loss(model->hidden(alone, {}), targets, 0).nll.item<double>();
+  CHECK(model->loss(model->hidden(all, {}).narrow(0, 2, 1), targets, 0).nll.item<double>() ==
+        Approx(nll).epsilon(1e-4));
 }
 
 TEST_CASE("gradients of an encoder and its heads agree with differences", "[bert]") {

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "model/device.h"
 #include "model/load.h"
+#include "model/ops.h"
 #include "skip.h"
 #include "task/generation.h"
 #include "task/scoring.h"
@@ -93,7 +94,7 @@ TEST_CASE("a training step on a GPU is the CPU's", "[device]") {
                               extra.empty() ? 0.1 : 0, step);
       loss.smoothed.backward();
       model->parameters().collect_gradients();
-      losses.push_back(loss.nll);
+      losses.push_back(loss.nll.item<double>());
     }
     const double tolerance = bf16 ? 3e-2 : 1e-4;
     CHECK(losses[0] == Approx(losses[1]).epsilon(tolerance));
@@ -109,21 +110,85 @@ TEST_CASE("optimisers on a GPU take the CPU's step", "[device]") {
     o.optimizer = name, o.weight_decay = 0.1, o.momentum = 0.9;
     model::ParameterList here(at::kCPU), there(gpu);
     for (auto* list : {&here, &there}) {
-      list->add("w", {33, 7}, {model::Init::normal(1), true, false});
+      for (int64_t i = 0; i < 50; ++i)  // more than a launch takes
+        list->add(str("w", i), {33, i == 7 ? 4001 : i + 1}, {model::Init::normal(1), true, true});
       list->initialise(1);
+      list->set_bf16(true);
     }
     const train::Groups groups;
     train::Optimizer a(here, o, groups), b(there, o, groups);
     for (int n = 1; n <= 5; ++n) {
-      at::Tensor g = at::randn({33, 7});
-      here.all().front().master().mutable_grad() = g;
-      there.all().front().master().mutable_grad() = g.to(gpu);
-      CHECK(a.gradient_norm(0.5) == Approx(b.gradient_norm(0.5)));
+      for (auto& p : here.all()) {
+        const at::Tensor g = p.master().mutable_grad() = at::randn(p.master().sizes());
+        there.find(p.name())->master().mutable_grad() = g.to(gpu);
+      }
+      CHECK(a.gradient_norm(0.5) == Approx(b.gradient_norm(0.5)).epsilon(1e-12));
+      CHECK(b.gradient_norm(0.5) == b.gradient_norm(0.5));
       a.step(0.01, 0.5);
       b.step(0.01, 0.5);
     }
-    CHECK(near(here.all().front().master(), there.all().front().master(), 1e-5));
+    for (auto& p : there.all()) {
+      CHECK(near(here.find(p.name())->master(), p.master(), 1e-5));
+      CHECK(p.value().equal(p.master().to(at::kBFloat16)));
+    }
   }
+}
+
+TEST_CASE("sliced cross-entropy on a GPU errs at most twice as much as the composed one, with the same bits twice",
+          "[device]") {
+  NEEDS_GPU;
+  at::manual_seed(3);
+  const int64_t n = 3000, d = 64, v = 33278;  // two slices, rows of no whole fours
+  const at::Tensor h0 = at::randn({n, d}), w0 = at::randn({v, d}) * 0.3, targets = at::randint(v, {n}, at::kLong);
+  targets.narrow(0, 100, 50).fill_(-1);
+  using Tensors = std::vector<at::Tensor>;
+  const auto results = [&](at::ScalarType type, const auto& loss_of) {
+    const at::Tensor h = h0.to(gpu, type).requires_grad_(), w = w0.to(gpu, type).requires_grad_();
+    const at::Tensor loss = loss_of(h, w);
+    loss.backward();
+    return Tensors{loss.detach(), h.grad(), w.grad()};
+  };
+  const auto sliced = [&](const at::Tensor& h, const at::Tensor& w) {
+    return model::sliced_cross_entropy(h, w, {}, targets, v, 0.1).smoothed;
+  };
+  const auto composed = [&](const at::Tensor& h, const at::Tensor& w) {
+    const auto wide = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return at::cross_entropy_loss(at::linear(h, w).to(wide), targets.to(gpu), {}, at::Reduction::Sum, -1, 0.1);
+  };
+  const Tensors exact = results(at::kDouble, composed);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const Tensors found = results(type, sliced), again = results(type, sliced), other = results(type, composed);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      INFO("result " << i);
+      CHECK(found[i].equal(again[i]));
+      const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[i]).abs().max().item<double>(); };
+      CHECK(error(found[i]) <= 2 * error(other[i]) + 1e-6 * exact[i].abs().max().item<double>());
+    }
+  }
+}
+
+TEST_CASE("sum, dropout and norm on a GPU are the CPU's", "[device]") {
+  NEEDS_GPU;
+  at::manual_seed(4);
+  for (const int64_t size : {5, 512, 1026, 4096})
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      INFO("size " << size << ", " << type);
+      const at::Tensor x0 = at::randn({3, 67, size}), y0 = at::randn({3, 67, size}).to(type), w0 = at::randn({size}),
+                       b0 = at::randn({size}), of_sum = at::randn_like(x0), of_norm = at::randn_like(x0);
+      const auto results = [&](at::Device device) {
+        const auto leaf = [&](const at::Tensor& t) { return t.to(device).detach().clone().requires_grad_(); };
+        const at::Tensor x = leaf(x0), y = leaf(y0), w = leaf(w0), b = leaf(b0);
+        const attention::Step step{true, 7, 3, 5};
+        const auto made = model::add_and_norm(x, y, {0.3, step, "s", 2}, w, b, 1e-5);
+        ((made.sum * of_sum.to(device)).sum() + (made.norm * of_norm.to(device)).sum()).backward();
+        return std::vector<at::Tensor>{made.sum.detach(), made.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};
+      };
+      const auto here = results(at::kCPU), there = results(gpu), again = results(gpu);
+      for (size_t i = 0; i < here.size(); ++i) {
+        CHECK(near(here[i], there[i], i == 3 && type == at::kBFloat16 ? 1e-2 : 1e-4));
+        CHECK(there[i].equal(again[i]));
+      }
+    }
 }
 
 TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {

@@ -92,7 +92,7 @@ TEST_CASE("padded rows take no part in the softmax unless a key says so") {
         configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
     model->parameters().initialise(1);
     // The rows that both share are the same; a longer table draws more behind them.
-    return model->loss(model->hidden(x, {}), targets, 0).nll;
+    return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
   };
   CHECK(loss("vocabulary_rows = 40\n") == Approx(loss("")).epsilon(1e-6));
   CHECK(loss("vocabulary_rows = 40\nscore_padded_rows = true\n") > loss("vocabulary_rows = 40\n") + 0.01);
@@ -108,7 +108,7 @@ TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits
   at::Tensor p = model->target_log_probabilities(hidden, targets);
   SlicedLoss loss = model->loss(hidden, targets, 0);
   CHECK(loss.scored == 13);
-  CHECK(loss.nll == Approx(-p.sum().item<double>()).epsilon(1e-5));
+  CHECK(loss.nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
   at::Tensor by_logits =
       at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
   CHECK(at::allclose(p, by_logits * (targets >= 0), 1e-4, 1e-5));
@@ -155,11 +155,11 @@ TEST_CASE("the decoder's output layer may have a bias, and its last state dropou
       30, at::kCPU);
   model->parameters().initialise(1);
   at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
-  const double before = model->loss(hidden, targets, 0).nll;
+  const double before = model->loss(hidden, targets, 0).nll.item<double>();
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
-  CHECK(model->loss(hidden, targets, 0).nll == Approx(-p.sum().item<double>()).epsilon(1e-5));
-  CHECK(std::abs(model->loss(hidden, targets, 0).nll - before) > 0.1);
+  CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
+  CHECK(std::abs(model->loss(hidden, targets, 0).nll.item<double>() - before) > 0.1);
   const double share = model->hidden(x, {true, 1, 0, 0, false}).eq(0).to(at::kFloat).mean().item<double>();
   CHECK(share == Approx(0.5).margin(0.1));
   CHECK(hidden.ne(0).all().item<bool>());

@@ -86,7 +86,7 @@ TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
       model::SlicedLoss loss = model::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
       double tolerance = type == at::kDouble ? 1e-6 : 2e-5;  // the row kernel's results are double, the loss is fp32
       CHECK(loss.scored == targets.ge(0).sum().item<int64_t>());
-      CHECK(loss.nll == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
+      CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
       CHECK(loss.smoothed.item<double>() == Approx(expected.smoothed).epsilon(tolerance).margin(1e-5));
       (loss.smoothed * 0.5).backward();
       CHECK(error(h.grad(), expected.dhidden / 2) <= tolerance * (1 + size_of(expected.dhidden)));
@@ -119,7 +119,7 @@ TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "
   at::Tensor log_p = at::log_softmax(at::linear(hc, wc).to(at::kFloat), 1);
   at::Tensor composed = log_p.gather(1, targets.unsqueeze(1)).sum().neg();
   composed.backward();
-  CHECK(std::abs(loss.nll - expected.nll) <=
+  CHECK(std::abs(loss.nll.item<double>() - expected.nll) <=
         2 * std::abs(composed.item<double>() - expected.nll) + 1e-3 * expected.nll);
   CHECK(w.grad().scalar_type() == at::kBFloat16);
   CHECK(error(h.grad(), expected.dhidden) <=
@@ -131,12 +131,13 @@ TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "
 TEST_CASE("cross-entropy without a gradient makes none", "[ops]") {
   at::Tensor h = at::randn({9, 4}), w = at::randn({12, 4}).requires_grad_();
   at::Tensor targets = at::randint(12, {9}, at::kLong);
-  double with = model::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll;
+  double with = model::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
   c10::NoGradGuard guard;
   model::SlicedLoss loss = model::sliced_cross_entropy(h, w, {}, targets, 12, 0);
   CHECK_FALSE(loss.smoothed.requires_grad());
-  CHECK(loss.nll == Approx(with).epsilon(1e-6));
-  CHECK(model::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll == 0);
+  CHECK(loss.nll.item<double>() == Approx(with).epsilon(1e-6));
+  CHECK(model::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() ==
+        0);
 }
 
 TEST_CASE("a tied weight gets both gradients", "[ops]") {
@@ -154,9 +155,9 @@ TEST_CASE("extreme logits give finite losses, and NaN stays NaN", "[ops]") {
   at::Tensor h = at::ones({2, 1}), w = at::empty({40, 1});
   for (int64_t i = 0; i < 40; ++i) w[i] = static_cast<double>(i) * 1e4;
   at::Tensor targets = at::zeros({2}, at::kLong);
-  CHECK(model::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll == Approx(2 * 39e4));
+  CHECK(model::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>() == Approx(2 * 39e4));
   w[5] = std::numeric_limits<float>::quiet_NaN();
-  CHECK(std::isnan(model::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll));
+  CHECK(std::isnan(model::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>()));
 }
 
 TEST_CASE("cross-entropy holds a slice of the logits and the weight's gradient", "[ops]") {

@@ -191,6 +191,23 @@ TEST_CASE("singular values are those of Jacobi rotations", "[spectrum]") {
   CHECK(status_of([] { singular_values(at::full({40, 40}, INFINITY)); }) == 1);
 }
 
+TEST_CASE("many matrices by operations on tensors have the values that each has by itself", "[spectrum]") {
+  CHECK(rc::check([] {
+    const auto m = *rc::gen::inRange(0, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
+    const auto heads = *rc::gen::inRange(1, 4);
+    const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
+    at::Tensor x = at::matmul(normal({3, heads, m, rank}, seed), normal({3, heads, rank, n}, seed + 1));
+    if (*rc::gen::arbitrary<bool>()) x = x.tril(n - m);
+    if (*rc::gen::arbitrary<bool>()) x = x.to(at::kBFloat16);
+    x[1].zero_();
+    const at::Tensor wanted = singular_values(x), found = values_by_tensors(x);
+    RC_ASSERT(found.sizes() == wanted.sizes());
+    RC_ASSERT(found.scalar_type() == at::kDouble);
+    if (m > 0) RC_ASSERT(((found - wanted).abs() <= 1e-7 * wanted.narrow(-1, 0, 1)).all().item<bool>());
+  }));
+  CHECK(values_by_tensors(at::full({2, 3, 3}, INFINITY).narrow(0, 0, 0)).numel() == 0);
+}
+
 TEST_CASE("curves of large causal matrices agree with LAPACK's to 1e-6", "[spectrum]") {
   const int64_t n = 300;
   std::vector<at::Tensor> cases;

@@ -369,7 +369,7 @@ TEST_CASE("the output layer's bias is in loss, log-probabilities and logits", "[
   at::Tensor x = tokens(2, 7, 1), targets = tokens(2, 7, 2), hidden = model->hidden(x, {});
   at::Tensor by_logits = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1);
   CHECK(near(model->target_log_probabilities(hidden, targets), by_logits));
-  CHECK(model->loss(hidden, targets, 0).nll == Approx(-by_logits.sum().item<double>()).epsilon(1e-4));
+  CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-by_logits.sum().item<double>()).epsilon(1e-4));
 }
 
 TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[txl]") {

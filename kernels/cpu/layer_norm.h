@@ -1,21 +1,9 @@
-// What stands behind each part of a layer: the sum of its input and its output, of which some may be dropped, and the
-// layer norm of that: s = x + dropout(y), n = weight * (s - mean) * factor + bias, factor = 1 / sqrt(variance +
-// epsilon).
+// The sums and norms of sum_norm_plan.h, and their gradients, by rows.
 #pragma once
 
-#include <cstdint>
-
-#include "dropout_plan.h"
+#include "sum_norm_plan.h"
 
 namespace mh::kernels {
-
-struct SumNorm {
-  int64_t size = 0;                                // of a row
-  const float *weight = nullptr, *bias = nullptr;  // (size)
-  float epsilon = 0;
-  const Dropout* dropout = nullptr;  // of y, or null: element i of row r by element dropout_first + r * size + i
-  uint64_t dropout_first = 0;
-};
 
 // Floats of scratch memory that a call needs.
 int64_t sum_norm_scratch(const SumNorm& how);

@@ -12,15 +12,12 @@
 
 #include "cuda/attention_backward.h"
 #include "cuda/distance_gradient.h"
+#include "cuda/grid.h"
 #include "cuda/mixed_backward.h"
 #include "cuda/mixed_forward.h"
 #include "cuda/mixed_key_gradient.h"
 
 namespace mh::kernels {
-
-struct Grid {
-  int x = 1, y = 1, z = 1;
-};
 
 template <class T>
 Rows<T> rows_of(const AnyRows& rows) {

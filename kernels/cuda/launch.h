@@ -1,17 +1,9 @@
-// One thread for each of `count` pieces of work.
+// Launches of kernels, and CUDA's words for what goes wrong.
 #pragma once
 
 #include <cstdint>
 
 namespace mh::kernels {
-
-constexpr int kThreads = 256;
-
-// Blocks of a grid that loops over its work, so that any count fits.
-inline unsigned blocks_for(int64_t count) {
-  const int64_t blocks = (count + kThreads - 1) / kThreads;
-  return static_cast<unsigned>(blocks < 65535 ? blocks : 65535);
-}
 
 inline const char* words(cudaError_t status) {
   if (status == cudaErrorNoKernelImageForDevice)

@@ -2,11 +2,14 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout_f32(const Dropout&, uint64_t, const float*, float*, int64_t);
-const char* cuda_dropout_bf16(const Dropout&, uint64_t, const uint16_t*, uint16_t*, int64_t);
-const char* cuda_adam(const AdamPlan&, int64_t, float*, const float*, float*, float*);
-const char* cuda_sgd(const MomentumPlan&, int64_t, float*, const float*, float*);
-const char* cuda_nag(const NagPlan&, int64_t, float*, const float*, float*);
+const char* cuda_dropout(Dtype, const Dropout&, uint64_t, const void*, void*, int64_t, void*);
+const char* cuda_cross_entropy(Dtype, const CrossEntropy&, int64_t, void*, const int64_t*, CrossEntropyRow*, void*);
+const char* cuda_sum_norm(Dtype, const SumNorm&, const SumNormTensors&, void*);
+const char* cuda_sum_norm_backward(Dtype, const SumNorm&, const SumNormTensors&, void*);
+const char* cuda_adam(const Update<AdamPlan>*, int64_t, void*);
+const char* cuda_sgd(const Update<MomentumPlan>*, int64_t, void*);
+const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
+const char* cuda_squares(const Numbers*, int64_t, double*, void*);
 const AttentionKernels* cuda_attention(Dtype, int);
 const char* cuda_lacks(Dtype, int);
 
@@ -14,7 +17,7 @@ const char* cuda_lacks(Dtype, int);
 
 extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaTable* multihead_cuda_table() {
   using namespace mh::kernels;
-  static const CudaTable table{cuda_dropout_f32, cuda_dropout_bf16, cuda_adam, cuda_sgd,
-                               cuda_nag,         cuda_attention,    cuda_lacks};
+  static const CudaTable table{cuda_dropout, cuda_cross_entropy, cuda_sum_norm, cuda_sum_norm_backward, cuda_adam,
+                               cuda_sgd,     cuda_nag,           cuda_squares,  cuda_attention,         cuda_lacks};
   return &table;
 }

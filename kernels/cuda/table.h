@@ -1,29 +1,40 @@
 // The project's CUDA kernels as a table of plain functions. They are built by nvcc into a library of their own
 // (libmultihead-cuda.so), which is opened only where a GPU is used; it knows nothing of lib/ or of the tensor library.
 //
-// All pointers are to device memory. Work goes to the legacy default stream, which is the tensor library's too. Each
-// returns nullptr, or CUDA's words for what went wrong at the launch.
+// All tensors are in device memory, those of a named type given by void*. Each takes the stream that its work goes to,
+// as CUDA's own handle, waits for nothing, and returns nullptr, or CUDA's words for what went wrong at the launch.
 #pragma once
 
 #include <cstdint>
 
+#include "cross_entropy_plan.h"
 #include "cuda/attention.h"
+#include "cuda/optimizer.h"
+#include "cuda/sum_norm.h"
 #include "dropout_plan.h"
-#include "optimizer_rules.h"
 
 namespace mh::kernels {
 
-// What attention kernels compute in.
+// What attention kernels compute in, and what others read and write.
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaTable {
-  // As kernels/cpu/dropout.h; the second takes bf16.
-  const char* (*dropout_f32)(const Dropout& how, uint64_t first, const float* x, float* y, int64_t count);
-  const char* (*dropout_bf16)(const Dropout& how, uint64_t first, const uint16_t* x, uint16_t* y, int64_t count);
-  // As kernels/cpu/optimizer.h, over [0, count).
-  const char* (*adam)(const AdamPlan& plan, int64_t count, float* p, const float* g, float* m, float* v);
-  const char* (*sgd)(const MomentumPlan& plan, int64_t count, float* p, const float* g, float* buffer);
-  const char* (*nag)(const NagPlan& plan, int64_t count, float* p, const float* g, float* buffer);
+  // As kernels/cpu/dropout.h.
+  const char* (*dropout)(Dtype type, const Dropout& how, uint64_t first, const void* x, void* y, int64_t count,
+                         void* stream);
+  // As kernels/cpu/cross_entropy.h, of rows: logits (rows, vocabulary) aligned to 16 bytes, targets and losses (rows).
+  // A negative target: zeros. Any other is below `vocabulary`.
+  const char* (*cross_entropy)(Dtype type, const CrossEntropy& how, int64_t rows, void* logits, const int64_t* targets,
+                               CrossEntropyRow* losses, void* stream);
+  // As kernels/cpu/layer_norm.h; `how` and what its `dropout` points at are the host's. y and dy of the type.
+  const char* (*sum_norm)(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream);
+  const char* (*sum_norm_backward)(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream);
+  // As kernels/cpu/optimizer.h, of `count` tensors that an array of the host names.
+  const char* (*adam)(const Update<AdamPlan>* all, int64_t count, void* stream);
+  const char* (*sgd)(const Update<MomentumPlan>* all, int64_t count, void* stream);
+  const char* (*nag)(const Update<NagPlan>* all, int64_t count, void* stream);
+  // Sums of squares, one for each of chunks_of() of each tensor, one tensor's behind another's.
+  const char* (*squares)(const Numbers* all, int64_t count, double* sums, void* stream);
   // Attention kernels of the type, for the smallest head size that has place for this one; null where there are none,
   // and then what this build lacks, in words that last until the thread's next call.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);

@@ -90,6 +90,14 @@ struct GpuThread {
         : "r"(bits(a[0])), "r"(bits(a[1])), "r"(bits(a[2])), "r"(bits(a[3])), "r"(bits(b[0])), "r"(bits(b[1])));
   }
 
+  // 16 or 8 bytes, aligned to as many, at once.
+  MH_DEVICE void store(void* to, const float (&x)[4]) const {
+    asm volatile("st.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+  }
+  MH_DEVICE void store(void* to, const uint32_t (&x)[2]) const {
+    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
+  }
+
   // 16 bytes from global to shared memory, both aligned to 16, of which the first `bytes` are read and the others zero.
   // It has arrived, for this thread, when no more than so many later groups are under way.
   MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {

@@ -19,6 +19,8 @@ namespace {
 // Rows of the product x xᵀ that are made at once. Of a causal 512 × 512 matrix, a quarter of the work is left.
 constexpr int64_t kRows = 64;
 constexpr int64_t kSmall = 16;  // up to here plain loops are faster than calls
+// By tensors, so many numbers are turned to double precision at once: half a GB.
+constexpr int64_t kNumbers = int64_t{1} << 26;
 
 // The lower triangle of x xᵀ, x (m, n) fp64 contiguous, in the layout of kernels::symmetric_eigenvalues.
 void gram(const at::Tensor& x, double* a) {
@@ -76,11 +78,40 @@ class Worker {
   std::vector<double> a_, scratch_;
 };
 
+void refuse_infinite() {
+  throw Error(Exit::failed, Problem{"singular values", "finite numbers", "others", "the model has diverged"});
+}
+
 }  // namespace
+
+at::Tensor values_by_tensors(const at::Tensor& given) {
+  c10::NoGradGuard no_gradient;
+  at::Tensor x = given.detach();
+  if (x.size(-2) > x.size(-1)) x = x.transpose(-1, -2);
+  auto sizes = x.sizes().vec();
+  sizes.pop_back();
+  const at::Tensor values = at::empty(sizes, x.options().dtype(at::kDouble));
+  if (values.numel() == 0) return values;
+  const at::Tensor flat = x.reshape({-1, x.size(-2), x.size(-1)}), out = values.view({flat.size(0), flat.size(1)});
+  const int64_t at_once = std::max<int64_t>(1, kNumbers / std::max<int64_t>(1, flat[0].numel()));
+  for (int64_t first = 0; first < flat.size(0); first += at_once) {
+    const int64_t count = std::min(at_once, flat.size(0) - first);
+    const at::Tensor wide = flat.narrow(0, first, count).to(at::kDouble);
+    const at::Tensor squares = at::linalg_eigvalsh(at::bmm(wide, wide.transpose(1, 2))).flip(1);
+    const at::Tensor least = squares.narrow(1, 0, 1) * 0x1p-48;
+    out.narrow(0, first, count).copy_(squares.masked_fill(squares.le(least), 0).sqrt());
+  }
+  return values;
+}
 
 at::Tensor singular_values(const at::Tensor& given) {
   c10::NoGradGuard no_gradient;
-  at::Tensor x = given.detach().to(at::kCPU);
+  if (!given.is_cpu()) {
+    // The solver may refuse or not end with what is not finite.
+    if (!given.detach().isfinite().all().item<bool>()) refuse_infinite();
+    return values_by_tensors(given).to(at::kCPU);
+  }
+  at::Tensor x = given.detach();
   auto sizes = x.sizes().vec();
   if (x.size(-2) > x.size(-1)) x = x.transpose(-1, -2), std::swap(sizes[sizes.size() - 2], sizes.back());
   sizes.pop_back();
@@ -96,17 +127,15 @@ at::Tensor singular_values(const at::Tensor& given) {
     for (int64_t i = begin; i < end; ++i)
       if (!worker.values_of(flat[i], out + i * m)) finite = false;
   });
-  if (!finite)
-    throw Error(Exit::failed, Problem{"singular values", "finite numbers", "others", "the model has diverged"});
+  if (!finite) refuse_infinite();
   return values;
 }
 
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b) {
   c10::NoGradGuard no_gradient;
   // a = Q R, bᵀ = Q' R': σ(a b) = σ(R R'ᵀ), as rotations change none.
-  const at::Tensor left = std::get<1>(at::linalg_qr(a.detach().to(at::kCPU, at::kDouble), "r"));
-  const at::Tensor right =
-      std::get<1>(at::linalg_qr(b.detach().to(at::kCPU, at::kDouble).transpose(-1, -2).contiguous(), "r"));
+  const at::Tensor left = std::get<1>(at::linalg_qr(a.detach().to(at::kDouble), "r"));
+  const at::Tensor right = std::get<1>(at::linalg_qr(b.detach().to(at::kDouble).transpose(-1, -2).contiguous(), "r"));
   return singular_values(at::matmul(left, right.transpose(-1, -2)));
 }
 

@@ -25,8 +25,12 @@ namespace mh::analysis {
 // the eigenvalues of x xᵀ or xᵀ x, in double precision: a value is off by up to some 3e-8 σ_1, as small as singular
 // values of an fp32 matrix are exact at all, and one below 2^-24 σ_1 is given as 0. So c_k is good to 1e-6 where the
 // values' sum is some tens of σ_1, and to 1e-5 in matrices of rank 1. One matrix a thread; where the ends of rows are
-// zero, as a causal mask leaves them, they are left out. Error(failed) for numbers that are not finite.
+// zero, as a causal mask leaves them, they are left out. What lives on a GPU goes through values_by_tensors, and only
+// the values are read. Error(failed) for numbers that are not finite.
 at::Tensor singular_values(const at::Tensor& x);
+
+// The same by operations on tensors, of any device, all matrices side by side: values stay where x is. x is finite.
+at::Tensor values_by_tensors(const at::Tensor& x);
 
 // Those of the products a_i b_i, a (…, m, r), b (…, r, n), of rank r at most: (…, min(m, r, n)), from r × r matrices.
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);

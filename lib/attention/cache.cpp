@@ -90,6 +90,17 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_pl
   return moved;
 }
 
+// (B', h, capacity, size): row i is what was row rows[i] of a store, as far as that counts; the positions first, first
+// + 1, … are then 0, 1, ….
+at::Tensor taken(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
+  auto sizes = store.sizes().vec();
+  sizes[0] = rows.numel();
+  const at::Tensor moved = at::empty(sizes, store.options());
+  at::Tensor into = moved.narrow(2, 0, length);
+  at::index_select_out(into, store.narrow(2, first, length), 0, rows);
+  return moved;
+}
+
 }  // namespace
 
 void Cache::reorder_state(const at::Tensor& rows) {
@@ -103,16 +114,16 @@ void Cache::reorder(const at::Tensor& rows) {
 
 void Cache::reorder_rows(const at::Tensor& given) {
   if (length_ == 0 || !keys_.defined()) return;
-  const at::Tensor rows = given.to(at::kCPU).contiguous();
+  // On a GPU nobody looks at which rows these are: that would be a round trip.
+  const at::Tensor rows = given.to(keys_.device()).contiguous();
   if (table_.defined() && rows.numel() <= keys_.size(0)) {
     table_ = table_.index_select(0, rows);
     return;
   }
   gather();
   // In a search most hypotheses go on where they are (task/beam_search.h): only the others are copied.
-  if (const auto moved = moved_in_place(rows, keys_.size(0))) {
-    const at::Tensor to = at::tensor(moved->first, at::kLong).to(keys_.device()),
-                     from = at::tensor(moved->second, at::kLong).to(keys_.device());
+  if (const auto moved = keys_.is_cpu() ? moved_in_place(rows, keys_.size(0)) : std::nullopt) {
+    const at::Tensor to = at::tensor(moved->first, at::kLong), from = at::tensor(moved->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {
       at::Tensor used = store->narrow(2, first_, length_);
       if (to.numel() > 0) used.index_copy_(0, to, used.index_select(0, from));
@@ -120,13 +131,7 @@ void Cache::reorder_rows(const at::Tensor& given) {
     }
     return;
   }
-  for (at::Tensor* store : {&keys_, &values_}) {
-    auto sizes = store->sizes().vec();
-    sizes[0] = rows.numel();
-    at::Tensor moved = at::empty(sizes, store->options());
-    moved.narrow(2, 0, length_).copy_(store->narrow(2, first_, length_).index_select(0, rows.to(store->device())));
-    *store = moved;
-  }
+  for (at::Tensor* store : {&keys_, &values_}) *store = taken(*store, rows, first_, length_);
   first_ = 0;
 }
 

@@ -21,6 +21,7 @@ class DropHead : public Weighing {
     if (!c.step.training || options_.rate == 0) return {};
     return shown_gates(c, drawn(c).to(c.query_input.device()));
   }
+  bool draws() const override { return options_.rate > 0; }
   at::Tensor folded() const override { return at::eye(heads_); }
 
  private:

@@ -37,6 +37,7 @@ class HardConcreteGates : public Weighing {
         {model::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
   }
   bool weighs() const override { return true; }
+  bool draws() const override { return true; }
   at::Tensor weights(const Context& c) override {
     return shown_gates(c, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
   }

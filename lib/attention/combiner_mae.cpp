@@ -70,6 +70,8 @@ class MixtureOfExperts : public Weighing {
   }
 
   bool weighs() const override { return true; }
+  // Learned gates where a pass asks for it (Step::sample_experts), which is not a matter of the layer.
+  bool draws() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
     if (c.observer != nullptr)

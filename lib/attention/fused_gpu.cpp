@@ -1,7 +1,6 @@
 #include "attention/fused_gpu.h"
 
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -21,13 +20,6 @@ namespace {
 using kernels::AttentionTensors;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
-  if (type == at::kFloat) return kernels::Dtype::fp32;
-  if (type == at::kBFloat16) return kernels::Dtype::bf16;
-  if (type == at::kHalf) return kernels::Dtype::fp16;
-  return std::nullopt;
-}
 
 kernels::AnyRows rows_of(const at::Tensor& x) {
   return {const_cast<void*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
@@ -274,7 +266,7 @@ bool wants_gradient(const Tensors&... x) {
 }  // namespace
 
 std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions) {
-  const auto dtype = dtype_of(type);
+  const auto dtype = model::dtype_of(type);
   if (!dtype) return std::string("numbers of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
   const char* lacks = model::cuda_kernels().lacks(*dtype, size);
@@ -288,11 +280,10 @@ std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, 
 }
 
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const auto dtype = dtype_of(q.scalar_type());
+  const auto dtype = model::dtype_of(q.scalar_type());
   if (!q.is_cuda() || !dtype || k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type()) return {};
-  const c10::impl::VirtualGuardImpl guard(q.device().type());
   return {model::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
-          guard.getStreamNativeHandle(guard.getStream(q.device()))};
+          model::current_stream(q.device())};
 }
 
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

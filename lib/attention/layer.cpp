@@ -181,6 +181,14 @@ Places AttentionLayer::places() const {
   return all;
 }
 
+std::string AttentionLayer::draws() const {
+  std::string found;
+  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
+    if (stage.draws()) found = str(what, " '", name, "'");
+  });
+  return found;
+}
+
 std::pair<int64_t, std::string> AttentionLayer::longest() const {
   std::pair<int64_t, std::string> least;
   each_stage([&](const Stage& stage, const char*, const std::string& name) {

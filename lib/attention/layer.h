@@ -63,6 +63,8 @@ class AttentionLayer {
   Places places() const;
   // Whether all its stages give a query the same whatever other queries its row has.
   bool by_query() const;
+  // The stage that draws in training what it does (Stage::draws), in words; empty: none.
+  std::string draws() const;
   // The most positions that all its stages can act on, and the key that says so; 0 where there is no bound.
   std::pair<int64_t, std::string> longest() const;
 

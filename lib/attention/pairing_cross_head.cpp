@@ -41,6 +41,7 @@ class CrossHead : public Pairing {
     random.shuffle(c.pairs);
   }
 
+  bool draws() const override { return rate_ > 0; }
   std::string unfused_because() const override { return ""; }
 
  private:

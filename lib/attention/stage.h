@@ -134,6 +134,9 @@ class Stage {
   // or on where the query stands. Rows with the same keys may then be given as queries of one, and outside of training
   // several threads may use it at once.
   virtual bool by_query() const { return false; }
+  // Whether what it does in training is drawn on the host anew in each update, so that kernels recorded in one update
+  // are not those of the next (model/device_graph.h). Dropout is not: its kernels ask for the update themselves.
+  virtual bool draws() const { return false; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }
   // Its options in the layer that is left where only the heads `kept` stay of those of `shape`; null: as they are.

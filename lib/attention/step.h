@@ -17,6 +17,10 @@ struct Step {
   // By layer: the whole layer is the identity in this step, and its memory stays as it is. Null: no layer.
   const std::vector<bool>* skipped = nullptr;
 
+  // On a GPU, device memory that holds `update`, for kernels that are recorded once and launched for many updates
+  // (model/device_graph.h). Null: they take `update` as it is.
+  const uint32_t* update_at = nullptr;
+
   bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
 };
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "model/bands.h"
+#include "model/device.h"
 #include "model/inits.h"
 #include "model/output.h"
 
@@ -93,11 +94,11 @@ class AdaptiveOutput : public OutputLayer {
         sliced_cross_entropy(projected(flat, 0), w.head, w.head_bias, head_targets(targets, parts), w.head.size(0), 0);
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
-      const at::Tensor places = parts[b].places.to(flat.device());
+      const at::Tensor places = to_device(parts[b].places, flat.device());
       at::Tensor x = dropped(projected(flat.index_select(0, places), b), targets, places, b, step);
       SlicedLoss part = sliced_cross_entropy(x, w.tables[b], w.bias(b), parts[b].entries, scored(b), 0);
       sum.smoothed = sum.smoothed + part.smoothed;
-      sum.nll += part.nll;
+      sum.nll = sum.nll + part.nll;
     }
     return sum;
   }
@@ -111,7 +112,7 @@ class AdaptiveOutput : public OutputLayer {
         sliced_log_probabilities(projected(flat, 0), w.head, w.head_bias, head_targets(targets, parts), w.head.size(0));
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
-      const at::Tensor places = parts[b].places.to(flat.device());
+      const at::Tensor places = to_device(parts[b].places, flat.device());
       log_p.index_add_(0, places,
                        sliced_log_probabilities(projected(flat.index_select(0, places), b), w.tables[b], w.bias(b),
                                                 parts[b].entries, scored(b)));

@@ -1,5 +1,7 @@
 #include "model/device.h"
 
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include "base/error.h"
@@ -10,7 +12,7 @@ namespace mh::model {
 
 namespace {
 
-const kernels::CudaTable* table = nullptr;
+const kernels::CudaTable *table = nullptr, *of_cpu = nullptr;  // of_cpu: CpuAsGpu's
 
 Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
   return {Exit::device, Problem{"--device cuda", expected, found, next}};
@@ -37,15 +39,19 @@ int count_gpus() {
 void open_cuda() {
   if (count_gpus() == 0) throw unusable("an NVIDIA GPU and its driver", "none", "use --device cpu");
   open_library("libtorch_cuda.so");
-  void* own = open_library("libmultihead-cuda.so");
-  auto get = reinterpret_cast<const kernels::CudaTable* (*)()>(dlsym(own, kernels::kCudaTableSymbol));
-  if (get == nullptr) throw unusable("this version's libmultihead-cuda.so", "another one", "build again");
-  table = get();
+  table = reinterpret_cast<const kernels::CudaTable* (*)()>(
+      open_symbol("libmultihead-cuda.so", kernels::kCudaTableSymbol))();
   if (!at::globalContext().hasCUDA())
     throw unusable("a tensor library with CUDA", "one that was asked for CUDA too early", "report this as a defect");
 }
 
 }  // namespace
+
+void* open_symbol(const char* library, const char* symbol) {
+  void* found = dlsym(open_library(library), symbol);
+  if (found == nullptr) throw unusable(std::string("this version's ") + library, "another one", "build again");
+  return found;
+}
 
 at::Device choose_device(const std::string& wish) {
   if (wish == "cpu" || (wish == "auto" && count_gpus() == 0)) return at::kCPU;
@@ -61,6 +67,31 @@ at::Device choose_device(const std::string& wish) {
 }
 
 const kernels::CudaTable& cuda_kernels() { return *table; }
+
+void* current_stream(at::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamNativeHandle(guard.getStream(device));
+}
+
+Gpu gpu_of(at::Device device) {
+  if (device.is_cuda()) return {table, current_stream(device)};
+  return {device.is_cpu() ? of_cpu : nullptr, nullptr};
+}
+
+std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
+  if (type == at::kFloat) return kernels::Dtype::fp32;
+  if (type == at::kBFloat16) return kernels::Dtype::bf16;
+  if (type == at::kHalf) return kernels::Dtype::fp16;
+  return std::nullopt;
+}
+
+CpuAsGpu::CpuAsGpu(const kernels::CudaTable& kernels) { of_cpu = &kernels; }
+CpuAsGpu::~CpuAsGpu() { of_cpu = nullptr; }
+
+at::Tensor to_device(const at::Tensor& x, at::Device device) {
+  if (!device.is_cuda() || !x.is_cpu()) return x.to(device);
+  return x.pin_memory().to(device, x.scalar_type(), /*non_blocking=*/true);
+}
 
 void check_cuda(const char* failure) {
   if (failure != nullptr) throw Error(Exit::device, str("CUDA: ", failure));

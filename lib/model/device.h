@@ -3,13 +3,17 @@
 // it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace mh::kernels {
 struct CudaTable;
-}
+enum class Dtype : uint8_t;
+}  // namespace mh::kernels
 
 namespace mh::model {
 
@@ -18,8 +22,36 @@ namespace mh::model {
 // library remembers a first answer that there is no CUDA.
 at::Device choose_device(const std::string& wish);
 
+// A symbol of one of the libraries of the CUDA half, which is opened. Error(device) where it is not there.
+void* open_symbol(const char* library, const char* symbol);
+
 // The project's CUDA kernels; choose_device() has returned a GPU.
 const kernels::CudaTable& cuda_kernels();
+// Where the tensor library's work for a GPU goes now, as CUDA's own handle.
+void* current_stream(at::Device device);
+
+// What an operation on tensors of a device launches its kernels by; nothing for a CPU, which has loops of its own.
+struct Gpu {
+  const kernels::CudaTable* kernels = nullptr;
+  void* stream = nullptr;
+  explicit operator bool() const { return kernels != nullptr; }
+};
+Gpu gpu_of(at::Device device);
+
+// What kernels call a type; none of one that they do not take.
+std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
+
+// For tests: while one lives, gpu_of() takes the CPU for a GPU that has these kernels.
+class CpuAsGpu {
+ public:
+  explicit CpuAsGpu(const kernels::CudaTable& kernels);
+  ~CpuAsGpu();
+  CpuAsGpu(const CpuAsGpu&) = delete;
+  CpuAsGpu& operator=(const CpuAsGpu&) = delete;
+};
+
+// A tensor of the CPU on the device, without waiting for what the device still does.
+at::Tensor to_device(const at::Tensor& x, at::Device device);
 // Throws Error(device) for what a kernel of the table returned.
 void check_cuda(const char* failure);
 

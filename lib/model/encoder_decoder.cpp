@@ -43,6 +43,10 @@ class TranslationState : public DecodingState {
     source_ = std::move(wanted);
     keep(kept);
   }
+  void reorder_within(const at::Tensor& rows) override {  // what is kept of sources stays where it is
+    for (auto& cache : self) cache.reorder(rows);
+    for (auto& cache : cross) cache.reorder_state(rows);
+  }
   std::vector<attention::Cache> self, cross;
   Encoded encoded;
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "model/block.h"
+#include "model/device.h"
 #include "model/inits.h"
 
 namespace mh::model {
@@ -33,18 +34,17 @@ class Pooler {
 
 // logits (B, C), classes (B).
 SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
-  const at::Tensor scores = logits.to(at::kFloat), wanted = classes.to(scores.device());
+  const at::Tensor scores = logits.to(at::kFloat), wanted = to_device(classes, scores.device());
   const auto loss = [&](double e) {
     return at::cross_entropy_loss(scores, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-1, e);
   };
-  SlicedLoss result{loss(smoothing), 0, classes.ge(0).sum().item<int64_t>()};
-  result.nll = smoothing == 0 ? result.smoothed.item<double>() : loss(0).item<double>();
-  return result;
+  const at::Tensor smoothed = loss(smoothing), nll = smoothing == 0 ? smoothed : loss(0);
+  return {smoothed, nll.detach().to(at::kDouble), classes.ge(0).sum().item<int64_t>()};
 }
 
 // The same of single rows: log p (B), 0 where the class is negative.
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes) {
-  const at::Tensor wanted = classes.to(logits.device());
+  const at::Tensor wanted = to_device(classes, logits.device());
   return at::log_softmax(logits.to(at::kFloat), 1).gather(1, wanted.clamp_min(0).unsqueeze(1)).squeeze(1) *
          wanted.ge(0);
 }
@@ -82,7 +82,7 @@ class WordsHead : public OutputLayer {
     if (next_ == nullptr) return loss;
     const SlicedLoss next = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
     loss.smoothed = loss.smoothed + next.smoothed * targets.next_weight;
-    loss.nll += next.nll * targets.next_weight;
+    loss.nll = loss.nll + next.nll * targets.next_weight;
     return loss;
   }
 
@@ -90,7 +90,7 @@ class WordsHead : public OutputLayer {
     const at::Tensor places = places_of(targets);
     at::Tensor all = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
     all.view(-1).index_copy_(
-        0, places.to(hidden.device()),
+        0, to_device(places, hidden.device()),
         sliced_log_probabilities(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
                                  targets.flatten().index_select(0, places), scored_));
     if (next_ != nullptr)
@@ -106,7 +106,7 @@ class WordsHead : public OutputLayer {
     return wanted.flatten().nonzero().squeeze(1);
   }
   static at::Tensor at_places(const at::Tensor& hidden, const at::Tensor& places) {
-    return hidden.flatten(0, 1).index_select(0, places.to(hidden.device()));
+    return hidden.flatten(0, 1).index_select(0, to_device(places, hidden.device()));
   }
   at::Tensor transformed(const at::Tensor& x) const { return norm_(activation(transform_(x), activation_)); }
 
@@ -160,7 +160,7 @@ class NumberHead : public PooledHead {
   SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double,
                   const attention::Step& step) const override {
     const at::Tensor sum = squares(scores(hidden, step), targets.values).sum();
-    return {sum, sum.item<double>(), targets.values.ge(0).sum().item<int64_t>()};
+    return {sum, sum.detach().to(at::kDouble), targets.values.ge(0).sum().item<int64_t>()};
   }
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     return -squares(scores(hidden, {}), targets);
@@ -169,7 +169,7 @@ class NumberHead : public PooledHead {
  private:
   // found (B, 1), targets (B, 1) in thousandths.
   static at::Tensor squares(const at::Tensor& found, const at::Tensor& targets) {
-    const at::Tensor wanted = targets.to(found.device());
+    const at::Tensor wanted = to_device(targets, found.device());
     return (found - wanted.to(at::kFloat) * 0.001).square() * wanted.ge(0);
   }
 };
@@ -186,7 +186,7 @@ class SpanHead : public OutputLayer {
     const Places all = places(hidden, targets.values);
     const at::Tensor known = all.ends.select(1, 0).ge(0);
     const at::Tensor nll = -(all.of_targets().mean(1) * known).sum();
-    SlicedLoss result{nll, nll.item<double>(), known.sum().item<int64_t>()};
+    SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
     if (smoothing == 0) return result;
     const at::Tensor even = -(all.log_p.masked_fill(all.behind.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
     result.smoothed = nll * (1 - smoothing) + (even * known).sum() * smoothing;
@@ -208,7 +208,7 @@ class SpanHead : public OutputLayer {
     at::Tensor of_targets() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
   };
   Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
-    const at::Tensor there = targets.to(hidden.device()), lengths = there.narrow(1, 2, 1).neg();
+    const at::Tensor there = to_device(targets, hidden.device()), lengths = there.narrow(1, 2, 1).neg();
     const at::Tensor behind = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
     return {at::log_softmax(logits(hidden).masked_fill(behind.unsqueeze(2), -1e30), 1), there.narrow(1, 0, 2), lengths,
             behind};

@@ -24,8 +24,12 @@ std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
 }  // namespace
 
 Input Input::to(at::Device device) const {
-  Input there(tokens.to(device), source.defined() ? source.to(device) : source, lengths);
-  if (segments.defined()) there.segments = segments.to(device);
+  // The copy does not wait for what the device still does, nor the host for the copy where x lies in pinned memory.
+  const auto moved = [&](const at::Tensor& x) {
+    return x.defined() ? x.to(device, x.scalar_type(), !device.is_cpu()) : x;
+  };
+  Input there(moved(tokens), moved(source), lengths);
+  there.segments = moved(segments);
   return there;
 }
 

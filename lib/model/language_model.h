@@ -33,6 +33,9 @@ class DecodingState {
   virtual int64_t length() const = 0;  // positions already seen
   // Row i of the batch continues what was row `rows[i]` (int64, (B')): beam search, dropping finished rows.
   virtual void reorder(const at::Tensor& rows) = 0;
+  // The same where every row goes on from a row with the same source, and there are as many as before: `rows` lives on
+  // the model's device, and the host does not wait for it.
+  virtual void reorder_within(const at::Tensor& rows) { reorder(rows); }
 };
 
 // What a model reads. Behind the real positions of a row, those that `lengths` say, stands anything.
@@ -55,6 +58,7 @@ struct Input {
 struct Targets {
   at::Tensor values;
   double next_weight = 1;  // words: what a next-sentence class counts beside a word
+  at::Tensor there = {};   // values on the model's device; undefined: they are copied there where they are asked for
   Targets(at::Tensor all, double of_next = 1) : values(std::move(all)), next_weight(of_next) {}  // NOLINT: values alone
 };
 

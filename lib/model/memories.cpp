@@ -18,7 +18,7 @@ std::string name_of(size_t layer, const char* what) { return str("memory.layers.
 
 void Memories::reorder(const at::Tensor& rows) {
   for (Layer& layer : layers) {
-    if (layer.inputs.defined()) layer.inputs = layer.inputs.index_select(0, rows);
+    if (layer.inputs.defined()) layer.inputs = layer.inputs.index_select(0, rows.to(layer.inputs.device()));
     layer.cache.reorder(rows);
   }
 }

@@ -44,9 +44,10 @@ struct Dropping {
   uint32_t site;
 };
 // What stands behind a part of a layer, with its input x (B, …, d) and its output y, of the same size: x + dropout(y),
-// in the wider of their types, and the layer norm of that, by weight and bias (d) fp32. On a CPU all is one pass over x
-// in fp32 and y in fp32 or bf16, and what is kept of y is scaled in fp32; elsewhere the operations above, which round
-// it to y's type first.
+// in the wider of their types, and the layer norm of that, by weight and bias (d) fp32. All is one pass over x in fp32
+// and y in fp32 or bf16, on a GPU in fp16 too, and what is kept of y is scaled in fp32; of other types, or where d is
+// more than a GPU's kernel takes (kernels/cuda/sum_norm.h), it is the operations above, which round it to y's type
+// first.
 at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop);
 struct SumAndNorm {
   at::Tensor sum, norm;
@@ -60,14 +61,18 @@ at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping&
 // logits, their log-sum-exp, and (when a gradient is wanted) the gradients of hidden and weight are made at once.
 // hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which the first `vocabulary` rows take part;
 // targets (N) int64, negative: not scored. Label smoothing e as fairseq: (1 - e) * nll + e / vocabulary * sum over all
-// entries of their nll.
+// entries of their nll. With targets on the CPU nothing waits for a GPU.
 struct SlicedLoss {
   at::Tensor smoothed;  // scalar fp32, differentiable: nats summed over scored rows, with label smoothing
-  double nll = 0;       // nats summed over scored rows, without
+  at::Tensor nll;       // scalar fp64: the same without; reading either waits for a GPU
   int64_t scored = 0;
 };
+// `there`: targets on hidden's device; undefined: they are copied.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing);
+                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& there = {});
+// How many targets (int64, on the CPU) are scored. Error(failed) for one that is no entry of the vocabulary.
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);
 
 // log p(target) (N) fp32, nats, 0 where the target is negative; same slices, no gradient.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "cpu/cross_entropy.h"
+#include "cuda/table.h"
+#include "model/device.h"
 #include "model/ops.h"
 #include "model/product.h"
 
@@ -17,15 +19,18 @@ using torch::autograd::variable_list;
 
 // Rows of a slice. A long slice saves passes over the weight's gradient, a short one stays in the cache; between 8 and
 // 32 million logits the time hardly changes (d 256, vocabularies of 8000 and 33278), with 2 million it is a third
-// longer.
-int64_t slice_rows(int64_t vocabulary) { return std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024); }
+// longer. A GPU is kept busy by more rows, and has no such cache.
+int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
+  return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
+                : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
+}
 
 // What one pass over the slices makes. The gradients are of the sum of the losses.
 struct Result {
   at::Tensor dhidden;  // (N, d), hidden's type
   at::Tensor dweight;  // (rows, d), fp32 or wider
   at::Tensor dbias;    // (rows), fp32 or wider
-  double nll = 0, smoothed = 0;
+  at::Tensor losses;   // (N, 2) fp64, on hidden's device: CrossEntropyRow of each row
   int64_t scored = 0;
 };
 
@@ -35,18 +40,19 @@ struct Wanted {
 };
 
 struct Problem {
-  const at::Tensor &hidden, &weight, &bias, &targets;  // targets: contiguous int64 on the CPU
+  const at::Tensor &hidden, &weight, &bias;
+  at::Tensor targets, there;  // (N) contiguous int64, on the CPU and on hidden's device
   int64_t vocabulary;
   double smoothing;
 };
 
-bool has_kernel(const at::Tensor& logits) {
+bool has_loop(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
 // Logits (n, vocabulary) become their gradient if `gradient`; losses[i] belongs to row i.
-void rows_by_kernel(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
-                    kernels::CrossEntropyRow* losses) {
+void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
+                  kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy how{logits.size(1), static_cast<float>(smoothing), gradient};
   bool bf16 = logits.scalar_type() == at::kBFloat16;
   char* data = static_cast<char*>(logits.data_ptr());
@@ -65,26 +71,41 @@ void rows_by_kernel(at::Tensor& logits, const int64_t* targets, double smoothing
   });
 }
 
+// The same on a GPU. targets (n) and losses (n, 2) are there.
+void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+                    at::Tensor& losses) {
+  check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
+                                        {logits.size(1), static_cast<float>(smoothing), gradient}, logits.size(0),
+                                        logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
+                                        static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
+}
+
 // The same for any type and device.
 void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
-                     kernels::CrossEntropyRow* losses) {
-  at::Tensor t = targets.to(logits.device()), scored = t.ge(0);
+                     at::Tensor& losses) {
+  const at::Tensor scored = targets.ge(0);
   at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-  at::Tensor log_p = at::log_softmax(wide, 1), index = t.clamp_min(0).unsqueeze(1);
+  at::Tensor log_p = at::log_softmax(wide, 1), index = targets.clamp_min(0).unsqueeze(1);
   at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * scored;
   at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * scored * smoothing;
-  at::Tensor values = at::stack({nll, smoothed}, 1).to(at::kCPU, at::kDouble).contiguous();
-  for (int64_t i = 0; i < t.size(0); ++i) {
-    const double* value = values.const_data_ptr<double>() + 2 * i;
-    losses[i] = {value[0], value[1]};
-  }
+  losses.copy_(at::stack({nll, smoothed}, 1));
   if (!gradient) return;
   at::Tensor d = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
   d.scatter_add_(1, index, at::full_like(index, smoothing - 1, d.options()));
   logits = d.mul_(scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
-Result run(const Problem& p, Wanted wanted, float* log_probabilities = nullptr) {
+// (2), of losses (n, 2): in the order of the rows, whatever the threads, or in the device's own, which is one too.
+at::Tensor sum_of(const at::Tensor& losses) {
+  if (!losses.is_cpu()) return losses.sum(0);
+  at::Tensor sums = at::zeros({2}, losses.options());
+  auto* sum = sums.mutable_data_ptr<double>();
+  const auto* loss = losses.const_data_ptr<double>();
+  for (int64_t i = 0; i < losses.size(0); ++i) sum[0] += loss[2 * i], sum[1] += loss[2 * i + 1];
+  return sums;
+}
+
+Result run(const Problem& p, Wanted wanted) {
   int64_t n = p.hidden.size(0);
   at::Tensor weight = p.weight.narrow(0, 0, p.vocabulary);
   at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, p.vocabulary) : p.bias;
@@ -100,26 +121,24 @@ Result run(const Problem& p, Wanted wanted, float* log_probabilities = nullptr) 
   if (wanted.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
 
   const int64_t* targets = p.targets.const_data_ptr<int64_t>();
-  // The loops over rows write where a target says.
-  if (n > 0)
-    if (const int64_t largest = *std::max_element(targets, targets + n); largest >= p.vocabulary)
-      throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", p.vocabulary, " entries"));
-  int64_t step = slice_rows(p.vocabulary);
-  std::vector<kernels::CrossEntropyRow> losses(static_cast<size_t>(std::min(step, n)));
+  result.scored = count_scored(p.targets, p.vocabulary);
+  static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
+  result.losses = at::empty({n, 2}, p.hidden.options().dtype(at::kDouble));
+  const Gpu gpu = gpu_of(p.hidden.device());
+  const int64_t step = slice_rows(p.vocabulary, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += step) {
     int64_t rows = std::min(step, n - begin);
     at::Tensor hidden = p.hidden.narrow(0, begin, rows);
     at::Tensor logits = product_nt(hidden, weight, bias);
-    if (has_kernel(logits)) {
-      rows_by_kernel(logits, targets + begin, p.smoothing, wanted.any(), losses.data());
+    at::Tensor losses = result.losses.narrow(0, begin, rows);
+    const at::Tensor there = p.there.narrow(0, begin, rows);
+    if (gpu && dtype_of(logits.scalar_type())) {
+      rows_by_kernel(gpu, logits, there, p.smoothing, wanted.any(), losses);
+    } else if (has_loop(logits)) {
+      rows_by_loop(logits, targets + begin, p.smoothing, wanted.any(),
+                   static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      rows_by_tensors(logits, p.targets.narrow(0, begin, rows), p.smoothing, wanted.any(), losses.data());
-    }
-    for (int64_t i = 0; i < rows; ++i) {  // in the order of the rows, whatever the threads
-      result.nll += losses[static_cast<size_t>(i)].nll;
-      result.smoothed += losses[static_cast<size_t>(i)].smoothed;
-      result.scored += targets[begin + i] >= 0;
-      if (log_probabilities) log_probabilities[begin + i] = static_cast<float>(-losses[static_cast<size_t>(i)].nll);
+      rows_by_tensors(logits, there, p.smoothing, wanted.any(), losses);
     }
     if (wanted.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
     if (wanted.weight) {
@@ -134,11 +153,13 @@ Result run(const Problem& p, Wanted wanted, float* log_probabilities = nullptr) 
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, const at::Tensor& targets, int64_t vocabulary,
-                            double smoothing, Wanted wanted, SlicedLoss* loss) {
+                            const std::optional<at::Tensor>& given_bias, const at::Tensor& targets,
+                            const at::Tensor& there, int64_t vocabulary, double smoothing, Wanted wanted,
+                            SlicedLoss* loss) {
     at::Tensor bias = given_bias.value_or(at::Tensor());
-    Result result = run({hidden, weight, bias, targets, vocabulary, smoothing}, wanted);
-    loss->nll = result.nll;
+    Result result = run({hidden, weight, bias, targets, there, vocabulary, smoothing}, wanted);
+    const at::Tensor sums = sum_of(result.losses);
+    loss->nll = sums[0];
     loss->scored = result.scored;
     // Kept out of save_for_backward, which would count them as outputs of other nodes; they are made here and used
     // once.
@@ -147,54 +168,69 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       result.dweight = result.dweight.to(weight.scalar_type(), false, false, at::MemoryFormat::Contiguous);
     context->saved_data["weight"] = result.dweight;
     context->saved_data["bias"] = result.dbias;
-    return at::scalar_tensor(result.smoothed,
-                             weight.options().dtype(weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+    return sums[1].to(weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat, false, /*copy=*/true);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    double factor = gradients[0].item<double>();
+    const at::Tensor& given = gradients[0];
+    const bool on_gpu = static_cast<bool>(gpu_of(given.device()));  // whose number is not waited for
+    const double factor = on_gpu ? 0 : given.item<double>();
     auto take = [&](const char* name) {
       auto found = context->saved_data.find(name);
       TORCH_CHECK(found != context->saved_data.end(), "the gradient of a sliced cross-entropy was already used");
       at::Tensor t = found->second.toTensor();
       context->saved_data.erase(found);
-      if (t.defined() && factor != 1) t.mul_(factor);
+      if (!t.defined()) return t;
+      if (on_gpu) t.mul_(given.view({1}));  // in the wider of their types, as with dimensions
+      else if (factor != 1) t.mul_(factor);
       return t;
     };
     at::Tensor hidden = take("hidden"), weight = take("weight"), bias = take("bias");
-    return {hidden, weight, bias, {}, {}, {}, {}, {}};
+    return {hidden, weight, bias, {}, {}, {}, {}, {}, {}};
   }
 };
 
 // hidden in the weight's type, targets where the loop over slices reads them.
 struct Prepared {
-  at::Tensor hidden, bias, targets;
-  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const at::Tensor& t)
+  at::Tensor hidden, bias, targets, there;
+  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const at::Tensor& t,
+           const at::Tensor& on_device)
       : hidden(h.to(weight.scalar_type())),
         bias(b.defined() ? b.to(weight.scalar_type()) : b),
-        targets(t.to(at::kCPU, at::kLong).contiguous()) {}
+        targets(t.to(at::kCPU, at::kLong).contiguous()),
+        there(on_device.defined() ? on_device : to_device(targets, h.device())) {}
 };
 
 }  // namespace
 
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
+  const auto* first = targets.const_data_ptr<int64_t>();
+  const auto* end = first + targets.numel();
+  // The loops over rows write where a target says.
+  if (first != end)
+    if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
+      throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", vocabulary, " entries"));
+  return std::count_if(first, end, [](int64_t target) { return target >= 0; });
+}
+
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing) {
-  Prepared given(hidden, weight, bias, targets);
+                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& there) {
+  Prepared given(hidden, weight, bias, targets, there);
   auto wants = [](const at::Tensor& t) { return t.defined() && at::GradMode::is_enabled() && t.requires_grad(); };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
-      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets, vocabulary,
-      label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
+      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets,
+      given.there, vocabulary, label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  Prepared given(hidden, weight, bias, targets);
-  at::Tensor result = at::empty({hidden.size(0)}, at::kFloat);
-  run({given.hidden, weight, given.bias, given.targets, vocabulary, 0}, {}, result.data_ptr<float>());
-  return result.to(hidden.device());
+  Prepared given(hidden, weight, bias, targets, {});
+  const Result result = run({given.hidden, weight, given.bias, given.targets, given.there, vocabulary, 0}, {});
+  return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 
 }  // namespace mh::model

@@ -14,15 +14,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void run_on_gpu(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {
-  if (x.scalar_type() == at::kBFloat16)
-    check_cuda(cuda_kernels().dropout_bf16(how, first, static_cast<const uint16_t*>(x.const_data_ptr()),
-                                           static_cast<uint16_t*>(y.data_ptr()), x.numel()));
-  else check_cuda(cuda_kernels().dropout_f32(how, first, x.const_data_ptr<float>(), y.data_ptr<float>(), x.numel()));
-}
-
 void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {
-  if (x.is_cuda()) return run_on_gpu(how, first, x, y);
+  if (const Gpu gpu = gpu_of(x.device())) {
+    check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), how, first, x.const_data_ptr(), y.data_ptr(), x.numel(),
+                                    gpu.stream));
+    return;
+  }
   // A few microseconds of work for each thread; a multiple of the kernel's own group of 64.
   constexpr int64_t grain = 16384;
   int64_t n = x.numel();
@@ -40,7 +37,8 @@ void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::T
 
 at::Tensor dropped(const kernels::Dropout& how, uint64_t first, const at::Tensor& given) {
   at::Tensor x = given.contiguous();
-  if (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) {
+  const at::ScalarType type = x.scalar_type();
+  if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
     at::Tensor y = at::empty_like(x);
     run(how, first, x, y);
     return y;
@@ -48,7 +46,7 @@ at::Tensor dropped(const kernels::Dropout& how, uint64_t first, const at::Tensor
   // Other types, in tests, multiply with a mask, so that they see the same decisions.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
   run(how, first, ones, mask);
-  return x * mask.to(x.scalar_type());
+  return x * mask.to(type);
 }
 
 struct Dropout : torch::autograd::Function<Dropout> {
@@ -73,7 +71,9 @@ struct Dropout : torch::autograd::Function<Dropout> {
 kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
                                   uint32_t site) {
   const auto key = RandomStream(step.seed, stream).key();
-  return {kernels::make_dropout(key.data(), step.update, site, p), static_cast<uint64_t>(step.row_offset * row)};
+  kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
+  how.update_at = step.update_at;
+  return {how, static_cast<uint64_t>(step.row_offset * row)};
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site) {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "cpu/layer_norm.h"
+#include "cuda/table.h"
+#include "model/device.h"
 #include "model/ops.h"
 
 namespace mh::model {
@@ -46,7 +48,7 @@ void each_piece(const Call& call, int64_t rows, const F& f) {
   });
 }
 
-// y's numbers, of which the kernels take two types: f(pointer).
+// y's numbers, of which the CPU's loops take two types: f(pointer).
 template <class F>
 void by_type(const at::Tensor& y, const F& f) {
   if (y.scalar_type() == at::kFloat) f(static_cast<float*>(const_cast<void*>(y.const_data_ptr())));
@@ -57,12 +59,22 @@ struct Made {
   at::Tensor sum, norm, mean, factor;
 };
 
+const float* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+
 Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums, bool norms, bool gradient) {
   const int64_t size = call.how.size, rows = x.numel() / size;
   Made m;
   if (norms) m.norm = at::empty_like(x);
   if (sums) m.sum = at::empty_like(x);
   if (norms && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
+  if (const Gpu gpu = gpu_of(x.device())) {
+    kernels::SumNormTensors t;
+    t.rows = rows, t.x = read(x), t.y = y.const_data_ptr();
+    t.sum = write(m.sum), t.norm = write(m.norm), t.mean = write(m.mean), t.factor = write(m.factor);
+    check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.how, t, gpu.stream));
+    return m;
+  }
   const auto at_row = [](const at::Tensor& t, int64_t at) {
     return t.defined() ? t.mutable_data_ptr<float>() + at : nullptr;
   };
@@ -86,7 +98,7 @@ struct Joined : torch::autograd::Function<Joined> {
     const Made m = make(call, x, y, true, w.defined(), true);
     context->save_for_backward({w, b, w.defined() ? m.sum : at::Tensor(), m.mean, m.factor});
     context->saved_data["epsilon"] = epsilon;
-    context->saved_data["bf16"] = y.scalar_type() == at::kBFloat16;
+    context->saved_data["type"] = static_cast<int64_t>(y.scalar_type());
     if (drops) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*drops), sizeof *drops);
     if (!w.defined()) return {m.sum};
     return {m.sum, m.norm};
@@ -102,12 +114,27 @@ struct Joined : torch::autograd::Function<Joined> {
     const at::Tensor dn = given.size() > 1 && given[1].defined() ? given[1].contiguous() : at::Tensor();
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
     const at::Tensor& like = ds.defined() ? ds : dn;
-    const bool bf16 = context->saved_data["bf16"].toBool(), one = !bf16 && !drops;  // dy is dx
-    if (!dn.defined() && !drops) return {ds, bf16 ? ds.to(at::kBFloat16) : ds, {}, {}, {}, {}};
+    const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+    const bool one = type == at::kFloat && !drops;  // dy is dx
+    if (!dn.defined() && !drops) return {ds, ds.to(type), {}, {}, {}, {}};
     const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
     const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), drops);
-    const at::Tensor dx = at::empty_like(like), dy = one ? dx : at::empty_like(like, bf16 ? at::kBFloat16 : at::kFloat);
+    const at::Tensor dx = at::empty_like(like), dy = one ? dx : at::empty_like(like, type);
     const at::Tensor of_weights = dn.defined() ? at::zeros({2, pieces, size}, like.options()) : at::Tensor();
+    const auto gradients = [&]() -> variable_list {
+      if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
+      const at::Tensor sums = of_weights.sum(1);
+      return {dx, dy, sums[0], sums[1], {}, {}};
+    };
+    if (const Gpu gpu = gpu_of(like.device())) {
+      kernels::SumNormTensors t;
+      t.rows = rows, t.piece = kRows;
+      t.sum = const_cast<float*>(read(sum)), t.mean = write(mean), t.factor = write(factor);
+      t.dsum = read(ds), t.dnorm = read(dn), t.dx = write(dx), t.dy = one ? nullptr : dy.mutable_data_ptr();
+      if (dn.defined()) t.dweight = write(of_weights), t.dbias = t.dweight + pieces * size;
+      check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.how, t, gpu.stream));
+      return gradients();
+    }
     const auto at_row = [](const at::Tensor& t, int64_t at) {
       return t.defined() ? t.const_data_ptr<float>() + at : nullptr;
     };
@@ -122,20 +149,20 @@ struct Joined : torch::autograd::Function<Joined> {
                                    share(pieces + i), scratch);
       });
     });
-    if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
-    const at::Tensor sums = of_weights.sum(1);
-    return {dx, dy, sums[0], sums[1], {}, {}};
+    return gradients();
   }
 };
 
 // What the kernels take.
 bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
-  const bool known = y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16;
+  const bool gpu = static_cast<bool>(gpu_of(x.device()));
+  const bool known =
+      y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (gpu && y.scalar_type() == at::kHalf);
   const auto of_row = [&](const at::Tensor& w) {
     return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
   };
-  return x.is_cpu() && x.scalar_type() == at::kFloat && known && x.sizes().equals(y.sizes()) && x.numel() > 0 &&
-         of_row(weight) && of_row(bias);
+  return (x.is_cpu() || gpu) && (!gpu || x.size(-1) <= kernels::kMostSumNorm) && x.scalar_type() == at::kFloat &&
+         known && x.sizes().equals(y.sizes()) && x.numel() > 0 && of_row(weight) && of_row(bias);
 }
 
 SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,

@@ -23,8 +23,9 @@ class SoftmaxOutput : public OutputLayer {
 
   SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                   const attention::Step&) const override {
+    const at::Tensor there = targets.there.defined() ? targets.there.flatten() : targets.there;
     return sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(), scored_,
-                                smoothing);
+                                smoothing, there);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

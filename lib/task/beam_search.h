@@ -13,6 +13,9 @@
 // are queries of one source: of more, prefixes and samples that end leave a few here and many there, which attention
 // takes another way. Then, and on the composed path, whose products have the shape of the longest sentence of the
 // batch, scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
+//
+// On a GPU the steps are operations on tensors alone (device_search.h), and the host looks at what they have seen every
+// few of them; where an observer sees the passes, which is told of no hypothesis that is none, it looks at each.
 #pragma once
 
 #include <cstdint>

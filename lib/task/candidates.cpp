@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -36,21 +37,16 @@ Candidates on_cpu(const at::Tensor& given, const Wanted& wanted) {
 
 Candidates on_device(const at::Tensor& logits, const Wanted& wanted) {
   const int64_t rows = logits.size(0);
-  const int64_t count = std::min<int64_t>(wanted.count, logits.size(1) - static_cast<int64_t>(wanted.never.size()));
-  const at::Tensor log_sums = at::logsumexp(logits, 1).to(at::kDouble).to(at::kCPU);
-  at::Tensor open = logits;
-  if (!wanted.never.empty()) {
-    open = logits.clone();
-    for (int32_t token : wanted.never) open.select(1, token).fill_(-INFINITY);
-  }
-  const auto [values, indices] = at::topk(open, count, 1);
+  const Best found = best_of(logits, wanted.count, wanted.never);
+  const int64_t count = found.tokens.size(1);
   std::vector<int64_t> asked(static_cast<size_t>(rows), 0);
   for (size_t r = 0; r < wanted.forced.size(); ++r) asked[r] = std::max(0, wanted.forced[r]);
   const at::Tensor at_forced =
       wanted.forced.empty()
           ? at::Tensor()
           : logits.gather(1, at::tensor(asked, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
-  const at::Tensor v = values.to(at::kCPU).contiguous(), i = indices.to(at::kCPU).contiguous();
+  const at::Tensor log_sums = found.log_sums.to(at::kCPU), v = found.logits.to(at::kCPU).contiguous(),
+                   i = found.tokens.to(at::kCPU).contiguous();
   Candidates c;
   c.log_sums.assign(log_sums.const_data_ptr<double>(), log_sums.const_data_ptr<double>() + rows);
   c.rows.resize(static_cast<size_t>(rows));
@@ -63,22 +59,56 @@ Candidates on_device(const at::Tensor& logits, const Wanted& wanted) {
     for (int64_t k = 0; k < count; ++k)
       if (const float logit = v.const_data_ptr<float>()[r * count + k]; logit > -INFINITY)
         best.push_back({logit, static_cast<int32_t>(i.const_data_ptr<int64_t>()[r * count + k])});
-    std::stable_sort(best.begin(), best.end(), [](const Entry& a, const Entry& b) {
-      return a.logit != b.logit ? a.logit > b.logit : a.index < b.index;
-    });
   }
   return c;
 }
 
+// x (R, n) -> values and places (R, count) of the largest, of equal ones the one in front first: which of them topk()
+// takes is not said.
+std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t count) {
+  const auto [values, places] = at::sort(x, /*stable=*/true, 1, /*descending=*/true);
+  return {values.narrow(1, 0, count), places.narrow(1, 0, count)};
+}
+
+// A row is looked at by so many entries; few enough that those of all blocks with something large in them are few too.
+constexpr int64_t kBlock = 64;
+
 }  // namespace
 
-Candidates candidates_of(const at::Tensor& logits, const Wanted& wanted) {
-  Candidates c = logits.is_cpu() ? on_cpu(logits, wanted) : on_device(logits, wanted);
-  for (double sum : c.log_sums)
+void require_finite(std::span<const double> log_sums) {
+  for (double sum : log_sums)
     if (!std::isfinite(sum))
       throw Error(Exit::failed, Problem{"decoding", "finite scores of the next token", str(sum),
                                         "the model's weights are spoilt, or too large for --precision bf16"});
+}
+
+Candidates candidates_of(const at::Tensor& logits, const Wanted& wanted) {
+  Candidates c = logits.is_cpu() ? on_cpu(logits, wanted) : on_device(logits, wanted);
+  require_finite(c.log_sums);
   return c;
+}
+
+// The `count` largest of a row are in those `count` blocks whose own largest entries come first: as many entries come
+// before all of any other block.
+Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& never) {
+  const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
+  const at::Tensor largest = logits.amax(1, true);
+  const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
+  Best best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
+  count = std::min(count, entries);
+  at::Tensor open = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
+  open.narrow(1, 0, entries).copy_(logits);
+  for (int32_t token : never) open.select(1, token).fill_(-INFINITY);
+  open = open.view({rows, blocks, kBlock});
+  const int64_t looked_at = std::min(count, blocks);
+  // In the order of the tokens, so that of equal entries the smaller token stands in front.
+  const at::Tensor chosen = std::get<0>(std::get<1>(largest_first(open.amax(2), looked_at)).sort(1)).unsqueeze(2);
+  const at::Tensor tokens = chosen * kBlock + at::arange(kBlock, chosen.options());
+  const auto [values, places] =
+      largest_first(open.gather(1, chosen.expand({rows, looked_at, kBlock})).flatten(1), count);
+  best.logits = values;
+  best.tokens = tokens.flatten(1).gather(1, places);
+  return best;
 }
 
 }  // namespace mh::task

@@ -22,8 +22,19 @@ struct Candidates {
   std::vector<std::vector<kernels::Entry>> rows;  // (R), likeliest first, of equal ones the smaller token first
 };
 
-// logits (R, V) fp32. On a CPU in one look at each row; on another device by its own operations, where which of equal
-// logits are the `count` largest is the device's choice. Error(failed) where a row's distribution is not finite.
+// logits (R, V) fp32; on another device than a CPU through best_of(). Error(failed) where a row's distribution is not
+// finite.
 Candidates candidates_of(const at::Tensor& logits, const Wanted& wanted);
+// Of the log-sums of some rows.
+void require_finite(std::span<const double> log_sums);
+
+// The same by operations on tensors, on any device, which the host does not wait for. All are there.
+struct Best {
+  at::Tensor log_sums;  // (R) fp64, not finite where the distribution is not
+  at::Tensor tokens;    // (R, count) int64, likeliest first, of equal ones the smaller token first
+  at::Tensor logits;    // (R, count) fp32; minus infinity: no candidate
+};
+// `count` of logits (R, V) fp32, or V where that is less; `never` are no candidates.
+Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& never);
 
 }  // namespace mh::task

@@ -183,7 +183,7 @@ struct Loss {
   int64_t scored = 0, nexts = 0;
   void add(const Seen& seen) {
     const model::SlicedLoss plain = seen.model.loss(seen.hidden, {seen.batch.targets, 0}, 0);
-    sum += plain.nll, scored += plain.scored;
+    sum += plain.nll.item<double>(), scored += plain.scored;
     if (!seen.next.defined()) return;
     const at::Tensor wanted = seen.batch.targets.select(1, 0);
     next += at::cross_entropy_loss(seen.next, wanted.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();

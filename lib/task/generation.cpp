@@ -5,9 +5,21 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "task/candidates.h"
 #include "task/sampling.h"
 
 namespace mh::task {
+
+namespace {
+
+int32_t next_of(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
+  if (o.temperature == 0 && !logits.is_cpu())
+    return best_of(logits.unsqueeze(0), 1, {}).tokens.to(at::kCPU).item<int32_t>();
+  const at::Tensor x = logits.to(at::kCPU).contiguous();
+  return draw({x.const_data_ptr<float>(), static_cast<size_t>(x.numel())}, o.temperature, o.top_k, random);
+}
+
+}  // namespace
 
 void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& o,
               int64_t sample, const std::function<bool(int32_t)>& each) {
@@ -19,9 +31,7 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
     at::Tensor tokens = at::empty({1, static_cast<int64_t>(next.size())}, at::kLong);
     std::copy(next.begin(), next.end(), tokens.mutable_data_ptr<int64_t>());
     at::Tensor hidden = model.hidden(tokens.to(model.parameters().device()), {}, state.get());
-    const at::Tensor logits = model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).to(at::kCPU).flatten().contiguous();
-    const int32_t token =
-        draw({logits.const_data_ptr<float>(), static_cast<size_t>(logits.numel())}, o.temperature, o.top_k, random);
+    const int32_t token = next_of(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
     if (!each(token)) return;
     next = {token};
   }

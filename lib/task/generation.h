@@ -1,4 +1,6 @@
-// Text from a language model, one token at a time over the cache.
+// Text from a language model, one token at a time over the cache. Each is drawn on the host and told as soon as it is
+// known, so on a GPU there is a round trip for each: of the logits, or of the token alone where it is the likeliest
+// (temperature 0). What need not be shown while it is written is better searched for (beam_search.h).
 #pragma once
 
 #include <cstdint>

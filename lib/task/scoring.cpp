@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
+#include "base/ahead.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/signals.h"
 #include "model/memories.h"
+#include "task/pinned.h"
 
 namespace mh::task {
 
@@ -155,31 +158,43 @@ const char* protocol_of(const ScoringOptions& resolved) {
 
 namespace {
 
-void walk_text(model::LanguageModel& model, const Text& text, const ScoringOptions& o, const Walk& walk) {
-  const Lanes lanes = lanes_of(o, text.tokens);
-  const at::Device device = model.parameters().device();
-  int64_t done = 0;
-  for (int64_t begin = 0; begin < lanes.count && stop_signal() == 0; begin += o.batch) {
-    const int64_t end = std::min(lanes.count, begin + o.batch);
-    auto memory = o.memory > 0 ? model.new_memory(o.memory) : nullptr;
-    for (int64_t step = 0; step < lanes.steps && stop_signal() == 0; ++step) {
-      std::vector<Row> rows;
+// Rows that go through the model together, in the order of the walk.
+struct Piece {
+  std::vector<Row> rows;
+  Batch batch;
+  int64_t first_lane = 0;
+  bool begins = false;  // lanes begin here, with an empty memory
+  bool visited = true;
+  bool last = false;  // as Pass has it
+  int64_t done = 0;   // what progress counts
+};
+using Pieces = std::function<std::optional<Piece>()>;  // one after another, none behind the last
+
+// The text outlives them.
+Pieces pieces_of(const Text& text, const ScoringOptions& o, const Lanes& lanes) {
+  return [&text, lanes, at_once = o.batch, begin = int64_t{0}, step = int64_t{0}]() mutable -> std::optional<Piece> {
+    for (; begin < lanes.count; begin += at_once, step = 0) {
+      if (step == lanes.steps) continue;
+      const int64_t end = std::min(lanes.count, begin + at_once);
+      Piece piece;
       int64_t width = 0, next = 0;  // of the rows that follow these
       for (int64_t lane = begin; lane < end; ++lane) {
-        rows.push_back(lanes.row(lane, step));
-        width = std::max(width, rows.back().length);
+        piece.rows.push_back(lanes.row(lane, step));
+        width = std::max(width, piece.rows.back().length);
         if (step + 1 < lanes.steps) next = std::max(next, lanes.row(lane, step + 1).length);
       }
-      if (width == 0) break;  // the group's streams are the shorter ones
-      const Batch batch = load_rows(text, rows, width);
-      const bool visited = step >= lanes.unseen;
-      attention::Observer* observer = visited ? walk.observer : nullptr;
-      if (observer != nullptr) observer->begin(batch.input.lengths);
-      const at::Tensor hidden = model.hidden(batch.input.to(device), {}, memory.get(), observer);
-      if (visited) walk.visit({rows, batch, hidden, begin, next == 0});
-      if (walk.progress) walk.progress(done += end - begin, lanes.count * lanes.steps);
+      if (width == 0) continue;  // the group's streams are the shorter ones
+      piece.batch = load_rows(text, piece.rows, width);
+      piece.first_lane = begin;
+      piece.begins = step == 0;
+      piece.visited = step >= lanes.unseen;
+      piece.last = next == 0;
+      piece.done = end - begin;
+      ++step;
+      return piece;
     }
-  }
+    return std::nullopt;
+  };
 }
 
 // Pairs of this many are sorted by length together, so that what is told of them in their order need not be held for
@@ -213,42 +228,75 @@ Alone alone(const Examples& examples) {
           }};
 }
 
-void walk_alone(model::LanguageModel& model, const Alone& all, const ScoringOptions& o, const Walk& walk) {
+Pieces pieces_of(const Alone& all, const ScoringOptions& o) {
   std::vector<int64_t> chosen(static_cast<size_t>(all.count));
   if (o.sample.blocks > 0) chosen = drawn(o.sample.blocks, all.count, o.sample.seed);
   else std::iota(chosen.begin(), chosen.end(), 0);
-  const auto count = static_cast<int64_t>(chosen.size());
-  const at::Device device = model.parameters().device();
-  int64_t done = 0;
-  for (int64_t begin = 0; begin < count; begin += kWindow) {
-    std::vector<int64_t> window(chosen.begin() + begin, chosen.begin() + std::min(count, begin + kWindow));
-    std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return all.sizes(a) < all.sizes(b); });
-    for (size_t at = 0; at < window.size() && stop_signal() == 0;) {
-      std::vector<int64_t> together;
-      int64_t widest = 0;
-      for (; at < window.size(); ++at) {
-        const auto [target, source] = all.sizes(window[at]);
-        widest = std::max({widest, target, source});
-        if (!together.empty() && widest * (static_cast<int64_t>(together.size()) + 1) > o.batch * o.block) break;
-        together.push_back(window[at]);
-      }
-      std::vector<Row> rows;
-      const Batch batch = all.load(together, rows);
-      if (walk.observer != nullptr) walk.observer->begin(batch.input.lengths);
-      const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, walk.observer);
-      walk.visit({rows, batch, hidden, 0, at == window.size()});
-      if (walk.progress) walk.progress(done += static_cast<int64_t>(rows.size()), count);
+  return [all, chosen, room = o.batch * o.block, window = std::vector<int64_t>(), begin = size_t{0},
+          at = size_t{0}]() mutable -> std::optional<Piece> {
+    if (at == window.size()) {
+      const size_t end = std::min(chosen.size(), begin + static_cast<size_t>(kWindow));
+      if (begin == end) return std::nullopt;
+      window.assign(chosen.begin() + static_cast<int64_t>(begin), chosen.begin() + static_cast<int64_t>(end));
+      std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return all.sizes(a) < all.sizes(b); });
+      begin = end, at = 0;
     }
+    std::vector<int64_t> together;
+    int64_t widest = 0;
+    for (; at < window.size(); ++at) {
+      const auto [target, source] = all.sizes(window[at]);
+      widest = std::max({widest, target, source});
+      if (!together.empty() && widest * (static_cast<int64_t>(together.size()) + 1) > room) break;
+      together.push_back(window[at]);
+    }
+    Piece piece;
+    piece.batch = all.load(together, piece.rows);
+    piece.last = at == window.size();
+    piece.done = static_cast<int64_t>(piece.rows.size());
+    return piece;
+  };
+}
+
+void walk_pieces(model::LanguageModel& model, const ScoringOptions& o, const Pieces& make, int64_t all,
+                 const Walk& walk) {
+  const at::Device device = model.parameters().device();
+  // While a GPU computes, the host has nothing else to do.
+  std::optional<Ahead<Piece>> ahead;
+  if (!device.is_cpu())
+    ahead.emplace(kBatchesAhead, [&make] {
+      std::optional<Piece> piece = make();
+      if (piece) piece->batch = pinned(std::move(piece->batch));
+      return piece;
+    });
+  std::unique_ptr<model::Memories> memory;
+  int64_t done = 0;
+  while (stop_signal() == 0) {
+    const std::optional<Piece> piece = ahead ? ahead->next() : make();
+    if (!piece) return;
+    if (piece->begins && o.memory > 0) memory = model.new_memory(o.memory);
+    attention::Observer* observer = piece->visited ? walk.observer : nullptr;
+    if (observer != nullptr) observer->begin(piece->batch.input.lengths);
+    const at::Tensor hidden = model.hidden(piece->batch.input.to(device), {}, memory.get(), observer);
+    if (piece->visited) walk.visit({piece->rows, piece->batch, hidden, piece->first_lane, piece->last});
+    if (walk.progress) walk.progress(done += piece->done, all);
   }
+}
+
+int64_t count_of(const Alone& all, const ScoringOptions& o) {
+  return o.sample.blocks > 0 ? o.sample.blocks : all.count;
 }
 
 }  // namespace
 
 void walk(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options, const Walk& how) {
   const ScoringOptions o = resolve(options, model, corpus);
-  if (const auto* pairs = std::get_if<Pairs>(&corpus)) walk_alone(model, alone(*pairs), o, how);
-  else if (const auto* examples = std::get_if<Examples>(&corpus)) walk_alone(model, alone(*examples), o, how);
-  else walk_text(model, std::get<Text>(corpus), o, how);
+  if (const auto* text = std::get_if<Text>(&corpus)) {
+    const Lanes lanes = lanes_of(o, text->tokens);
+    return walk_pieces(model, o, pieces_of(*text, o, lanes), lanes.count * lanes.steps, how);
+  }
+  const auto* pairs = std::get_if<Pairs>(&corpus);
+  const Alone all = pairs != nullptr ? alone(*pairs) : alone(std::get<Examples>(corpus));
+  walk_pieces(model, o, pieces_of(all, o), count_of(all, o), how);
 }
 
 Score score(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,

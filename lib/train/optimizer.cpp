@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "cpu/optimizer.h"
 #include "cuda/table.h"
@@ -17,7 +18,6 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 
 double squares(const at::Tensor& x) {
-  if (x.is_cuda()) return at::square(x.to(at::kDouble)).sum().item<double>();
   const auto* data = x.const_data_ptr<float>();
   // Chunks of a fixed size, added in order: the same bits however many threads there are.
   const int64_t chunks = (x.numel() + kGrain - 1) / kGrain;
@@ -31,10 +31,52 @@ double squares(const at::Tensor& x) {
   return sum;
 }
 
+// Of all at once, so that a GPU is waited for once.
+double squares(const model::Gpu& gpu, const std::vector<at::Tensor>& all) {
+  std::vector<kernels::Numbers> numbers;
+  int64_t chunks = 0;
+  for (const at::Tensor& x : all) {
+    numbers.push_back({x.numel(), x.const_data_ptr<float>()});
+    chunks += kernels::chunks_of(x.numel());
+  }
+  const at::Tensor sums = at::empty({chunks}, all[0].options().dtype(at::kDouble));
+  model::check_cuda(gpu.kernels->squares(numbers.data(), static_cast<int64_t>(numbers.size()),
+                                         sums.mutable_data_ptr<double>(), gpu.stream));
+  return sums.sum().item<double>();
+}
+
+using kernels::AdamPlan;
+using kernels::MomentumPlan;
+using kernels::NagPlan;
+using kernels::Update;
+
+void loop(int64_t begin, int64_t end, const Update<AdamPlan>& u) {
+  kernels::adam(u.plan, begin, end, u.p, u.g, u.first, u.second);
+}
+void loop(int64_t begin, int64_t end, const Update<MomentumPlan>& u) {
+  kernels::sgd(u.plan, begin, end, u.p, u.g, u.first);
+}
+void loop(int64_t begin, int64_t end, const Update<NagPlan>& u) { kernels::nag(u.plan, begin, end, u.p, u.g, u.first); }
+
 }  // namespace
 
+// What a GPU does of a step, together at its end; nothing on a CPU, which does it at once.
+struct Optimizer::Together {
+  std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
+  std::vector<at::Tensor> gradients;  // as long as they are read
+
+  void launch(const model::Gpu& gpu) const {
+    const auto each = [&](const auto& all, const auto& kernel) {
+      if (!all.empty()) model::check_cuda(kernel(all.data(), static_cast<int64_t>(all.size()), gpu.stream));
+    };
+    each(std::get<0>(updates), gpu.kernels->adam);
+    each(std::get<1>(updates), gpu.kernels->sgd);
+    each(std::get<2>(updates), gpu.kernels->nag);
+  }
+};
+
 Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& options, const Groups& groups)
-    : options_(options) {
+    : options_(options), device_(parameters.device()) {
   c10::NoGradGuard no_gradient;
   for (model::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
@@ -51,60 +93,73 @@ Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& optio
 }
 
 double Optimizer::gradient_norm(double scale) const {
-  double sum = 0;
+  std::vector<at::Tensor> gradients;
   for (const Slot& slot : slots_)
-    if (const at::Tensor& g = slot.parameter->master().grad(); g.defined()) sum += squares(g.contiguous());
+    if (const at::Tensor& g = slot.parameter->master().grad(); g.defined()) gradients.push_back(g.contiguous());
+  double sum = 0;
+  if (const model::Gpu gpu = model::gpu_of(device_)) {
+    if (!gradients.empty()) sum = squares(gpu, gradients);
+  } else {
+    for (const at::Tensor& g : gradients) sum += squares(g);
+  }
   return std::sqrt(sum) * scale;
 }
 
 void Optimizer::step(double lr, double scale) {
   c10::NoGradGuard no_gradient;
+  Together together;
+  const model::Gpu gpu = model::gpu_of(device_);
   for (Slot& slot : slots_)
-    if (slot.parameter->master().grad().defined()) step(slot, lr, scale);
+    if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &together : nullptr);
+  if (gpu) together.launch(gpu);
   last_lr = lr;
 }
 
-void Optimizer::step(Slot& slot, double schedule_lr, double scale) {
-  model::Parameter& parameter = *slot.parameter;
-  at::Tensor gradient = parameter.master().grad().contiguous();
-  auto* p = parameter.master().mutable_data_ptr<float>();
-  const auto* g = gradient.const_data_ptr<float>();
-  auto* first = slot.first.mutable_data_ptr<float>();
-  const int64_t count = gradient.numel();
-  const bool gpu = gradient.is_cuda();
-  auto each = [&](const auto& kernel) { at::parallel_for(0, count, kGrain, kernel); };
-
+void Optimizer::step(Slot& slot, double schedule_lr, double scale, Together* together) {
+  const model::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
   const bool decays = slot.rule != "adamw" || parameter.traits().decay;
   const double wd = decays ? slot.weight_decay : 0;
   ++slot.steps;
   if (slot.is_adam()) {
-    auto* second = slot.second.mutable_data_ptr<float>();
     const double b1 = options_.betas[0], b2 = options_.betas[1];
     const auto n = static_cast<double>(slot.steps);
     const bool correct = options_.bias_correction;
-    kernels::AdamPlan plan{rate,
-                           static_cast<float>(b1),
-                           static_cast<float>(b2),
-                           static_cast<float>(options_.epsilon),
-                           correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                           correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F,
-                           static_cast<float>(lr * wd),
-                           s};
-    if (gpu) model::check_cuda(model::cuda_kernels().adam(plan, count, p, g, first, second));
-    else each([&](int64_t begin, int64_t end) { kernels::adam(plan, begin, end, p, g, first, second); });
+    apply(slot,
+          AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.epsilon),
+                   correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
+                   correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
+          together);
   } else if (slot.rule == "sgd") {
-    kernels::MomentumPlan plan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s};
-    if (gpu) model::check_cuda(model::cuda_kernels().sgd(plan, count, p, g, first));
-    else each([&](int64_t begin, int64_t end) { kernels::sgd(plan, begin, end, p, g, first); });
+    apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, together);
   } else {
     const double before = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
-    kernels::NagPlan plan{rate, static_cast<float>(slot.momentum), static_cast<float>(before > 0 ? lr / before : 1),
-                          static_cast<float>(lr * wd), s};
-    if (gpu) model::check_cuda(model::cuda_kernels().nag(plan, count, p, g, first));
-    else each([&](int64_t begin, int64_t end) { kernels::nag(plan, begin, end, p, g, first); });
+    apply(slot,
+          NagPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(before > 0 ? lr / before : 1),
+                  static_cast<float>(lr * wd), s},
+          together);
   }
+}
+
+template <class Plan>
+void Optimizer::apply(Slot& slot, const Plan& plan, Together* together) {
+  model::Parameter& parameter = *slot.parameter;
+  const at::Tensor gradient = parameter.master().grad().contiguous(), &copy = parameter.value();
+  const bool copied = !copy.is_same(parameter.master());
+  const Update<Plan> update{plan,
+                            gradient.numel(),
+                            parameter.master().template mutable_data_ptr<float>(),
+                            gradient.const_data_ptr<float>(),
+                            slot.first.mutable_data_ptr<float>(),
+                            slot.second.defined() ? slot.second.mutable_data_ptr<float>() : nullptr,
+                            copied ? static_cast<uint16_t*>(copy.mutable_data_ptr()) : nullptr};
+  if (together != nullptr) {
+    std::get<std::vector<Update<Plan>>>(together->updates).push_back(update);
+    together->gradients.push_back(gradient);
+    return;
+  }
+  at::parallel_for(0, update.count, kGrain, [&](int64_t begin, int64_t end) { loop(begin, end, update); });
   parameter.refresh_copy();
 }
 

@@ -1,4 +1,6 @@
-// Optimisers over fp32 parameters, one pass over memory each (kernels/optimizer_rules.h).
+// Optimisers over fp32 parameters, one pass over memory each (kernels/optimizer_rules.h); on a GPU one for all, which
+// makes the bf16 copies too. (The tensor library's own, _fused_adam_, writes scaled gradients back, always corrects its
+// moments and knows of no copies; its _foreach_norm adds in fp32.)
 //
 //   adam, adamw  p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
 //                fairseq). adam decays every parameter as fairseq does, adamw leaves out biases and norms.
@@ -54,8 +56,13 @@ class Optimizer {
     int64_t steps = 0;
     bool is_adam() const { return rule == "adam" || rule == "adamw"; }
   };
-  void step(Slot& slot, double schedule_lr, double scale);
+  struct Together;
+  void step(Slot& slot, double schedule_lr, double scale, Together* together);
+  // Changes the parameter, or leaves it to the others `together`, which may be null.
+  template <class Plan>
+  void apply(Slot& slot, const Plan& plan, Together* together);
   const TrainOptions& options_;
+  at::Device device_;
   std::vector<Slot> slots_;
 };
 

@@ -31,6 +31,7 @@ struct TrainOptions {
   int64_t seed = 1;
   std::string precision = "fp32";
   std::string attention_path = "auto";
+  bool record = false;
   Batching batching = Batching::blocks;
   int64_t block = 512;
   int64_t batch_tokens = 4096;
@@ -82,6 +83,8 @@ struct TrainOptions {
     f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
             {"auto", "composed", "fused"});
+    f.field("record", record,
+            "on a GPU: updates that repeat one another launch their forward and backward pass as one recorded graph");
     f.choice(
         "batching", batching, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
         "shuffled blocks, or pairs of like length, each alone; or streams in the text's order, which a memory follows");

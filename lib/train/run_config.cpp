@@ -92,11 +92,30 @@ void RunConfig::check_model(model::LanguageModel& built) const {
     train.decode.search.check(built);
     built.new_state();  // refuses stages that cannot decode
   }
+  if (train.record) check_recordable(built);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage, Problem{"train.attention_path", "auto or composed, as a regulariser looks at attention",
                                      "fused", "leave the regulariser out, or change this"});
+}
+
+void RunConfig::check_recordable(model::LanguageModel& built) const {
+  const auto refuse = [](const std::string& expected, const std::string& found) {
+    throw Error(Exit::usage, Problem{"train.record", expected, found, "leave the key out"});
+  };
+  if (!built.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
+  if (model::reads_of(model.model) != model::Reads::text)
+    refuse("a language model, whose rows are all as long", "a model of pairs or examples");
+  if (built.memory() > 0) refuse("rows that stand alone", str("model.memory=", built.memory()));
+  if (train.micro_tokens > 0)
+    refuse("an update in one pass, train.micro_tokens=0", str("train.micro_tokens=", train.micro_tokens));
+  if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())
+    refuse("a vocabulary without bands", "cutoffs, whose bands differ with the tokens");
+  if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
+  for (const attention::AttentionLayer* layer : built.attention_layers())
+    if (const std::string draws = layer->draws(); !draws.empty())
+      refuse("stages that do the same in every update", draws);
 }
 
 task::ExampleOptions RunConfig::example_options(bool learn) const {

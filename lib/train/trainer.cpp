@@ -15,6 +15,8 @@
 #include "io/examples.h"
 #include "model/adopt.h"
 #include "model/load.h"
+#include "task/pinned.h"
+#include "train/ahead_batches.h"
 #include "train/only.h"
 
 namespace mh::train {
@@ -71,6 +73,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   model_ = model::build_language_model(config_.model, model::sizes_of(tokenizers_), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
+  if (!device_.is_cpu()) batches_ = ahead_of(std::move(batches_), end_, task::pinned);
   lengths_.horizon = config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_;
   lengths_.warmup = config_.train.warmup_share > 0
                         ? std::llround(config_.train.warmup_share * static_cast<double>(lengths_.horizon))
@@ -100,6 +103,13 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   // Behind what compares the model with the one it comes from, in single precision both.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::path_named(config_.train.attention_path));
+  if (config_.train.record)
+    recorded_ = std::make_unique<RecordedPass>(
+        *model_,
+        [this](const model::Input& input, const model::Targets& targets, const attention::Step& step) {
+          return pass_of(input, targets, step, nullptr);
+        },
+        model::make_device_graph);
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume && folder_->has("last.safetensors")) {
     load_state(io::Checkpoint(last));
@@ -269,9 +279,27 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
   return plan;
 }
 
+model::SlicedLoss Trainer::pass_of(const model::Input& input, const model::Targets& targets,
+                                   const attention::Step& step, model::Memories* memory) {
+  attention::Observer* observer = config_.regularisers.observer();
+  if (observer != nullptr) observer->begin(input.lengths);
+  const at::Tensor hidden = model_->hidden(input, step, memory, observer);
+  const model::SlicedLoss loss = model_->loss(hidden, targets, config_.train.label_smoothing, step);
+  // Terms are per token, as the loss will be once it is divided by the tokens of the update.
+  const at::Tensor term = config_.regularisers.loss(standing());
+  const at::Tensor total = term.defined()
+                               ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
+                               : loss.smoothed;
+  // What trains may have no part in these rows: a band that none of their tokens is in.
+  if (total.requires_grad()) total.backward();
+  model_->parameters().collect_gradients();
+  return loss;
+}
+
 Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Memories>& memories) {
   const std::vector<Batches::Part> parts = batches_->parts(at_.update);
   Sums sums;
+  at::Tensor losses = at::zeros({2}, at::TensorOptions(device_).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {
     const task::Batch batch = batches_->load(at_.update, parts[part]);
     attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
@@ -279,23 +307,15 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
     if (!pass.skipped.empty()) step.skipped = &pass.skipped;
     if (model_->memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_->new_memory(model_->memory())));
-    attention::Observer* observer = config_.regularisers.observer();
-    if (observer != nullptr) observer->begin(batch.input.lengths);
-    at::Tensor hidden =
-        model_->hidden(batch.input.to(device_), step, memories.empty() ? nullptr : &memories[part], observer);
-    model::SlicedLoss loss = model_->loss(hidden, batch.wanted(), config_.train.label_smoothing, step);
-    // Terms are per token, as the loss will be once it is divided by the tokens of the update.
-    at::Tensor term = config_.regularisers.loss(standing());
-    const at::Tensor total = term.defined()
-                                 ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
-                                 : loss.smoothed;
-    // What trains may have no part in these rows: a band that none of their tokens is in.
-    if (total.requires_grad()) total.backward();
-    model_->parameters().collect_gradients();
-    sums.nll += loss.nll;
-    sums.smoothed += loss.smoothed.item<double>();
+    const bool repeats = recorded_ != nullptr && !pass.sample_experts && pass.skipped.empty();
+    const model::SlicedLoss loss =
+        repeats ? (*recorded_)(batch, step)
+                : pass_of(batch.input.to(device_), batch.wanted(), step, memories.empty() ? nullptr : &memories[part]);
+    losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }
+  losses = losses.to(at::kCPU);  // the one place of these passes that waits for a GPU
+  sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
   return sums;
 }
 
@@ -558,6 +578,9 @@ int Trainer::run() {
   if (!from_.empty()) log_info("begins with the weights of " + from_);
   if (const int64_t trained = turns_->trained(); trained < model_->parameters().count())
     log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
+  if (recorded_ != nullptr)
+    log_info(
+        "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");
   if (turns_->leaves_out()) log_info("passes of an update that would train nothing of train.only are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));

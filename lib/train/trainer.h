@@ -13,6 +13,7 @@
 #include "model/memories.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
+#include "train/recorded_pass.h"
 #include "train/run_batches.h"
 #include "train/run_config.h"
 #include "train/run_folder.h"
@@ -85,6 +86,9 @@ class Trainer {
   };
   // `memories`: of each micro-batch; brought up to date.
   Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
+  // Losses of rows on the device; their gradients are added to those of the parameters. `memory` may be null.
+  model::SlicedLoss pass_of(const model::Input& input, const model::Targets& targets, const attention::Step& step,
+                            model::Memories* memory);
   Standing standing() const;
   Validation validate(attention::Observer* observer);
   // Takes over a checkpoint's parameters; says what is new, what is left out, and whether anything changes by it.
@@ -126,6 +130,7 @@ class Trainer {
   ScheduleLengths lengths_;
   int64_t end_ = 0;  // updates in the run
   std::unique_ptr<Turns> turns_;
+  std::unique_ptr<RecordedPass> recorded_;  // null: nothing is recorded
   // What the rows of the next update have behind them, by micro-batch; empty at the start of an epoch, and always
   // where the model has no memory.
   std::vector<model::Memories> memories_;

@@ -1,0 +1,13 @@
+#include "cuda/cross_entropy.h"
+#include "cuda/launcher.h"
+
+namespace mh::kernels {
+
+const char* cuda_cross_entropy(Dtype type, const CrossEntropy& how, int64_t rows, void* logits, const int64_t* targets,
+                               CrossEntropyRow* losses, void* stream) {
+  return by_type(type, [&](auto number) {
+    return cross_entropy<decltype(number)>(Launcher{stream}, how, rows, logits, targets, losses);
+  });
+}
+
+}  // namespace mh::kernels

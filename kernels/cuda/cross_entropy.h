@@ -1,0 +1,80 @@
+// A softmax cross-entropy of rows of logits, a block a row: two passes over the row, the first of which takes maximum
+// and sum together, and a third for the gradient, which replaces the logits.
+#pragma once
+
+#include <cfloat>
+
+#include "cross_entropy_plan.h"
+#include "cuda/fours.h"
+#include "cuda/grid.h"
+
+namespace mh::kernels {
+
+template <class T>
+struct CrossEntropyRows {
+  static constexpr int kThreads = kRowThreads;
+  CrossEntropy how;
+  T* logits;                // (rows, vocabulary), aligned to four numbers
+  const int64_t* targets;   // (rows); negative: not scored, zeros
+  CrossEntropyRow* losses;  // (rows)
+
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    constexpr float kLog2e = 1.4426950408889634f;
+    constexpr double kLn2 = 0.6931471805599453;
+    const int64_t r = thread.block_x(), n = how.vocabulary, shift = r * n % 4, target = targets[r];
+    T* row = logits + r * n;
+    if (target < 0) {
+      const float zeros[4] = {0, 0, 0, 0};
+      if (how.gradient) each_four(thread, shift, n, [&](int64_t i) { store_four(thread, row, i, n, zeros); });
+      if (thread.index() == 0) losses[r] = {0, 0};
+      return;
+    }
+    const float at_target = widened(thread, row[target]);
+
+    // A finite start, so that a difference from it is a number.
+    float top = -FLT_MAX, sum = 0, total = 0;
+    each_four(thread, shift, n, [&](int64_t i) {
+      float x[4], highest = top;
+      load_four(thread, row, i, n, x, -INFINITY);
+      MH_FOR (k, 4) highest = highest < x[k] ? x[k] : highest;
+      sum *= thread.exp2((top - highest) * kLog2e);
+      top = highest;
+      MH_FOR (k, 4) sum += thread.exp2((x[k] - top) * kLog2e);
+      MH_FOR (k, 4) total += inside(i + k, n) ? x[k] : 0.0f;
+    });
+    Shares& shares = *static_cast<Shares*>(memory);
+    const float highest = most_over_block(thread, top, shares);
+    sum = sum_over_block(thread, sum * thread.exp2((top - highest) * kLog2e), shares);
+    if (how.smoothing != 0) total = sum_over_block(thread, total, shares);
+    const float share = how.smoothing / static_cast<float>(n);
+    if (thread.index() == 0) {
+      const double log_sum = static_cast<double>(highest) + kLn2 * static_cast<double>(thread.log2(sum));
+      const double nll = log_sum - static_cast<double>(at_target), e = static_cast<double>(how.smoothing);
+      const double mean = static_cast<double>(total) / static_cast<double>(n);
+      losses[r] = {nll, e == 0 ? nll : (1 - e) * nll + e * (log_sum - mean)};
+    }
+    if (!how.gradient) return;
+
+    thread.barrier();  // all have read the target's logit
+    const float inverse = 1 / sum;
+    each_four(thread, shift, n, [&](int64_t i) {
+      float x[4];
+      load_four(thread, row, i, n, x);
+      MH_FOR (k, 4) {
+        x[k] = thread.exp2((x[k] - highest) * kLog2e) * inverse - share;
+        if (i + k == target) x[k] -= 1 - how.smoothing;
+      }
+      store_four(thread, row, i, n, x);
+    });
+  }
+};
+
+template <class T, class Launcher>
+const char* cross_entropy(const Launcher& launcher, const CrossEntropy& how, int64_t rows, void* logits,
+                          const int64_t* targets, CrossEntropyRow* losses) {
+  return launcher(Grid{static_cast<int>(rows)}, threads_for_row(how.vocabulary), sizeof(Shares),
+                  CrossEntropyRows<T>{how, static_cast<T*>(logits), targets, losses});
+}
+
+}  // namespace mh::kernels

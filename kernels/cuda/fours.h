@@ -1,0 +1,98 @@
+// Four neighbours of a row at a time between memory and registers, of which the first and the last of a row may lie
+// outside of it; and what a block's threads join.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/tile.h"
+
+namespace mh::kernels {
+
+template <class T>
+struct alignas(4 * sizeof(T)) Four {
+  T x[4];
+};
+
+// Whether columns i … i + 3 of n are there and can be taken at once. Where rows have any length, the one that starts at
+// element e of aligned memory is taken from column -(e % 4) on.
+template <class T>
+MH_DEVICE bool whole(const T* row, int64_t i, int64_t n) {
+  return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Four<T>) == 0;
+}
+
+MH_DEVICE bool inside(int64_t i, int64_t n) { return i >= 0 && i < n; }
+
+template <class Thread, class T>
+MH_DEVICE T narrowed(const Thread& thread, float x, T type) {
+  return {static_cast<uint16_t>(thread.pack(x, 0.0f, type))};
+}
+template <class Thread>
+MH_DEVICE float narrowed(const Thread&, float x, float) {
+  return x;
+}
+
+template <class Thread, class T>
+MH_DEVICE void put_four(const Thread& thread, T* to, const float (&x)[4]) {
+  const uint32_t words[2] = {thread.pack(x[0], x[1], T{}), thread.pack(x[2], x[3], T{})};
+  thread.store(to, words);
+}
+template <class Thread>
+MH_DEVICE void put_four(const Thread& thread, float* to, const float (&x)[4]) {
+  thread.store(to, x);
+}
+
+template <class Thread, class T>
+MH_DEVICE void load_four(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float outside = 0) {
+  if (whole(row, i, n)) {
+    const Four<T> all = *reinterpret_cast<const Four<T>*>(row + i);
+    MH_FOR (k, 4) to[k] = widened(thread, all.x[k]);
+  } else {
+    MH_FOR (k, 4) to[k] = inside(i + k, n) ? widened(thread, row[i + k]) : outside;
+  }
+}
+
+template <class Thread, class T>
+MH_DEVICE void store_four(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
+  if (whole(row, i, n)) {
+    put_four(thread, row + i, from);
+  } else {
+    MH_FOR (k, 4)
+      if (inside(i + k, n)) row[i + k] = narrowed(thread, from[k], T{});
+  }
+}
+
+// f(i) for the fours of a row that are this thread's, which starts `shift` elements behind aligned memory.
+template <class Thread, class F>
+MH_DEVICE void each_four(const Thread& thread, int64_t shift, int64_t n, const F& f) {
+  for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);
+}
+
+// Threads of a block for a row of n: one warp, which needs no shared memory to join, as far as it gets.
+constexpr int kRowThreads = 256;
+inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
+// A number for each warp.
+using Shares = float[kRowThreads / 32];
+
+// join(x of one thread, join(x of another, …)) over the block, the same bits in all of its threads, which all call it.
+template <class Thread, class Join>
+MH_DEVICE float over_block(const Thread& thread, float x, Shares& shares, const Join& join) {
+  MH_FOR (i, 5) x = join(x, thread.exchange(x, 1 << i));
+  const int warps = thread.threads() / 32;
+  if (warps == 1) return x;
+  thread.barrier();  // what stood there has been read
+  if (thread.lane() == 0) shares[thread.warp()] = x;
+  thread.barrier();
+  x = shares[0];
+  for (int w = 1; w < warps; ++w) x = join(x, shares[w]);
+  return x;
+}
+template <class Thread>
+MH_DEVICE float sum_over_block(const Thread& thread, float x, Shares& shares) {
+  return over_block(thread, x, shares, [](float a, float b) { return a + b; });
+}
+template <class Thread>
+MH_DEVICE float most_over_block(const Thread& thread, float x, Shares& shares) {
+  return over_block(thread, x, shares, [](float a, float b) { return a < b ? b : a; });
+}
+
+}  // namespace mh::kernels

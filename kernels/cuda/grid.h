@@ -1,0 +1,10 @@
+// Blocks of a launch.
+#pragma once
+
+namespace mh::kernels {
+
+struct Grid {
+  int x = 1, y = 1, z = 1;
+};
+
+}  // namespace mh::kernels

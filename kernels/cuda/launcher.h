@@ -1,0 +1,25 @@
+// Bodies of kernels on a stream of a GPU; tests/host_launcher.h runs the same on the CPU.
+#pragma once
+
+#include "cuda/by_type.h"
+#include "cuda/grid.h"
+#include "cuda/launch.h"
+#include "cuda/thread.h"
+
+namespace mh::kernels {
+
+template <class Body>
+__global__ void __launch_bounds__(Body::kThreads) run(const __grid_constant__ Body body) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  body(GpuThread{}, memory);
+}
+
+struct Launcher {
+  void* stream;
+  template <class Body>
+  const char* operator()(Grid grid, int threads, size_t bytes, const Body& body) const {
+    return launch(run<Body>, dim3(grid.x, grid.y, grid.z), threads, static_cast<int>(bytes), stream, body);
+  }
+};
+
+}  // namespace mh::kernels

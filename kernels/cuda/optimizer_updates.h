@@ -1,0 +1,145 @@
+// Optimiser steps and sums of squares over many tensors a launch. A launch is given its tensors by value, so that
+// nothing is copied to the device before it.
+#pragma once
+
+#include "cuda/fours.h"
+#include "cuda/grid.h"
+#include "cuda/optimizer.h"
+
+namespace mh::kernels {
+
+// Tensors of one launch, whose arguments have place for 4 KiB.
+template <class One>
+struct Batch {
+  static constexpr int kMost = 40;
+  One all[kMost];
+  int begins[kMost + 1] = {0};  // chunks in front of each
+  int count = 0;
+  void add(const One& one) {
+    all[count++] = one;
+    begins[count] = begins[count - 1] + static_cast<int>(chunks_of(one.count));
+  }
+  // Whose chunk it is.
+  MH_DEVICE int tensor_of(int chunk) const {
+    int i = 0;
+    while (chunk >= begins[i + 1]) ++i;
+    return i;
+  }
+};
+
+// f(i) for each four numbers that are this thread's of a tensor's chunk.
+template <class Thread, class F>
+MH_DEVICE void each_four_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
+  const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
+  for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
+}
+
+template <class Plan>
+struct Rule;
+template <>
+struct Rule<AdamPlan> {
+  static constexpr bool kSecond = true;
+  AdamPlan plan;
+  float step, root;
+  MH_DEVICE explicit Rule(const AdamPlan& a) : plan(a), step(a.lr / a.correction1), root(std::sqrt(a.correction2)) {}
+  MH_DEVICE void operator()(float& p, float g, float& m, float& v) const { adam_one(plan, step, root, p, g, m, v); }
+};
+template <>
+struct Rule<MomentumPlan> {
+  static constexpr bool kSecond = false;
+  MomentumPlan plan;
+  MH_DEVICE explicit Rule(const MomentumPlan& a) : plan(a) {}
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_one(plan, p, g, buffer); }
+};
+template <>
+struct Rule<NagPlan> {
+  static constexpr bool kSecond = false;
+  NagPlan plan;
+  MH_DEVICE explicit Rule(const NagPlan& a) : plan(a) {}
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_one(plan, p, g, buffer); }
+};
+
+template <class Plan>
+struct Updates {
+  static constexpr int kThreads = 256;
+  Batch<Update<Plan>> batch;
+
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void*) const {
+    const int t = batch.tensor_of(thread.block_x());
+    const Update<Plan>& u = batch.all[t];
+    const Rule<Plan> rule(u.plan);
+    each_four_of_chunk(thread, thread.block_x() - batch.begins[t], u.count, [&](int64_t i) {
+      float p[4], g[4], first[4], second[4] = {0, 0, 0, 0};
+      load_four(thread, u.p, i, u.count, p);
+      load_four(thread, u.g, i, u.count, g);
+      load_four(thread, u.first, i, u.count, first);
+      if (Rule<Plan>::kSecond) load_four(thread, u.second, i, u.count, second);
+      MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
+      store_four(thread, u.p, i, u.count, p);
+      store_four(thread, u.first, i, u.count, first);
+      if (Rule<Plan>::kSecond) store_four(thread, u.second, i, u.count, second);
+      if (u.copy != nullptr) store_four(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
+    });
+  }
+};
+
+// In fp64, a sum for each chunk.
+struct Squares {
+  static constexpr int kThreads = 256;
+  Batch<Numbers> batch;
+  double* sums;
+
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    const int t = batch.tensor_of(thread.block_x());
+    const Numbers& tensor = batch.all[t];
+    double sum = 0;
+    each_four_of_chunk(thread, thread.block_x() - batch.begins[t], tensor.count, [&](int64_t i) {
+      float x[4];
+      load_four(thread, tensor.x, i, tensor.count, x);
+      MH_FOR (k, 4) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
+    });
+    auto* shares = static_cast<double*>(memory);
+    shares[thread.index()] = sum;
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      thread.barrier();
+      if (thread.index() < half) shares[thread.index()] += shares[thread.index() + half];
+    }
+    if (thread.index() == 0) sums[thread.block_x()] = shares[0];
+  }
+};
+
+// launch(batch) for as many at a time as fit; those without numbers are left out.
+template <class One, class Launch>
+const char* by_batches(const One* all, int64_t count, const Launch& launch) {
+  Batch<One> batch;
+  for (int64_t i = 0; i < count; ++i) {
+    if (all[i].count > 0) batch.add(all[i]);
+    if (batch.count < Batch<One>::kMost && (i + 1 < count || batch.count == 0)) continue;
+    if (const char* problem = launch(batch)) return problem;
+    batch = Batch<One>();
+  }
+  return nullptr;
+}
+
+template <class Launcher, class Plan>
+const char* update(const Launcher& launcher, const Update<Plan>* all, int64_t count) {
+  return by_batches(all, count, [&](const Batch<Update<Plan>>& batch) {
+    return launcher(Grid{batch.begins[batch.count]}, Updates<Plan>::kThreads, 0, Updates<Plan>{batch});
+  });
+}
+
+// sums: of the chunks of all tensors, one behind another.
+template <class Launcher>
+const char* squares(const Launcher& launcher, const Numbers* all, int64_t count, double* sums) {
+  return by_batches(all, count, [&](const Batch<Numbers>& batch) {
+    const int blocks = batch.begins[batch.count];
+    const char* problem =
+        launcher(Grid{blocks}, Squares::kThreads, Squares::kThreads * sizeof(double), Squares{batch, sums});
+    sums += blocks;
+    return problem;
+  });
+}
+
+}  // namespace mh::kernels

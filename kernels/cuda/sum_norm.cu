@@ -1,0 +1,14 @@
+#include "cuda/launcher.h"
+#include "cuda/sum_norm_rows.h"
+
+namespace mh::kernels {
+
+const char* cuda_sum_norm(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream) {
+  return by_type(y, [&](auto number) { return sum_norm<decltype(number)>(Launcher{stream}, how, x); });
+}
+
+const char* cuda_sum_norm_backward(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream) {
+  return by_type(y, [&](auto number) { return sum_norm_backward<decltype(number)>(Launcher{stream}, how, x); });
+}
+
+}  // namespace mh::kernels

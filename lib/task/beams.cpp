@@ -1,0 +1,125 @@
+#include "task/beams.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "cpu/attention.h"
+
+namespace mh::task {
+
+namespace {
+
+// Sources are filled up to so many positions at least, if the model takes as many: attention takes another way for a
+// few queries, and which it takes must not depend on how long the others are.
+constexpr size_t kNarrowest = kernels::kFewQueries + 1;
+
+Partial extended(const Partial& parent, const Way& way) {
+  Partial p{parent.tokens, way.sum, parent.slot};
+  p.tokens.push_back(way.token);
+  return p;
+}
+
+}  // namespace
+
+std::vector<Beam> Rules::begin(model::LanguageModel& model, const Sentences& sentences) const {
+  std::vector<Beam> beams;
+  for (size_t i = 0; i < sentences.size(); ++i) {
+    const Sentence& s = *sentences[i];
+    Beam beam{i, longest_hypothesis(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
+    if (const auto given = static_cast<int64_t>(s.prefix.size()); given > beam.longest)
+      throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
+                                       str("at most ", beam.longest, " tokens, which a hypothesis may have"),
+                                       str(given), "shorten it, or raise --max-length-b"});
+    beam.live.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
+    for (size_t k = 0; k < beam.live.size(); ++k) {
+      beam.live[k].slot = static_cast<int64_t>(k);
+      if (!samples()) continue;
+      beam.samples.push_back(k);
+      beam.random.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
+                               static_cast<uint32_t>(s.number), static_cast<uint32_t>(k));
+    }
+    if (samples()) beam.finished.resize(static_cast<size_t>(sampling_.samples));
+    beams.push_back(std::move(beam));
+  }
+  return beams;
+}
+
+int32_t Rules::forced(const Sentence& sentence, const Beam& beam, int64_t length) const {
+  if (length < static_cast<int64_t>(sentence.prefix.size())) return sentence.prefix[static_cast<size_t>(length)];
+  return length >= beam.longest ? ends_.end : -1;
+}
+
+std::vector<int32_t> Rules::never(int64_t length) const {
+  std::vector<int32_t> tokens;
+  if (length < options_.min_length) tokens.push_back(ends_.end);
+  if (options_.no_unknown && ends_.unknown >= 0) tokens.push_back(ends_.unknown);
+  return tokens;
+}
+
+Hypothesis Rules::finished(const Partial& p, double sum, int64_t length) const {
+  Hypothesis h{p.tokens, sum, sum / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
+  h.tokens.push_back(ends_.end);
+  return h;
+}
+
+void Rules::go_on(Beam& now, std::span<const Way> ways, int64_t length) const {
+  const auto beam = static_cast<size_t>(options_.beam);
+  std::vector<Partial> next;
+  std::vector<size_t> of_samples;
+  if (samples()) {
+    for (const Way& way : ways) {
+      const size_t sample = now.samples[way.rank];
+      if (way.token == ends_.end) {
+        now.finished[sample] = finished(now.live[way.rank], way.sum, length);
+      } else {
+        next.push_back(extended(now.live[way.rank], way));
+        of_samples.push_back(sample);
+      }
+    }
+  } else {
+    const size_t seen = std::min(ways.size(), 2 * beam);
+    for (size_t i = 0; i < seen && next.size() < beam && now.finished.size() < beam; ++i) {
+      const Way& way = ways[i];
+      if (way.token != ends_.end) next.push_back(extended(now.live[way.rank], way));
+      else if (i < beam) now.finished.push_back(finished(now.live[way.rank], way.sum, length));
+    }
+    if (now.finished.size() >= beam) next.clear();
+    if (next.empty() && now.finished.empty()) refuse_nothing();
+  }
+  now.live = std::move(next);
+  now.samples = std::move(of_samples);
+}
+
+void Rules::refuse_nothing() {
+  throw Error(Exit::usage, Problem{"the search", "a token that may come next", "none",
+                                   "lower --min-length, or leave out --no-unknown"});
+}
+
+std::vector<Hypothesis> Rules::results(Beam& beam) const {
+  std::vector<Hypothesis>& found = beam.finished;
+  if (!samples())
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+  return std::move(found);
+}
+
+void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input) {
+  const auto bound = static_cast<size_t>(model.max_length());
+  size_t longest = bound > 0 ? std::min(kNarrowest, bound) : kNarrowest;
+  for (const Sentence* s : sentences) longest = std::max(longest, s->source.size());
+  const int64_t rows = static_cast<int64_t>(sentences.size()) * width;
+  input.source = at::zeros({rows, static_cast<int64_t>(longest)}, at::kLong);
+  input.lengths.encoder = at::empty({rows}, at::kLong);
+  auto* to = input.source.mutable_data_ptr<int64_t>();
+  auto* length = input.lengths.encoder.mutable_data_ptr<int64_t>();
+  for (const Sentence* s : sentences)
+    for (int64_t i = 0; i < width; ++i, to += longest) {
+      std::copy(s->source.begin(), s->source.end(), to);
+      *length++ = static_cast<int64_t>(s->source.size());
+    }
+}
+
+}  // namespace mh::task

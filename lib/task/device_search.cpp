@@ -1,0 +1,259 @@
+#include "task/device_search.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "base/signals.h"
+#include "model/product.h"
+#include "task/candidates.h"
+
+namespace mh::task {
+
+namespace {
+
+// Of the rows of a step, S sentences with a width of W each: the ways that it sees, in the order in which they are
+// taken. What a way goes on with is a row of its sentence, 0 … W - 1; that of a sum of minus infinity is none.
+struct Seen {
+  at::Tensor sums;    // (S, Q) fp64
+  at::Tensor tokens;  // (S, Q) int64
+  at::Tensor rows;    // (S, Q) int64
+  at::Tensor finite;  // (S, 1) fp64, a finite number where all distributions behind them are
+};
+
+// x (S, Q), at least so many columns wide.
+at::Tensor widened(const at::Tensor& x, int64_t columns, const at::Scalar& with) {
+  return x.size(1) >= columns ? x : at::constant_pad_nd(x, {0, columns - x.size(1)}, with);
+}
+
+class DeviceSearch {
+ public:
+  DeviceSearch(model::LanguageModel& model, const Sentences& sentences, const Rules& rules)
+      : model_(model),
+        sentences_(sentences),
+        rules_(rules),
+        whole_(at::TensorOptions().dtype(at::kLong).device(model.parameters().device())),
+        beams_(rules.begin(model, sentences)),
+        results_(sentences.size()) {}
+
+  std::vector<std::vector<Hypothesis>> run() {
+    if (beams_.empty()) return std::move(results_);
+    state_ = model_.new_state();
+    width_ = static_cast<int64_t>(beams_[0].live.size());
+    tokens_ = at::full({count(), width_}, end(), whole_);
+    sums_ = at::zeros({count(), width_}, whole_.dtype(at::kDouble));
+    while (!beams_.empty() && stop_signal() == 0) {
+      std::vector<Seen> seen;
+      const int64_t steps = steps_ahead(), first = length_;
+      prepare(steps);
+      for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
+        seen.push_back(rules_.samples() ? draw(step) : look(step));
+        ++length_;
+      }
+      follow(seen, first);
+      leave();
+    }
+    return std::move(results_);
+  }
+
+ private:
+  int64_t count() const { return static_cast<int64_t>(beams_.size()); }
+  int64_t end() const { return rules_.ends().end; }
+
+  // No hypothesis is longer than all may be, nor is what is computed for nothing: positions may have an end.
+  int64_t steps_ahead() const {
+    int64_t longest = 0;
+    for (const Beam& beam : beams_) longest = std::max(longest, beam.longest);
+    return std::min(kSteps, longest + 1 - length_);
+  }
+
+  // What the host knows of the next steps: which tokens are forced, and what samples are drawn by.
+  void prepare(int64_t steps) {
+    const auto forced = [&](int64_t step, const Beam& beam) {
+      return rules_.forced(*sentences_[beam.sentence], beam, length_ + step);
+    };
+    forced_.assign(static_cast<size_t>(steps), at::Tensor());
+    for (int64_t step = 0; step < steps; ++step) {
+      std::vector<int64_t> tokens;
+      for (const Beam& beam : beams_) tokens.push_back(forced(step, beam));
+      if (std::any_of(tokens.begin(), tokens.end(), [](int64_t token) { return token >= 0; }))
+        forced_[static_cast<size_t>(step)] = at::tensor(tokens, at::kLong).unsqueeze(1).to(whole_.device());
+    }
+    if (!rules_.samples() || rules_.sampling().temperature == 0) return;
+    at::Tensor uniform = at::zeros({steps, count(), width_}, at::kDouble);
+    auto* u = uniform.mutable_data_ptr<double>();
+    for (int64_t step = 0; step < steps; ++step)
+      for (int64_t b = 0; b < count(); ++b, u += width_) {
+        Beam& beam = beams_[static_cast<size_t>(b)];
+        if (forced(step, beam) >= 0) continue;  // nothing is drawn
+        for (size_t rank = 0; rank < beam.live.size(); ++rank)
+          u[beam.live[rank].slot] = beam.random[beam.samples[rank]].uniform();
+      }
+    uniform_ = uniform.to(whole_.device());
+  }
+
+  // (S·W, V) fp32
+  at::Tensor next_logits() {
+    model::Input input(tokens_.view({-1, 1}));
+    if (length_ == 0 && model_.has_encoder()) read_sources(model_, sentences_, width_, input);
+    return model_.logits(model_.hidden(input.to(whole_.device()), {}, state_.get())).flatten(0, 1);
+  }
+
+  // Of each row (S, W) the logarithm of the probability of the token (S, 1) that is forced.
+  at::Tensor of_forced(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& log_sums) const {
+    const at::Tensor tokens = forced.clamp_min(0).expand({count(), width_}).reshape({-1, 1});
+    return logits.gather(1, tokens).view({count(), width_}).to(at::kDouble) - log_sums;
+  }
+
+  // A step of a beam search: then tokens_ and sums_ are those of the first `beam` ways that do not end, best first, and
+  // the model's state is theirs.
+  Seen look(int64_t step) {
+    const int64_t beam = rules_.options().beam, ways = 2 * beam, before = width_;
+    const at::Tensor logits = next_logits();
+    const Best best = best_of(logits, ways, rules_.never(length_));
+    const int64_t each = best.tokens.size(1);
+    Seen seen;
+    const at::Tensor log_sums = best.log_sums.view({count(), before});
+    seen.finite = log_sums.sum(1, true);
+    // (S, W, each); those of a row in the order of tokens, of which the smaller comes first where sums are equal.
+    auto [tokens, order] = best.tokens.view({count(), before, each}).sort(2);
+    at::Tensor log_p =
+        best.logits.view({count(), before, each}).gather(2, order).to(at::kDouble) - log_sums.unsqueeze(2);
+    if (const at::Tensor& forced = forced_[static_cast<size_t>(step)]; forced.defined()) {  // each row's only way
+      const at::Tensor is = forced.ge(0).unsqueeze(2), only = at::full_like(log_p, -INFINITY);
+      only.select(2, 0).copy_(of_forced(logits, forced, log_sums));
+      log_p = at::where(is, only, log_p);
+      tokens = at::where(is, forced.unsqueeze(2), tokens);
+    }
+    const at::Tensor sums = widened((sums_.unsqueeze(2) + log_p).flatten(1), ways, -INFINITY);
+    const auto [sorted, places] = at::sort(sums, /*stable=*/true, 1, /*descending=*/true);
+    const at::Tensor chosen = places.narrow(1, 0, ways);
+    seen.sums = sorted.narrow(1, 0, ways);
+    seen.tokens = widened(tokens.flatten(1), ways, end()).gather(1, chosen);
+    seen.rows = at::floor_divide(chosen, each).clamp_max(before - 1);
+
+    const at::Tensor open = seen.sums.gt(-INFINITY).logical_and(seen.tokens.ne(end()));
+    const at::Tensor first =
+        std::get<1>(at::sort(open.to(at::kInt), /*stable=*/true, 1, /*descending=*/true)).narrow(1, 0, beam);
+    const at::Tensor live = open.gather(1, first);
+    sums_ = seen.sums.gather(1, first).masked_fill(~live, -INFINITY);
+    tokens_ = seen.tokens.gather(1, first).masked_fill(~live, end());
+    width_ = beam;
+    const at::Tensor own = at::arange(count(), whole_).unsqueeze(1);
+    if (before < beam) state_->reorder(at::arange(count(), at::kLong).repeat_interleave(beam));  // all go on from one
+    else if (beam > 1) state_->reorder_within((seen.rows.gather(1, first) + own * beam).flatten());
+    return seen;
+  }
+
+  // A step of samples, each of which stays in its row.
+  Seen draw(int64_t step) {
+    const SamplingOptions& o = rules_.sampling();
+    const at::Tensor logits = next_logits();
+    const std::vector<int32_t> never = rules_.never(length_);
+    const int64_t entries = logits.size(1), all = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
+    if (entries <= static_cast<int64_t>(never.size())) Rules::refuse_nothing();
+    const Best best = best_of(logits, o.temperature == 0 ? 1 : all, never);
+    Seen seen;
+    const at::Tensor log_sums = best.log_sums.view({count(), width_});
+    seen.finite = log_sums.sum(1, true);
+    at::Tensor place = at::zeros({count() * width_, 1}, whole_);
+    if (o.temperature > 0) {  // as draw() in sampling.h
+      const at::Tensor x = best.logits.to(at::kDouble);
+      const at::Tensor shares = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
+      const at::Tensor at = uniform_[step].reshape({-1, 1}) * shares.narrow(1, all - 1, 1);
+      place = at::searchsorted(shares, at, /*out_int32=*/false, /*right=*/true).clamp_max(all - 1);
+    }
+    seen.tokens = best.tokens.gather(1, place).view({count(), width_});
+    at::Tensor log_p = best.logits.gather(1, place).view({count(), width_}).to(at::kDouble) - log_sums;
+    if (const at::Tensor& forced = forced_[static_cast<size_t>(step)]; forced.defined()) {
+      seen.tokens = at::where(forced.ge(0), forced, seen.tokens);
+      log_p = at::where(forced.ge(0), of_forced(logits, forced, log_sums), log_p);
+    }
+    sums_ = sums_ + log_p;
+    tokens_ = seen.tokens;
+    seen.sums = sums_;
+    seen.rows = at::arange(width_, whole_).expand({count(), width_});
+    return seen;
+  }
+
+  // Brings the hypotheses of those that are not done up to what the steps from `length` on have seen.
+  void follow(const std::vector<Seen>& seen, int64_t length) {
+    if (seen.empty()) return;
+    // (steps, S, …). Only the first of these waits for the device.
+    const auto read = [&](at::Tensor Seen::*part) {
+      std::vector<at::Tensor> all;
+      for (const Seen& one : seen) all.push_back(one.*part);
+      return at::stack(all).to(at::kCPU).contiguous();
+    };
+    const at::Tensor all_sums = read(&Seen::sums), all_tokens = read(&Seen::tokens), all_rows = read(&Seen::rows),
+                     all_finite = read(&Seen::finite);
+    std::vector<Way> ways;
+    for (size_t step = 0; step < seen.size(); ++step, ++length) {
+      for (size_t b = 0; b < beams_.size(); ++b) {
+        Beam& beam = beams_[b];
+        if (beam.live.empty()) continue;
+        const size_t row = step * beams_.size() + b;
+        require_finite({all_finite.const_data_ptr<double>() + row, 1});
+        const auto at = static_cast<int64_t>(row) * all_sums.size(2);
+        ways.clear();
+        const auto take = [&](int64_t i, size_t rank) {
+          ways.push_back({all_sums.const_data_ptr<double>()[at + i], rank,
+                          static_cast<int32_t>(all_tokens.const_data_ptr<int64_t>()[at + i])});
+        };
+        if (rules_.samples()) {
+          for (size_t rank = 0; rank < beam.live.size(); ++rank) take(beam.live[rank].slot, rank);
+        } else {
+          for (int64_t i = 0; i < all_sums.size(2) && all_sums.const_data_ptr<double>()[at + i] > -INFINITY; ++i)
+            take(i, static_cast<size_t>(all_rows.const_data_ptr<int64_t>()[at + i]));
+        }
+        rules_.go_on(beam, ways, length);
+      }
+    }
+  }
+
+  // Sentences that are done.
+  void leave() {
+    std::vector<Beam> stay;
+    std::vector<int64_t> places;
+    for (size_t b = 0; b < beams_.size(); ++b) {
+      if (beams_[b].live.empty()) {
+        results_[beams_[b].sentence] = rules_.results(beams_[b]);
+      } else {
+        stay.push_back(std::move(beams_[b]));
+        places.push_back(static_cast<int64_t>(b));
+      }
+    }
+    const bool all = stay.size() == beams_.size();
+    beams_ = std::move(stay);
+    if (all || beams_.empty()) return;
+    const at::Tensor sentences = at::tensor(places, at::kLong), there = sentences.to(whole_.device());
+    for (at::Tensor* t : {&tokens_, &sums_}) *t = t->index_select(0, there);
+    state_->reorder((sentences.unsqueeze(1) * width_ + at::arange(width_, at::kLong)).flatten());
+  }
+
+  model::LanguageModel& model_;
+  const Sentences& sentences_;
+  const Rules& rules_;
+  const at::TensorOptions whole_;  // of numbers without a fraction, on the model's device
+  std::unique_ptr<model::DecodingState> state_;
+  std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
+  int64_t width_ = 1;        // rows of a sentence
+  int64_t length_ = 0;       // tokens of each live hypothesis
+  // (S, W) of each row: its last token, and the sum of its log p, minus infinity where it has no hypothesis.
+  at::Tensor tokens_, sums_;
+  std::vector<at::Tensor> forced_;  // of each of the next steps: (S, 1), or -1; undefined where nothing is
+  at::Tensor uniform_;              // (steps, S, W) fp64
+  std::vector<std::vector<Hypothesis>> results_;
+};
+
+}  // namespace
+
+std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
+                                                      const Rules& rules) {
+  const c10::NoGradGuard no_gradient;
+  const model::DecodingProducts products;
+  return DeviceSearch(model, sentences, rules).run();
+}
+
+}  // namespace mh::task

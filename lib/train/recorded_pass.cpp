@@ -1,0 +1,89 @@
+#include "train/recorded_pass.h"
+
+#include <c10/core/GradMode.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::train {
+
+namespace {
+
+// Of an error of the tensor library, which goes on for a page.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+RecordedPass::Signature RecordedPass::signature_of(const task::Batch& batch) const {
+  Signature all;
+  for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
+    all.insert(all.end(), t->sizes().begin(), t->sizes().end());
+  // The host may ask for these.
+  for (const at::Tensor* t : {&batch.input.lengths.encoder, &batch.input.lengths.decoder})
+    if (t->defined()) all.insert(all.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
+  for (const model::Parameter& p : model_.parameters().all()) {
+    all.push_back(reinterpret_cast<intptr_t>(p.master().const_data_ptr()));
+    all.push_back(reinterpret_cast<intptr_t>(p.value().const_data_ptr()));
+    all.push_back(p.master().requires_grad());
+  }
+  return all;
+}
+
+model::SlicedLoss RecordedPass::operator()(const task::Batch& batch, const attention::Step& step) {
+  if (batch.input.source.defined() || batch.input.segments.defined())
+    throw Error(Exit::failed, "a recorded pass is of tokens and targets alone");
+  const Signature signature = signature_of(batch);
+  repeats_ = signature == last_ ? repeats_ + 1 : 1;
+  last_ = signature;
+  const bool known = recording_ && recording_->of == signature;
+  if (!known && repeats_ <= kBefore) return work_(batch.input.to(model_.parameters().device()), batch.wanted(), step);
+  if (!known) record(signature, batch, step);
+  return launch(batch, step);
+}
+
+void RecordedPass::record(const Signature& signature, const task::Batch& batch, const attention::Step& step) {
+  recording_.reset();  // first, as two would need the memory of both
+  const at::Device device = model_.parameters().device();
+  const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
+  Recording& r = recording_.emplace(Recording{signature, batch.input, batch.wanted(), {}, {}, {}, {}, {}});
+  r.input.tokens = copy(batch.input.tokens);
+  r.targets.there = copy(batch.targets);
+  r.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
+  r.step = step;
+  r.step.update_at = static_cast<const uint32_t*>(r.update.const_data_ptr());
+  r.graph = make_();
+  try {
+    const std::vector<at::Tensor> losses = r.graph->record([this, &r] {
+      model_.parameters().zero_gradients();
+      const model::SlicedLoss loss = work_(r.input, r.targets, r.step);
+      return std::vector<at::Tensor>{loss.smoothed.detach(), loss.nll};
+    });
+    r.loss.smoothed = losses[0], r.loss.nll = losses[1];
+  } catch (const Error&) {
+    recording_.reset();
+    throw;
+  } catch (const std::exception& error) {
+    recording_.reset();
+    throw Error(Exit::device, Problem{"train.record", "kernels that a graph can record, without the host in between",
+                                      first_line(error.what()), "train.record=false launches them one by one"});
+  }
+  for (model::Parameter& p : model_.parameters().all())
+    for (const at::Tensor& leaf : {p.master(), p.value()})
+      if (leaf.grad().defined() && (r.gradients.empty() || !r.gradients.back().leaf.is_same(leaf)))
+        r.gradients.push_back({leaf, leaf.grad()});
+}
+
+model::SlicedLoss RecordedPass::launch(const task::Batch& batch, const attention::Step& step) {
+  const c10::NoGradGuard no_gradient;
+  Recording& r = *recording_;
+  r.loss.scored = model::count_scored(batch.targets, model_.vocabulary());
+  r.input.tokens.copy_(batch.input.tokens, true);
+  r.targets.there.copy_(batch.targets, true);
+  r.update.fill_(static_cast<int64_t>(step.update));
+  r.step.update = step.update;
+  r.graph->launch();
+  for (Gradient& g : r.gradients) g.leaf.mutable_grad() = g.value;
+  return r.loss;
+}
+
+}  // namespace mh::train

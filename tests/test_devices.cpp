@@ -1,0 +1,166 @@
+// What a model makes on its way lives where its parameters live. Told without a GPU: parameters are on the tensor
+// library's device "meta", which knows sizes alone and refuses a tensor of the CPU beside its own, and any look at
+// numbers. What has to be read on the way is not told of so: bands of the vocabulary, and the loss.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+
+#include "analysis/observers.h"
+#include "attention/layer.h"
+#include "attention/mask.h"
+#include "model/memories.h"
+#include "models.h"
+#include "train/regulariser.h"
+#include "translators.h"
+
+using namespace mh;
+using namespace mh::model;
+
+namespace {
+
+constexpr int64_t kVocabulary = 30, kSource = 20;
+
+// A model of each backbone and stage that the device allows.
+std::vector<std::string> configurations() {
+  std::vector<std::string> all;
+  for (const std::string& stage : translators::stages()) all.push_back(translators::kTiny + stage);
+  for (const char* norm : {"pre", "post"})
+    for (const char* positions : {"learned", "none"})
+      all.push_back(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\nnorm = '", norm, "'\npositions = '", positions,
+                        "'\n[attention]\nheads = 4\n"));
+  for (const auto& name : attention::combiners().names())
+    all.push_back("[model]\nlayers = 2\nwidth = 32\nffn = 24\n[attention]\nheads = 2\ncombiner = '" + name + "'\n");
+  for (const char* rest : {"", "same_length = true\n", "initial_memory = 'zeros'\n"})
+    for (const char* pairing : {"own", "cross-head"})
+      all.push_back(
+          str("[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 6\nlayers = 2\nwidth = "
+              "16\nffn = 24\n",
+              rest, "[attention]\nheads = 4\nscore = 'relative'\npairing = '", pairing, "'\n"));
+  for (const char* head : {"", "next_sentence = true\n", "head = 'classes'\nclasses = 3\n", "head = 'span'\n"})
+    all.push_back(
+        str("[model]\nbackbone = 'bert'\npositions = 'learned'\nsegments = 2\nembedding_norm = true\nlayers = "
+            "2\nwidth = 16\nffn = 24\n",
+            head, "[attention]\nheads = 4\n"));
+  return all;
+}
+
+struct Case {
+  ModelConfig config;
+  std::unique_ptr<LanguageModel> model;
+  bool encodes;  // only
+
+  explicit Case(const std::string& toml) : config(models::configured(toml)), encodes(toml.find("'bert'") != toml.npos) {
+    model = build_language_model(config, {kVocabulary, kSource}, at::kMeta);
+  }
+  // Made on the CPU, as all input is: two rows, one of them filled up.
+  Input input(int64_t length = 5) const {
+    Input made(models::some_tokens(2, length, kVocabulary, 1));
+    const at::Tensor lengths = at::tensor(std::vector<int64_t>{length, std::max<int64_t>(1, length - 2)}, at::kLong);
+    if (model->has_encoder()) {
+      made.source = models::some_tokens(2, 7, kSource, 2);
+      made.lengths.encoder = at::tensor(std::vector<int64_t>{7, 4}, at::kLong);
+    }
+    if (encodes) made.segments = at::zeros_like(made.tokens);
+    (encodes ? made.lengths.encoder : made.lengths.decoder) = lengths;
+    return made;
+  }
+  at::Tensor hidden(const attention::Step& step, attention::Observer* observer = nullptr,
+                    DecodingState* state = nullptr, int64_t length = 5) const {
+    const Input made = input(length);
+    if (observer != nullptr) observer->begin(made.lengths);
+    const at::Tensor h = model->hidden(made.to(at::kMeta), step, state, observer);
+    REQUIRE(h.is_meta());
+    REQUIRE(h.sizes() == at::IntArrayRef({2, length, config.model.width}));
+    return h;
+  }
+};
+
+attention::Step training() {
+  attention::Step step;
+  step.training = true;
+  return step;
+}
+
+// Looks at everything, and asks for all there is.
+struct Looks : attention::Observer {
+  bool wants_scores() const override { return true; }
+};
+
+}  // namespace
+
+TEST_CASE("passes and their gradients stay on the device of the parameters", "[devices]") {
+  for (const std::string& toml : configurations()) {
+    INFO(toml);
+    const Case c(toml);
+    Looks looks;
+    for (const bool experts : {false, true}) {
+      attention::Step step = training();
+      step.sample_experts = experts;
+      c.hidden(step).sum().backward();
+      for (const Parameter& p : c.model->parameters().all())
+        if (p.master().grad().defined()) CHECK(p.master().grad().is_meta());
+    }
+    c.hidden(training(), &looks).sum().backward();
+    const c10::NoGradGuard no_gradient;
+    for (const auto path : {attention::Path::automatic, attention::Path::composed}) {
+      c.model->set_path(path);
+      const at::Tensor h = c.hidden({});
+      CHECK(c.model->logits(h).is_meta());
+      CHECK(c.hidden({}, &looks).is_meta());
+      if (c.config.model.next_sentence) CHECK(c.model->sentence_logits(h).is_meta());
+    }
+  }
+}
+
+TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devices]") {
+  const c10::NoGradGuard no_gradient;
+  for (const std::string& toml : configurations()) {
+    INFO(toml);
+    const Case c(toml);
+    if (c.model->memory() > 0) {
+      const auto memory = c.model->new_memory(c.model->memory());
+      for (int64_t length : {5, 5, 3}) c.hidden({}, nullptr, memory.get(), length);
+      const auto in_training = c.model->new_memory(c.model->memory());
+      const c10::AutoGradMode gradients(true);
+      for (int times = 0; times < 2; ++times) c.hidden(training(), nullptr, in_training.get()).sum().backward();
+    }
+    bool decodes = !c.encodes;
+    for (const attention::AttentionLayer* layer : c.model->attention_layers())
+      decodes = decodes && (layer->shape().kind == attention::Kind::encoder_self || layer->places().incremental);
+    if (!decodes) continue;
+    const auto state = c.model->new_state();
+    c.hidden({}, nullptr, state.get(), 1);
+    const auto step = [&](int64_t rows) {
+      const at::Tensor tokens = at::zeros({rows, 1}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
+      const at::Tensor h = c.model->hidden(tokens, {}, state.get());
+      CHECK(h.sizes() == at::IntArrayRef({rows, 1, c.config.model.width}));
+      CHECK(c.model->logits(h).is_meta());
+    };
+    step(2);
+    state->reorder(at::tensor(std::vector<int64_t>{0, 0, 0, 1, 1, 1}, at::kLong));
+    step(6);
+    // The host does not see which rows these are.
+    state->reorder_within(at::empty({6}, at::TensorOptions().dtype(at::kLong).device(at::kMeta)));
+    step(6);
+    state->reorder(at::tensor(std::vector<int64_t>{3, 4, 5}, at::kLong));
+    step(3);
+  }
+}
+
+TEST_CASE("terms of the loss are made there", "[devices]") {
+  for (const auto& name : train::regularisers().names()) {
+    INFO(name);
+    const std::string stages = name == "hard-concrete-penalty" ? "combiner = 'hard-concrete'\n"
+                               : name == "head-balance"        ? "combiner = 'mixture-of-heads'\n"
+                                                               : "mixer = 'mixhead-b'\ncombiner = 'alphas'\n";
+    const Case c(translators::kTiny + stages);
+    const auto term = train::regularisers().make(name, "");
+    term->start(c.model->parameters(), c.config.attention);
+    c.hidden(training(), term->observer());
+    const at::Tensor value = term->loss({9, 0, 10});
+    REQUIRE(value.defined());
+    CHECK(value.is_meta());
+    value.backward();
+  }
+}
