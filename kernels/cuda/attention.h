@@ -66,8 +66,11 @@ struct AttentionTensors {
   float* g = nullptr;         // of mixed heads (batch, queries, in, heads): the gradient of each query's matrix
   float* dscale = nullptr;    // of heads that nothing mixes (batch, heads, scale_tiles), to be summed over; or null
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
-  // tiles, and dr (batch, heads, distances, key_size), over rows.
+  // tiles, and dr (batch, heads, distances, key_size), over rows. Mixed heads have no du and dv.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  // Of relative positions of mixed heads: q + u and q + v of the kernels' type, and their gradients, dq and dshifted. A
+  // forward pass reads q besides, a backward pass not.
+  AnyRows biased{}, shifted{}, dshifted{};
   // Of heads that nothing mixes: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
   // value_size + 2), which the forward pass uses.
   int parts = 1;
@@ -87,8 +90,9 @@ struct AttentionKernels {
   int (*key_parts)(const AttentionCall& call, int64_t batch);
   const char* (*forward)(const AttentionCall& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionCall& call, const AttentionTensors& tensors);
-  // What is wrong with so many heads of queries and of the result, if they are mixed, on the GPU at hand.
-  const char* (*mixed_lacks)(int in, int heads);
+  // What is wrong with so many heads of queries and of the result, if they are mixed, with relative positions or
+  // without, on the GPU at hand.
+  const char* (*mixed_lacks)(int in, int heads, bool relative);
   const char* (*mixed_forward)(const MixedCall& call, const AttentionTensors& tensors);
   const char* (*mixed_backward)(const MixedCall& call, const AttentionTensors& tensors);
 };

@@ -141,29 +141,40 @@ struct DistanceGradient {
 
 constexpr int kMixedThreads = 32 * kMixedWarps;
 
-template <class T, int kSize>
-struct MixedForward {
-  static constexpr int kThreads = kMixedThreads;
-  MixedCall a;
-  MixedPlan plan;
-  Given<T> x;
-  Rows<T> out;
-  template <class Thread>
-  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_forward<T, kSize>(thread, a, plan, x.q, x.k, x.v, x.log_sums, out, memory);
+// What kernels of mixed heads read: with relative positions q is q + u.
+template <class T>
+struct MixedGiven : Given<T> {
+  Rows<const T> shifted;
+  explicit MixedGiven(const AttentionTensors& x) : Given<T>(x), shifted(rows_of<const T>(x.shifted)) {
+    if (x.biased.data != nullptr) this->q = rows_of<const T>(x.biased);
   }
 };
 
-template <class T, int kSize>
-struct MixedSums {
+template <class T, int kSize, bool kRelative>
+struct MixedForward {
+  using Z = MixedForwardTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kMixedThreads;
   MixedCall a;
   MixedPlan plan;
-  Given<T> x;
+  MixedGiven<T> x;
+  Rows<T> out;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    mixed_forward<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.log_sums, out, memory);
+  }
+};
+
+template <class T, int kSize, bool kRelative>
+struct MixedSums {
+  using Z = MixedSumsTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = kMixedThreads;
+  MixedCall a;
+  MixedPlan plan;
+  MixedGiven<T> x;
   float *g, *sums;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_sums<T, kSize>(thread, a, plan, x.q, x.k, x.v, x.dout, x.log_sums, g, sums, memory);
+    mixed_sums<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.dout, x.log_sums, g, sums, memory);
   }
 };
 
@@ -178,31 +189,35 @@ struct MixedRowSums {
   }
 };
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative>
 struct MixedQueryGradient {
+  using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kMixedThreads;
   MixedCall a;
   MixedPlan plan;
-  Given<T> x;
-  Rows<T> dq;
+  MixedGiven<T> x;
+  Rows<T> dq, dshifted;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_query_gradient<T, kSize>(thread, a, plan, x.q, x.k, x.v, x.dout, x.log_sums, x.inverses, x.d, dq, memory);
+    mixed_query_gradient<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.dout, x.log_sums, x.inverses,
+                                              x.d, dq, dshifted, memory);
   }
 };
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues>
+template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays>
 struct MixedKeyGradient {
+  using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kStays>;
   static constexpr int kThreads = kMixedThreads;
   MixedCall a;
   MixedPlan plan;
-  Given<T> x;
+  MixedGiven<T> x;
   bool joined;
   Rows<T> dk, dv;
+  float* dr;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_key_gradient<T, kSize, kOfKeys, kOfValues>(thread, a, plan, x.q, x.k, x.v, x.dout, x.log_sums, x.inverses,
-                                                     x.d, joined, dk, dv, memory);
+    mixed_key_gradient<T, kSize, kOfKeys, kOfValues, kStays>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.dout,
+                                                             x.log_sums, x.inverses, x.d, joined, dk, dv, dr, memory);
   }
 };
 
@@ -263,61 +278,26 @@ struct AttentionLaunches {
 
   // What is wrong with so many heads of queries and of the result, before anything is launched; or nullptr.
   template <class Launcher>
-  static const char* mixed_lacks(const Launcher& launcher, int in, int heads) {
+  static const char* mixed_lacks(const Launcher& launcher, int in, int heads, bool relative) {
     MixedCall a;
     a.in = in, a.heads = heads;
     const int limit = launcher.most_shared_memory();
-    const bool fits = sizeof(typename Forward<T, kSize, false, false>::Z::Shared) <= static_cast<size_t>(limit) &&
-                      MixedForwardTiles<T, kSize>::plan(a, limit).slots > 0 &&
-                      MixedSumsTiles<T, kSize>::plan(a, limit).slots > 0 &&
-                      MixedQueryGradientTiles<T, kSize>::plan(a, limit).slots > 0 &&
-                      MixedKeyGradientTiles<T, kSize, !kApart, true>::plan(a, limit).slots > 0 &&
-                      MixedKeyGradientTiles<T, kSize, true, !kApart>::plan(a, limit).slots > 0;
-    return fits ? nullptr : "more heads, or larger ones, than the shared memory of a block has place for";
+    return relative ? mixed_lacks_of<true>(a, limit) : mixed_lacks_of<false>(a, limit);
   }
-
   template <class Launcher>
   static const char* mixed_forward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
-    if (const char* problem = mixed_relative_lacks(a)) return problem;
-    AttentionCall logits = a;
-    logits.heads = a.in, logits.head_scales = nullptr;
-    if (const char* problem = forward_by<false, false>(launcher, logits, x)) return problem;
-    const MixedPlan plan = MixedForwardTiles<T, kSize>::plan(a, launcher.most_shared_memory());
-    return launched(launcher, plan, a.queries, x, MixedForward<T, kSize>{a, plan, Given<T>(x), rows_of<T>(x.out)});
+    return a.relative != nullptr ? mixed_forward_of<true>(launcher, a, x) : mixed_forward_of<false>(launcher, a, x);
   }
-
   template <class Launcher>
   static const char* mixed_backward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
-    if (const char* problem = mixed_relative_lacks(a)) return problem;
-    const int limit = launcher.most_shared_memory();
-    using Sums = MixedSumsTiles<T, kSize>;
-    const MixedPlan of_sums = Sums::plan(a, limit), of_queries = MixedQueryGradientTiles<T, kSize>::plan(a, limit);
-    if (const char* problem = launched(launcher, of_sums, a.queries, x,
-                                       MixedSums<T, kSize>{a, of_sums, Given<T>(x), x.g, x.sums}, Sums::chunks(a)))
-      return problem;
-    const MixedRowSums of_rows{a, x.batch, x.g, x.sums, x.d};
-    if (const char* problem =
-            launcher(Grid{tiles_of(x.batch * a.in * a.queries, of_rows.kThreads)}, of_rows.kThreads, 0, of_rows))
-      return problem;
-    if (const char* problem = launched(launcher, of_queries, a.queries, x,
-                                       MixedQueryGradient<T, kSize>{a, of_queries, Given<T>(x), rows_of<T>(x.dq)}))
-      return problem;
-    if constexpr (kApart) {
-      const char* problem = mixed_key_gradient<true, false>(launcher, a, x, limit);
-      return problem != nullptr ? problem : mixed_key_gradient<false, true>(launcher, a, x, limit);
-    } else {
-      return mixed_key_gradient<true, true>(launcher, a, x, limit);
-    }
+    return a.relative != nullptr ? mixed_backward_of<true>(launcher, a, x) : mixed_backward_of<false>(launcher, a, x);
   }
 
  private:
   static constexpr bool kApart = kMixedApart<T, kSize>;
+  static constexpr const char* kNoPlace = "more heads, or larger ones, than the shared memory of a block has place for";
 
   static int rows(const AttentionCall& a, const AttentionTensors& x) { return static_cast<int>(x.batch * a.heads); }
-
-  static const char* mixed_relative_lacks(const MixedCall& a) {
-    return a.relative != nullptr ? "relative positions of mixed heads, which no kernel of a GPU takes" : nullptr;
-  }
 
   template <bool kOutputs, bool kRelative, class Launcher>
   static const char* forward_by(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
@@ -361,28 +341,94 @@ struct AttentionLaunches {
   template <bool kOfKeys, bool kOfValues, bool kRelative, class Launcher>
   static const char* key_gradient(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = KeyGradient<T, kSize, kOfKeys, kOfValues, kRelative>;
-    int tiles = tiles_of(a.keys, Body::Z::kKeys);
-    if (kRelative && a.positions.count > 0) tiles += a.positions.count - 1;
-    return launcher(Grid{tiles, rows(a, x)}, Body::kThreads, sizeof(typename Body::Z::Shared),
+    return launcher(Grid{key_tiles<kRelative>(a, Body::Z::kKeys), rows(a, x)}, Body::kThreads,
+                    sizeof(typename Body::Z::Shared),
                     Body{a, Given<T>(x), x.joined, rows_of<T>(x.dk), rows_of<T>(x.dv)});
   }
 
-  // As the plan says, for so many rows of queries or keys.
-  template <class Launcher, class Body>
-  static const char* launched(const Launcher& launcher, const MixedPlan& plan, int64_t length,
-                              const AttentionTensors& x, const Body& body, int more_blocks = 1) {
-    if (plan.slots == 0) return mixed_lacks(launcher, body.a.in, body.a.heads);
-    return launcher(Grid{tiles_of(length, 16 * plan.strips), static_cast<int>(x.batch), plan.blocks * more_blocks},
-                    plan.threads(), plan.bytes, body);
+  // Tiles of so many keys; of relative positions those of each run at most.
+  template <bool kRelative>
+  static int key_tiles(const AttentionCall& a, int of) {
+    const int further = kRelative && a.positions.count > 0 ? a.positions.count - 1 : 0;
+    return tiles_of(a.keys, of) + further;
   }
 
-  template <bool kOfKeys, bool kOfValues, class Launcher>
+  template <bool kRelative>
+  static const char* mixed_lacks_of(const MixedCall& a, int limit) {
+    constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
+    bool fits = sizeof(typename Forward<T, kSize, false, kRelative>::Z::Shared) <= static_cast<size_t>(limit) &&
+                MixedForwardTiles<T, kSize, kRelative>::plan(a, limit).slots > 0 &&
+                MixedSumsTiles<T, kSize, kRelative>::plan(a, limit).slots > 0 &&
+                MixedQueryGradientTiles<T, kSize, kRelative>::plan(a, limit).slots > 0 &&
+                MixedKeyGradientTiles<T, kSize, !kApart, true, kStays>::plan(a, limit).slots > 0 &&
+                MixedKeyGradientTiles<T, kSize, true, !kApart, kStays>::plan(a, limit).slots > 0;
+    if constexpr (kRelative)
+      fits = fits && MixedKeyGradientTiles<T, kSize, true, false, Staying::distances>::plan(a, limit).slots > 0;
+    return fits ? nullptr : kNoPlace;
+  }
+
+  template <bool kRelative, class Launcher>
+  static const char* mixed_forward_of(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
+    const int limit = launcher.most_shared_memory();
+    AttentionCall logits = a;
+    logits.heads = a.in, logits.head_scales = nullptr;
+    if (const char* problem = forward_by<false, kRelative>(launcher, logits, x)) return problem;
+    using Body = MixedForward<T, kSize, kRelative>;
+    const MixedPlan plan = Body::Z::plan(a, limit);
+    return launched(launcher, tiles_of(a.queries, 16 * plan.strips), x,
+                    Body{a, plan, MixedGiven<T>(x), rows_of<T>(x.out)});
+  }
+
+  template <bool kRelative, class Launcher>
+  static const char* mixed_backward_of(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
+    const int limit = launcher.most_shared_memory();
+    using Sums = MixedSums<T, kSize, kRelative>;
+    const MixedPlan of_sums = Sums::Z::plan(a, limit);
+    if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * of_sums.strips), x,
+                                       Sums{a, of_sums, MixedGiven<T>(x), x.g, x.sums}, Sums::Z::chunks(a)))
+      return problem;
+    const MixedRowSums of_rows{a, x.batch, x.g, x.sums, x.d};
+    if (const char* problem =
+            launcher(Grid{tiles_of(x.batch * a.in * a.queries, of_rows.kThreads)}, of_rows.kThreads, 0, of_rows))
+      return problem;
+    using Queries = MixedQueryGradient<T, kSize, kRelative>;
+    const MixedPlan of_queries = Queries::Z::plan(a, limit);
+    if (const char* problem = launched(
+            launcher, tiles_of(a.queries, 16 * of_queries.strips), x,
+            Queries{a, of_queries, MixedGiven<T>(x), rows_of<T>(x.dq), rows_of<T>(x.dshifted)}, Queries::Z::kPieces))
+      return problem;
+    if constexpr (kRelative) {
+      if (const char* problem = mixed_key_gradient<true, false, Staying::distances>(launcher, a, x, limit))
+        return problem;
+    }
+    constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
+    if constexpr (kApart) {
+      const char* problem = mixed_key_gradient<true, false, kStays>(launcher, a, x, limit);
+      return problem != nullptr ? problem : mixed_key_gradient<false, true, kStays>(launcher, a, x, limit);
+    } else {
+      return mixed_key_gradient<true, true, kStays>(launcher, a, x, limit);
+    }
+  }
+
+  // As its plan says.
+  template <class Launcher, class Body>
+  static const char* launched(const Launcher& launcher, int tiles, const AttentionTensors& x, const Body& body,
+                              int more_blocks = 1) {
+    if (body.plan.slots == 0) return kNoPlace;
+    return launcher(Grid{tiles, static_cast<int>(x.batch), body.plan.blocks * more_blocks}, body.plan.threads(),
+                    body.plan.bytes, body);
+  }
+
+  template <bool kOfKeys, bool kOfValues, Staying kStays, class Launcher>
   static const char* mixed_key_gradient(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x,
                                         int limit) {
-    const MixedPlan plan = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues>::plan(a, limit);
-    return launched(launcher, plan, a.keys, x,
-                    MixedKeyGradient<T, kSize, kOfKeys, kOfValues>{a, plan, Given<T>(x), x.joined, rows_of<T>(x.dk),
-                                                                   rows_of<T>(x.dv)});
+    using Body = MixedKeyGradient<T, kSize, kOfKeys, kOfValues, kStays>;
+    const MixedPlan plan = Body::Z::plan(a, limit);
+    const int rows = 16 * plan.strips;
+    const int tiles = kStays == Staying::distances ? tiles_of(a.positions.distances, rows)
+                                                   : key_tiles<kStays == Staying::keys_of_run>(a, rows);
+    return launched(launcher, tiles, x,
+                    Body{a, plan, MixedGiven<T>(x), x.joined, rows_of<T>(x.dk), rows_of<T>(x.dv), x.dr});
   }
 };
 

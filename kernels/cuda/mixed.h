@@ -40,55 +40,43 @@ MH_DEVICE void load_heads(const Thread& thread, T* to, const Rows<const T>& sour
   }
 }
 
-// 16 rows that stream by, and those that are zero; of relative positions also where their window begins.
+// 16 rows that stream by, zeros from `end` on; and where their window begins, and ends, if they have one.
 struct MixedTile {
-  int from, end;
+  int from = 0, end = 0;
   int window = 0, window_end = 0;
+  int window_first = 0;  // what the window has before it is not of the tile
   MH_DEVICE bool there() const { return from < end; }
 };
 
 // Tensors whose rows meet in a product, of heads first … end - 1: those that stream by, and those that stay with the
-// block. With relative positions there are two of each at most, and a window of 16 rows more than the block has, which
-// moves with what streams by. Those without data are not there.
-template <class T, int kSize, bool kRelative>
+// block. A window of 16 rows more than the block has streams by with them where there are relative positions
+// (mixed_relative.h). Those without data are not there.
+template <class T, int kSize, int kComing = 1, int kStaying = 1, bool kWindow = false>
 struct Meeting {
-  static constexpr int kStride = kSize + kPad, kTensors = kRelative ? 2 : 1;
+  static constexpr int kStride = kSize + kPad;
   struct Side {
     Rows<const T> rows;
     const int64_t* head_of;  // which head of them each is, or null
   };
-  Side coming[kTensors], staying[kTensors];
+  Side coming[kComing], staying[kStaying];
   int first, end, size;  // size: of a row
-  const T* kept;         // (tensors, heads, rows of the block, kStride), where they are
+  const T* kept;         // (kStaying, heads, rows of the block, kStride), where they are
   Side window;
 
-  // Of a part that begins with head `begin`, of tensor n: (16, kStride) of a head; (rows of the block, kStride); and
-  // (rows of the block + 16, kStride).
+  // Of a part that begins with head `begin`, and of tensor n: (16, kStride) of a head; (rows of the block, kStride);
+  // and (rows of the block + 16, kStride).
   MH_DEVICE const T* comes(const MixedPlan& plan, const T* place, int begin, int head, int n = 0) const {
     return place + (n * plan.heads + head - begin) * 16 * kStride;
   }
   MH_DEVICE const T* stays(const MixedPlan& plan, const T* place, int begin, int head, int n = 0) const {
     const int rows = 16 * plan.strips * kStride;
     return plan.kept > 0 ? kept + (n * (end - first) + head - first) * rows
-                         : place + plan.heads * before_staying(plan) + (n * plan.heads + head - begin) * rows;
+                         : place + before_staying(plan) + (n * plan.heads + head - begin) * rows;
   }
   MH_DEVICE const T* window_of(const MixedPlan& plan, const T* place, int begin, int head) const {
-    return place + (plan.heads * kTensors * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
-  }
-  // Elements of a head in front of those that stay.
-  static MH_DEVICE int before_staying(const MixedPlan& plan) {
-    return (kRelative ? 3 + plan.strips : 1) * 16 * kStride;
+    return place + (kComing * plan.heads * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
   }
 
-  // To (tensors, heads at once, rows of the block, kStride).
-  template <class Thread>
-  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to,
-                              int at_once, int begin, int count, int row, int rows_end) const {
-    MH_FOR (n, kTensors)
-      if (staying[n].rows.data != nullptr)
-        load_heads<kSize>(thread, to + n * at_once * 16 * plan.strips * kStride, staying[n].rows, b, staying[n].head_of,
-                          begin, count, 16 * plan.strips, row, rows_end, size, a.aligned);
-  }
   // All that stays, where it is kept.
   template <class Thread>
   MH_DEVICE void keep(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to, int row,
@@ -98,15 +86,35 @@ struct Meeting {
   template <class Thread>
   MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place,
                              int begin, int count, const MixedTile& tile) const {
-    MH_FOR (n, kTensors)
-      if (n == 0 || coming[n].rows.data != nullptr)
+    MH_FOR (n, kComing)
+      if (kComing == 1 || coming[n].rows.data != nullptr)
         load_heads<kSize>(thread, place + n * plan.heads * 16 * kStride, coming[n].rows, b, coming[n].head_of, begin,
                           count, 16, tile.from, tile.end, size, a.aligned);
-    if constexpr (kRelative) {
+    if constexpr (kWindow) {
       if (window.rows.data != nullptr)
-        load_heads<kSize, true>(thread, place + plan.heads * kTensors * 16 * kStride, window.rows, b, window.head_of,
+        load_heads<kSize, true>(thread, place + kComing * plan.heads * 16 * kStride, window.rows, b, window.head_of,
                                 begin, count, 16 * plan.strips + 16, tile.window, tile.window_end, size, a.aligned);
     }
+  }
+  // Behind what comes.
+  template <class Thread>
+  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place,
+                              int begin, int count, int row, int rows_end) const {
+    load_staying(thread, a, plan, b, place + before_staying(plan), plan.heads, begin, count, row, rows_end);
+  }
+
+ private:
+  static MH_DEVICE int before_staying(const MixedPlan& plan) {
+    return plan.heads * (kComing + (kWindow ? 1 + plan.strips : 0)) * 16 * kStride;
+  }
+  // To (kStaying, heads at once, rows of the block, kStride).
+  template <class Thread>
+  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to,
+                              int at_once, int begin, int count, int row, int rows_end) const {
+    MH_FOR (n, kStaying)
+      if (staying[n].rows.data != nullptr)
+        load_heads<kSize>(thread, to + n * at_once * 16 * plan.strips * kStride, staying[n].rows, b, staying[n].head_of,
+                          begin, count, 16 * plan.strips, row, rows_end, size, a.aligned);
   }
 };
 
@@ -134,9 +142,7 @@ struct Parts {
         const int begin = x.first + part * plan.heads, left = x.end - begin,
                   heads = left < plan.heads ? left : plan.heads;
         x.load_coming(thread, a, plan, b, place, begin, heads, tile);
-        if (plan.kept == 0)
-          x.load_staying(thread, a, plan, b, place + plan.heads * x.before_staying(plan), plan.heads, begin, heads, row,
-                         rows_end);
+        if (plan.kept == 0) x.load_staying(thread, a, plan, b, place, begin, heads, row, rows_end);
       }
       part -= count(plan, n);
     }
@@ -174,7 +180,7 @@ struct MixedMemory {
     static_assert(sizeof(Left<X>) == sizeof(Left<T>));
     return reinterpret_cast<Left<X>*>(ring.memory + ring.slots * ring.size) + first * 32;
   }
-  // A warp's products with relative positions, which are behind so many fragments.
+  // A warp's products with a window, which are behind so many fragments.
   template <class Thread>
   MH_DEVICE float* products(const Thread& thread, int all) const {
     return reinterpret_cast<float*>(fragments<T>(all)) + thread.warp() * kShiftedBytes / 4;

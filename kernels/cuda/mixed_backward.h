@@ -8,29 +8,31 @@
 // kernel takes, without which the gradients of large logits would not add up to zero.
 #pragma once
 
-#include "cuda/mixed.h"
+#include "cuda/mixed_relative.h"
 
 namespace mh::kernels {
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative = false>
 struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result whose sums are in registers
   static constexpr int of_result(const MixedCall& a) { return a.heads < kChunk ? a.heads : kChunk; }
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    const int most = of_result(a);
-    return mixed_plan<T>({a.in, kOwn, a.in + most, a.in > most ? a.in : most, 0, most}, kStride, limit);
+    const int of_chunk = of_result(a), most = a.in > of_chunk ? a.in : of_chunk, of_row = kRelative ? 2 : 1;
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + of_chunk, most, 0, of_chunk, 1, of_row, kRelative}, kStride,
+                         limit);
   }
 };
 
 // g (batch, queries, in, heads): G, but for the inverse of the sums; sums (batch, in, queries): of the probabilities as
-// they are taken from log_sums. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * chunks).
-template <class T, int kSize, class Thread>
+// they are taken from log_sums. q and shifted: as mixed_forward's. Blocks: (tiles of 16 * strips queries, batch,
+// plan.blocks * chunks).
+template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const Rows<const T>& q,
-                          const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
-                          const float* log_sums, float* g, float* sums, void* memory) {
-  using Z = MixedSumsTiles<T, kSize>;
+                          const Rows<const T>& shifted, const Rows<const T>& k, const Rows<const T>& v,
+                          const Rows<const T>& dout, const float* log_sums, float* g, float* sums, void* memory) {
+  using Z = MixedSumsTiles<T, kSize, kRelative>;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kChunk = Z::kChunk;
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
@@ -44,30 +46,34 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
   auto* const rows = static_cast<T*>(memory);  // of q, and behind them of dout
-  T* const of_chunk = rows + a.in * at.rows * kStride;
+  T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
   const Ring<T> ring = parts_of.ring;
   const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * Z::of_result(a))};
-  const Meeting<T, kSize> logits{{k, a.key_heads}, {q, nullptr}, of_block, end, a.key_size, rows};
-  const Meeting<T, kSize> given{{v, a.value_heads}, {dout, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
-  const Parts<T, kSize, 2> parts(plan, {logits, given}, first, queries, seen);
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::of_result(a));
+  using Meets = MeetingOfQueries<T, kSize, kRelative>;
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, rows);
+  const Meets given{{{v, a.value_heads}}, {{dout, nullptr}}, chunk, chunk + values, a.value_size, of_chunk, {}};
+  const SeenKeys<kRelative> tiles{a, seen, first + at.rows - 1};
+  const Parts<Meets, 2, SeenKeys<kRelative>> parts(plan, {logits, given}, first, queries, tiles);
   const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
   if (plan.kept > 0) {
-    logits.load_staying(thread, a, plan, b, rows, of_block, end - of_block, first, queries);
-    given.load_staying(thread, a, plan, b, of_chunk, chunk, values, first, queries);
+    logits.keep(thread, a, plan, b, rows, first, queries);
+    given.keep(thread, a, plan, b, of_chunk, first, queries);
   }
   for (int part = 0; part < ring.slots; ++part) load(part);
   int step = 0;
 
   float of_pair[kOwn][kChunk][2] = {}, of_head[kOwn][2] = {};
-  for (int key = seen.first; key < seen.end; key += 16) {
+  MixedTile tile;
+  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+    const int key = tile.from;
     Sum p[kOwn][2];
     each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
       MH_FOR (o, kOwn) {
         if (own + o < begin || own + o >= part_end) continue;
-        multiply_turned<kSize, kStride>(thread, p[o], logits.stays(plan, place, begin, own + o) + of_strip,
-                                        logits.comes(place, begin, own + o));
-        probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p[o]);
+        multiply_queries<kSize, kRelative>(thread, p[o], logits, plan, at, place, begin, own + o, found);
+        probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p[o]);
         MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
     });
@@ -77,7 +83,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
                 for (int i = begin + at.group; i < part_end; i += plan.groups) {
                   Sum d[2];
                   multiply_turned<kSize, kStride>(thread, d, given.stays(plan, place, begin, i) + of_strip,
-                                                  given.comes(place, begin, i));
+                                                  given.comes(plan, place, begin, i));
                   if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, d);
                   exchange.put(thread, i - chunk, d);
                 }
@@ -123,28 +129,36 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t 
   sums[i] = inverse, d[i] = sum;
 }
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
-  static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kSize);
+  // Columns of the gradient, by one block: with relative positions it has two sums, which must fit into the registers
+  // of a warp.
+  static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize, kPieces = kSize / kColumns;
+  static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    return mixed_plan<T>({a.in, kOwn, a.in + a.heads, a.in > a.heads ? a.in : a.heads, 0, a.heads}, kStride, limit);
+    const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, a.heads, 1, of_row, kRelative}, kStride, limit);
   }
 };
 
-// dq. inverses and d (batch, in, queries) of mixed_row_sums. Blocks as mixed_forward's.
-template <class T, int kSize, class Thread>
+// dq, and kRelative dshifted: of q and shifted, which are as mixed_forward's. inverses and d (batch, in, queries) of
+// mixed_row_sums. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
+template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
-                                    const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v,
-                                    const Rows<const T>& dout, const float* log_sums, const float* inverses,
-                                    const float* d, const Rows<T>& dq, void* memory) {
-  using Z = MixedQueryGradientTiles<T, kSize>;
-  constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
+                                    const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
+                                    const Rows<const T>& v, const Rows<const T>& dout, const float* log_sums,
+                                    const float* inverses, const float* d, const Rows<T>& dq, const Rows<T>& dshifted,
+                                    void* memory) {
+  using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
+  constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kColumns = Z::kColumns;
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
   const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
-  const int of_block = thread.block_z() * plan.groups * kOwn, own = of_block + at.group * kOwn;
+  const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
+  const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
+  const int of_block = block * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
@@ -153,24 +167,29 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const MixedMemory<T> parts_of(plan, rows, kStride);
   const Ring<T> ring = parts_of.ring;
   const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * a.heads)};
-  const Meeting<T, kSize> given{{v, a.value_heads}, {dout, nullptr}, 0, a.heads, a.value_size, rows};
-  const Meeting<T, kSize> logits{{k, a.key_heads}, {q, nullptr}, of_block, end, a.key_size, of_queries};
-  const Parts<T, kSize, 2> parts(plan, {given, logits}, first, queries, seen);
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.heads);
+  using Meets = MeetingOfQueries<T, kSize, kRelative>;
+  const Meets given{{{v, a.value_heads}}, {{dout, nullptr}}, 0, a.heads, a.value_size, rows, {}};
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, of_queries);
+  const SeenKeys<kRelative> tiles{a, seen, first + at.rows - 1};
+  const Parts<Meets, 2, SeenKeys<kRelative>> parts(plan, {given, logits}, first, queries, tiles);
   const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
   if (plan.kept > 0) {
-    given.load_staying(thread, a, plan, b, rows, 0, a.heads, first, queries);
-    logits.load_staying(thread, a, plan, b, of_queries, of_block, end - of_block, first, queries);
+    given.keep(thread, a, plan, b, rows, first, queries);
+    logits.keep(thread, a, plan, b, of_queries, first, queries);
   }
   for (int part = 0; part < ring.slots; ++part) load(part);
   int step = 0;
 
-  Sum sums[kOwn][kSize / 8];
-  for (int key = seen.first; key < seen.end; key += 16) {
+  Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];
+  MixedTile tile;
+  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+    const int key = tile.from;
     each_part(thread, ring, step, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
       for (int i = begin + at.group; i < part_end; i += plan.groups) {
         Sum x[2];
         multiply_turned<kSize, kStride>(thread, x, given.stays(plan, place, begin, i) + of_strip,
-                                        given.comes(place, begin, i));
+                                        given.comes(plan, place, begin, i));
         if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, x);
         exchange.put(thread, i, x);
       }
@@ -182,26 +201,33 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
       MH_FOR (o, kOwn) {
         if (own + o < begin || own + o >= part_end) continue;
-        const T* of_keys = logits.comes(place, begin, own + o);
         Sum p[2], slopes[2];
-        multiply_turned<kSize, kStride>(thread, p, logits.stays(plan, place, begin, own + o) + of_strip, of_keys);
-        probabilities(thread, a, b, own + o, own_rows, key, seen.end, log_sums, p, slopes);
+        multiply_queries<kSize, kRelative>(thread, p, logits, plan, at, place, begin, own + o, found);
+        probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p, slopes);
         MH_FOR (e, 4) {
           const int64_t row = (b * a.in + own + o) * a.queries + own_rows.clamped[e / 2];
           const float inverse = inverses[row], of_row = d[row];
           MH_FOR (n, 2) slopes[n].x[e] *= inverse * (dp[o][n].x[e] - of_row);
         }
-        multiply_add<kSize, kStride>(thread, sums[o], slopes, of_keys);
+        multiply_add<kColumns, kStride>(thread, sums[o], slopes, logits.comes(plan, place, begin, own + o) + column);
+        if constexpr (kRelative)
+          multiply_add_sliding<T>(thread, by_distance[o], slopes, found,
+                                  Window<T, kSize>{window_of_queries(logits, plan, at, place, begin, own + o)}, 0,
+                                  column);
       }
     });
   }
   store_in_turns(thread, plan, at, [&](int turn) {
     const float factor[2] = {1, 1};
+    const auto store_of = [&](int head, const Sum(&of_head)[kColumns / 8], const Rows<T>& to) {
+      store_rows<kColumns, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, of_head, factor,
+                                    row_of(to, b, head, 0) + column, to.position, first + 16 * at.strip, queries,
+                                    a.key_size - column, a.aligned);
+    };
     MH_FOR (o, kOwn) {
       if (own + o >= a.in) break;
-      store_rows<kSize, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, sums[o], factor,
-                                 row_of(dq, b, own + o, 0), dq.position, first + 16 * at.strip, queries, a.key_size,
-                                 a.aligned);
+      store_of(own + o, sums[o], dq);
+      if constexpr (kRelative) store_of(own + o, by_distance[o], dshifted);
     }
   });
 }

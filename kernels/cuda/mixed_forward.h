@@ -2,25 +2,27 @@
 // behind the softmax needs before it can begin, probabilities tile by tile, mixed, times V.
 #pragma once
 
-#include "cuda/mixed.h"
+#include "cuda/mixed_relative.h"
 
 namespace mh::kernels {
 
-template <class T, int kSize>
+template <class T, int kSize, bool kRelative = false>
 struct MixedForwardTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kSize);
   using Probability = typename Exchanged<T>::Probability;
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    return mixed_plan<T>({a.heads, kOwn, a.in, a.in > a.heads ? a.in : a.heads, 0, a.in}, kStride, limit);
+    const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
+    return mixed_plan<T>({a.heads, kOwn, of_row * a.in, most, 0, a.in, 1, of_row, kRelative}, kStride, limit);
   }
 };
 
-// Blocks: (tiles of 16 * strips queries, batch, plan.blocks). log_sums (batch, in, queries).
-template <class T, int kSize, class Thread>
+// Blocks: (tiles of 16 * strips queries, batch, plan.blocks). log_sums (batch, in, queries). kRelative: q is q + u, and
+// shifted q + v.
+template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const Rows<const T>& q,
-                             const Rows<const T>& k, const Rows<const T>& v, const float* log_sums, const Rows<T>& out,
-                             void* memory) {
-  using Z = MixedForwardTiles<T, kSize>;
+                             const Rows<const T>& shifted, const Rows<const T>& k, const Rows<const T>& v,
+                             const float* log_sums, const Rows<T>& out, void* memory) {
+  using Z = MixedForwardTiles<T, kSize, kRelative>;
   using Probability = typename Z::Probability;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
   const int64_t b = thread.block_y();
@@ -37,22 +39,26 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   const MixedMemory<T> parts_of(plan, rows, kStride);
   const Ring<T> ring = parts_of.ring;
   const Exchange<Probability> exchange{parts_of.template fragments<Probability>(at.strip * a.in)};
-  const Meeting<T, kSize> logits{{k, a.key_heads}, {q, nullptr}, 0, a.in, a.key_size, rows};
-  const Meeting<T, kSize> results{{v, a.value_heads}, {}, of_block, end, a.value_size, nullptr};
-  const Parts<T, kSize, 2> parts(plan, {logits, results}, first, queries, seen);
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.in);
+  using Meets = MeetingOfQueries<T, kSize, kRelative>;
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, 0, a.in, rows);
+  const Meets results{{{v, a.value_heads}}, {}, of_block, end, a.value_size, nullptr, {}};
+  const SeenKeys<kRelative> tiles{a, seen, first + at.rows - 1};
+  const Parts<Meets, 2, SeenKeys<kRelative>> parts(plan, {logits, results}, first, queries, tiles);
   const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
-  if (plan.kept > 0) logits.load_staying(thread, a, plan, b, rows, 0, a.in, first, queries);
+  if (plan.kept > 0) logits.keep(thread, a, plan, b, rows, first, queries);
   for (int part = 0; part < ring.slots; ++part) load(part);
   int step = 0;
 
   Sum sums[kOwn][kSize / 8];
-  for (int key = seen.first; key < seen.end; key += 16) {
+  MixedTile tile;
+  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+    const int key = tile.from;
     each_part(thread, ring, step, plan.heads, 0, a.in, load, [&](int begin, int part_end, const T* place) {
       for (int j = begin + at.group; j < part_end; j += plan.groups) {
         Sum p[2];
-        multiply_turned<kSize, kStride>(thread, p, logits.stays(plan, place, begin, j) + at.strip * 16 * kStride,
-                                        logits.comes(place, begin, j));
-        probabilities(thread, a, b, j, own_rows, key, seen.end, log_sums, p);
+        multiply_queries<kSize, kRelative>(thread, p, logits, plan, at, place, begin, j, found);
+        probabilities(thread, a, b, j, own_rows, key, tile.end, log_sums, p);
         if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, j, own_rows.row, key + 2 * at.t, p);
         exchange.put(thread, j, p);
       }
@@ -65,7 +71,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
     each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
       MH_FOR (i, kOwn) {
         if (own + i < begin || own + i >= part_end) continue;
-        multiply_add<kSize, kStride>(thread, sums[i], mixed[i], results.comes(place, begin, own + i));
+        multiply_add<kSize, kStride>(thread, sums[i], mixed[i], results.comes(plan, place, begin, own + i));
       }
     });
   }

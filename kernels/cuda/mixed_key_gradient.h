@@ -1,12 +1,16 @@
 // The gradient of keys and values of attention with mixed heads, of the three kernels that mixed_backward.h tells of
 // the last: a block holds 16 keys a strip and goes through the queries, so that tiles of probabilities are transposed.
+// That of r, of relative positions, is the same of a block of distances.
 #pragma once
 
-#include "cuda/mixed.h"
+#include "cuda/mixed_relative.h"
 
 namespace mh::kernels {
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues>
+// What stays with a block: keys; keys of one run, where there are relative positions; or rows of r.
+enum class Staying { keys, keys_of_run, distances };
+
+template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays = Staying::keys>
 struct MixedKeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kMost = kOfKeys && kOfValues ? 2 : 4;
   static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
@@ -15,7 +19,10 @@ struct MixedKeyGradientTiles {
   static constexpr int exchanged(const MixedCall& a) { return (kOfKeys ? a.heads : 0) + (kOfValues ? a.in : 0); }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, both = a.in + a.heads;
-    return mixed_plan<T>({most, kOwn, both, most, both, exchanged(a)}, kStride, limit);
+    if (kStays == Staying::keys) return mixed_plan<T>({most, kOwn, both, most, both, exchanged(a)}, kStride, limit);
+    const bool distances = kStays == Staying::distances;
+    return mixed_plan<T>({distances ? a.in : most, kOwn, distances ? a.in : both, most, 0, exchanged(a), 2, 1, true},
+                         kStride, limit);
   }
 };
 // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
@@ -24,95 +31,151 @@ constexpr bool kMixedApart = kSize * sizeof(T) > 512 || kSize > 128;
 
 // dk, if kOfKeys: of each head of queries (in) what it gives to the keys that it reads; dv, if kOfValues: of each head
 // of the result. Where each head is read once (`joined`) they go to the head that is read. Blocks: (tiles of 16 *
-// strips keys, batch, plan.blocks). Keys that are not real get zeros.
-template <class T, int kSize, bool kOfKeys, bool kOfValues, class Thread>
+// strips keys, batch, plan.blocks). Keys that are not real get zeros. With relative positions q is q + u, shifted is
+// q + v, and tiles are those of each run, of which there are as many as of all keys and one for each further run at
+// most. Of distances dr (batch, in, distances, key_size) is made, by kOfKeys alone, zeros where no pair has the
+// distance; blocks: (tiles of distances, batch, plan.blocks).
+template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
 MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
-                                  const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v,
-                                  const Rows<const T>& dout, const float* log_sums, const float* inverses,
-                                  const float* d, bool joined, const Rows<T>& dk, const Rows<T>& dv, void* memory) {
-  using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues>;
+                                  const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
+                                  const Rows<const T>& v, const Rows<const T>& dout, const float* log_sums,
+                                  const float* inverses, const float* d, bool joined, const Rows<T>& dk,
+                                  const Rows<T>& dv, float* dr, void* memory) {
+  using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kStays>;
   using Probability = typename Z::Probability;
+  constexpr bool kRelative = kStays != Staying::keys, kDistances = kStays == Staying::distances;
+  [[maybe_unused]] constexpr Pairs kPairs = kDistances ? Pairs::distances_queries : Pairs::keys_queries;
+  static_assert(!kDistances || (kOfKeys && !kOfValues));
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
   const int64_t b = thread.block_y();
-  const int keys = static_cast<int>(a.keys);
   const MixedPlace at(thread, plan);
-  const int first = thread.block_x() * at.rows, row = first + 16 * at.strip + at.g, of_strip = at.strip * 16 * kStride;
+  // Rows that stay: from `first` on, up to `rows_end` - 1.
+  int first = thread.block_x() * at.rows, rows_end = static_cast<int>(kDistances ? a.positions.distances : a.keys),
+      run = 0;
+  if constexpr (kStays == Staying::keys_of_run) {
+    const KeyRange tile = tile_of_runs(a, first, at.rows, run);
+    if (run == a.positions.count) return;
+    first = tile.first, rows_end = tile.end;
+  }
+  const int of_strip = at.strip * 16 * kStride;
   // Heads of this block, of the queries and of the result; and of this warp.
   const int of_block = thread.block_z() * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn;
   const int in_end = of_next < a.in ? of_next : a.in, end = of_next < a.heads ? of_next : a.heads;
-  const KeyRange seeing = queries_seeing(a, b, first, first + at.rows < keys ? first + at.rows : keys);
+  const int keys = static_cast<int>(a.keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
-  auto* const rows = static_cast<T*>(memory);  // of k, and behind them of v
+  auto* const rows = static_cast<T*>(memory);  // that stay: of k, and behind them of v; or of r
   T* const of_values = rows + a.in * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
   const Ring<T> ring = parts_of.ring;
   const int fragments = at.strip * Z::exchanged(a);
   const Exchange<Probability> probability{parts_of.template fragments<Probability>(fragments)};
   const Exchange<T> gradient{parts_of.template fragments<T>(fragments + (kOfValues ? a.in : 0))};
-  const Meeting<T, kSize> logits{{q, nullptr}, {k, a.key_heads}, 0, a.in, a.key_size, rows};
-  const Meeting<T, kSize> given{{dout, nullptr}, {v, a.value_heads}, 0, a.heads, a.value_size, of_values};
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::exchanged(a));
+  using Meets = Meeting<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
+  Meets logits{{{q, nullptr}}, {{k, a.key_heads}}, 0, a.in, a.key_size, rows, {}};
+  Meets given{{{dout, nullptr}}, {{v, a.value_heads}}, 0, a.heads, a.value_size, of_values, {}};
+  if constexpr (kRelative) {
+    const auto of_distances = rows_of_distances<T>(a);
+    if constexpr (kDistances) {
+      logits.coming[0] = {shifted, nullptr}, logits.coming[1] = {q, nullptr};
+      logits.staying[0] = {of_distances, nullptr}, logits.window = {k, a.key_heads};
+      given.coming[0] = given.staying[0] = {}, given.coming[1] = {dout, nullptr}, given.window = {v, a.value_heads};
+    } else {
+      logits.coming[1] = {shifted, nullptr}, logits.window = {of_distances, nullptr};
+    }
+  }
   // What is worked at, in its order: gradients and probabilities that are exchanged, values and keys of own heads.
-  const auto of_heads = [](Meeting<T, kSize> x, int begin, int part_end, bool asked, bool with_staying) {
+  const auto of_heads = [](Meets x, int begin, int part_end, bool asked, bool with_staying) {
     x.first = begin, x.end = asked && part_end > begin ? part_end : begin;
-    if (!with_staying) x.staying.rows.data = nullptr;
+    if (!with_staying) x.staying[0].rows.data = nullptr;
     return x;
   };
-  const Parts<T, kSize, 4> parts(
+  const auto tiles = [&] {
+    if constexpr (kDistances) return QueriesOfDistances{a, first, at.rows, real};
+    else
+      return SeeingQueries<kRelative>{
+          a, queries_seeing(a, b, first, first + at.rows < rows_end ? first + at.rows : rows_end), first, run};
+  }();
+  const Parts<Meets, 4, decltype(tiles)> parts(
       plan,
       {of_heads(given, 0, a.heads, kOfKeys, true), of_heads(logits, 0, a.in, kOfValues, true),
        of_heads(given, of_block, end, kOfValues, false), of_heads(logits, of_block, in_end, kOfKeys, true)},
-      first, keys, seeing);
+      first, rows_end, tiles);
   const auto load = [&](int part) {
     T* const place = ring.place(part);
-    if (!plan.whole) return parts.load(thread, a, plan, b, part, place);
-    const int from = seeing.first + part * 16;
-    if (from < seeing.end) {
-      logits.load_coming(thread, a, b, place, 0, a.in, from, seeing.end);
-      given.load_coming(thread, a, b, place + a.in * 16 * kStride, 0, a.heads, from, seeing.end);
+    if (kRelative || !plan.whole) return parts.load(thread, a, plan, b, part, place);
+    if (const MixedTile tile = tiles(part); tile.there()) {
+      logits.load_coming(thread, a, plan, b, place, 0, a.in, tile);
+      given.load_coming(thread, a, plan, b, place + a.in * 16 * kStride, 0, a.heads, tile);
     }
     thread.end_group();
   };
   if (plan.kept > 0) {
-    logits.load_staying(thread, a, plan, b, rows, 0, a.in, first, keys);
-    given.load_staying(thread, a, plan, b, of_values, 0, a.heads, first, keys);
+    logits.keep(thread, a, plan, b, rows, first, rows_end);
+    given.keep(thread, a, plan, b, of_values, first, rows_end);
   }
   for (int part = 0; part < ring.slots; ++part) load(part);
   int step = 0;
 
   Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kSize / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
-  for (int tile = seeing.first; tile < seeing.end; tile += 16) {
-    const int query = tile + 2 * at.t;  // of columns 0 and 1; 8 more of the others
+  MixedTile tile;
+  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+    const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
     // Of the four columns.
-    const auto query_of = [&](int n, int e) { return query + 8 * n + e; };
-    const auto clamped = [&](int n, int e) { return query_of(n, e) < seeing.end ? query_of(n, e) : seeing.end - 1; };
-    const auto matrix_of = [&](int n, int e) { return a.matrix + b * a.matrix_row + clamped(n, e) * a.matrix_query; };
+    const auto query_of = [&](int c, int e) { return query + 8 * c + e; };
+    const auto clamped = [&](int c, int e) { return query_of(c, e) < tile.end ? query_of(c, e) : tile.end - 1; };
+    const auto matrix_of = [&](int c, int e) { return a.matrix + b * a.matrix_row + clamped(c, e) * a.matrix_query; };
+    // Of the two rows, the key that a query meets.
+    const auto key_of = [&](int of_query, int r) {
+      const int row = 16 * at.strip + at.g + 8 * r;
+      return kDistances ? of_query + tile.window - tile.from + row : first + row;
+    };
+    const auto meet = [&](int of_query, int key) {
+      return of_query < tile.end && sees(a, kDistances ? tile.window_end : real, of_query, key) &&
+             (!kDistances || key >= tile.window_first);
+    };
     const auto drop = [&](int head, Sum(&x)[2]) {
-      MH_FOR (n, 2)
-        MH_FOR (e, 4) x[n].x[e] *= dropped(a, b, head, query_of(n, e % 2), row + e / 2 * 8);
+      MH_FOR (c, 2)
+        MH_FOR (e, 4) {
+          const int of_query = query_of(c, e % 2);
+          x[c].x[e] *= dropped(a, b, head, of_query, key_of(of_query, e / 2));
+        }
     };
     // P_jᵀ of head j; slopes: times the derivative of the logits.
-    const auto probabilities_of = [&](int j, const T* stays, const T* comes, Sum(&p)[2], Sum(&slopes)[2]) {
-      multiply_turned<kSize, kStride>(thread, p, stays + of_strip, comes);
-      MH_FOR (n, 2)
+    const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], Sum(&slopes)[2]) {
+      multiply_turned<kSize, kStride>(thread, p, logits.stays(plan, place, begin, j) + of_strip,
+                                      logits.comes(plan, place, begin, j));
+      if constexpr (kRelative)
+        add_shifted<kSize, kPairs>(thread, p, found, logits.comes(plan, place, begin, j, 1),
+                                   logits.window_of(plan, place, begin, j) + of_strip);
+      MH_FOR (c, 2)
         MH_FOR (e, 2) {
-          const int64_t of_row = (b * a.in + j) * a.queries + clamped(n, e);
+          const int64_t of_row = (b * a.in + j) * a.queries + clamped(c, e);
           const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
           MH_FOR (r, 2) {
-            float& x = p[n].x[2 * r + e];
+            float& x = p[c].x[2 * r + e];
             const float product = x;
-            x = query_of(n, e) < seeing.end && sees(a, real, query_of(n, e), row + 8 * r)
+            x = meet(query_of(c, e), key_of(query_of(c, e), r))
                     ? thread.exp2(logarithm(thread, a, product) - log_sum) * inverse
                     : 0;
-            slopes[n].x[2 * r + e] = x > 0 ? x * slope(thread, a, product) : 0;
+            slopes[c].x[2 * r + e] = x > 0 ? x * slope(thread, a, product) : 0;
           }
         }
     };
+    const auto gradients_of = [&](int i, int begin, const T* place, Sum(&x)[2]) {
+      if constexpr (kDistances)
+        add_shifted<kSize, kPairs>(thread, x, found, given.comes(plan, place, begin, i, 1),
+                                   given.window_of(plan, place, begin, i) + of_strip);
+      else
+        multiply_turned<kSize, kStride>(thread, x, given.stays(plan, place, begin, i) + of_strip,
+                                        given.comes(plan, place, begin, i));
+    };
     // Where a place has all of a tile it is taken when work on the tile begins, and is free again when it ends.
-    if (plan.whole) ring.await(thread);
+    if (!kRelative && plan.whole) ring.await(thread);
     const auto each = [&](int begin, int part_end, int offset, bool last, const auto& work) {
-      if (!plan.whole) return each_part(thread, ring, step, plan.heads, begin, part_end, load, work);
+      if (kRelative || !plan.whole) return each_part(thread, ring, step, plan.heads, begin, part_end, load, work);
       work(0, part_end, ring.place(step) + offset);
       if (last) thread.barrier();
     };
@@ -121,8 +184,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       each(0, a.heads, of_given, !kOfValues, [&](int begin, int part_end, const T* place) {
         for (int i = begin + at.group; i < part_end; i += plan.groups) {
           Sum x[2];
-          multiply_turned<kSize, kStride>(thread, x, given.stays(plan, place, begin, i) + of_strip,
-                                          given.comes(place, begin, i));
+          gradients_of(i, begin, place, x);
           if (a.dropout != nullptr && !a.dropped_first) drop(i, x);
           gradient.put(thread, i, x);
         }
@@ -131,14 +193,14 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       each(0, a.in, 0, true, [&](int begin, int part_end, const T* place) {
         for (int j = begin + at.group; j < part_end; j += plan.groups) {
           Sum p[2], unused[2];
-          probabilities_of(j, logits.stays(plan, place, begin, j), logits.comes(place, begin, j), p, unused);
+          probabilities_of(j, begin, place, p, unused);
           if (a.dropout != nullptr && a.dropped_first) drop(j, p);
           probability.put(thread, j, p);
         }
       });
       Sum mixed[kOwn][2];
-      mix(thread, mixed, probability, a.in, [&](int j, int o, int n, int x) {
-        return own + o < a.heads ? matrix_of(n, x % 2)[j * a.heads + own + o] : 0;
+      mix(thread, mixed, probability, a.in, [&](int j, int o, int c, int x) {
+        return own + o < a.heads ? matrix_of(c, x % 2)[j * a.heads + own + o] : 0;
       });
       if (a.dropout != nullptr && !a.dropped_first) {
         MH_FOR (o, kOwn)
@@ -147,14 +209,14 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       each(of_block, end, of_given, false, [&](int begin, int part_end, const T* place) {
         MH_FOR (o, kOwn) {
           if (own + o < begin || own + o >= part_end) continue;
-          multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o], given.comes(place, begin, own + o));
+          multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o], given.comes(plan, place, begin, own + o));
         }
       });
     }
     if constexpr (kOfKeys) {
       Sum dp[kOwn][2];
-      mix(thread, dp, gradient, a.heads, [&](int i, int o, int n, int x) {
-        return own + o < a.in ? matrix_of(n, x % 2)[(own + o) * a.heads + i] : 0;
+      mix(thread, dp, gradient, a.heads, [&](int i, int o, int c, int x) {
+        return own + o < a.in ? matrix_of(c, x % 2)[(own + o) * a.heads + i] : 0;
       });
       if (a.dropout != nullptr && a.dropped_first) {
         MH_FOR (o, kOwn)
@@ -164,16 +226,27 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         MH_FOR (o, kOwn) {
           if (own + o < begin || own + o >= part_end) continue;
           const int j = own + o;
-          const T* of_queries = logits.comes(place, begin, j);
           Sum p[2], slopes[2];
-          probabilities_of(j, logits.stays(plan, place, begin, j), of_queries, p, slopes);
-          MH_FOR (n, 2)
-            MH_FOR (e, 4) slopes[n].x[e] *= dp[o][n].x[e] - d[(b * a.in + j) * a.queries + clamped(n, e % 2)];
-          multiply_add<kSize, kStride>(thread, sums_k[o], slopes, of_queries);
+          probabilities_of(j, begin, place, p, slopes);
+          MH_FOR (c, 2)
+            MH_FOR (e, 4) slopes[c].x[e] *= dp[o][c].x[e] - d[(b * a.in + j) * a.queries + clamped(c, e % 2)];
+          multiply_add<kSize, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j));
         }
       });
     }
-    if (plan.whole) thread.barrier(), load(step + ring.slots), ++step;
+    if (!kRelative && plan.whole) thread.barrier(), load(step + ring.slots), ++step;
+  }
+  if constexpr (kDistances) {
+    float* const to = dr + (b * a.in + own) * rows_end * int64_t{a.key_size};
+    MH_FOR (o, kOwn)
+      MH_FOR (n, kSize / 8)
+        MH_FOR (x, 4) {
+          const int row = first + 16 * at.strip + at.g + x / 2 * 8, column = n * 8 + 2 * at.t + x % 2;
+          if (own + o < in_end && row < rows_end && column < a.key_size)
+            to[(int64_t{o} * rows_end + row) * a.key_size + column] = sums_k[o][n].x[x];
+        }
+    thread.template wait<0>();
+    return;
   }
   store_in_turns(thread, plan, at, [&](int turn) {
     const float factor[2] = {1, 1};
@@ -183,13 +256,13 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         if (own + o < a.in)
           store_rows<kSize, kStride>(thread, through, sums_k[o], factor,
                                      row_of(dk, b, joined ? a.key_head(own + o) : own + o, 0), dk.position,
-                                     first + 16 * at.strip, keys, a.key_size, a.aligned);
+                                     first + 16 * at.strip, rows_end, a.key_size, a.aligned);
       }
       if constexpr (kOfValues) {
         if (own + o < a.heads)
           store_rows<kSize, kStride>(thread, through, sums_v[o], factor,
                                      row_of(dv, b, joined ? a.value_head(own + o) : own + o, 0), dv.position,
-                                     first + 16 * at.strip, keys, a.value_size, a.aligned);
+                                     first + 16 * at.strip, rows_end, a.value_size, a.aligned);
       }
     }
   });

@@ -24,11 +24,13 @@ struct MixedNeeds {
   int meeting;       // heads that are worked at between two exchanges
   int together = 0;  // tiles that a place has if all work on a tile shares one; 0: it never does
   int exchanged = 0;
-  bool relative = false;  // there are relative positions (mixed_relative.h)
+  // Tensors of a head that come by and that stay, and whether a window comes with them (mixed_relative.h).
+  int coming = 1, stays = 1;
+  bool window = false;
 };
 
 constexpr int kMixedWarps = 8, kMostSlots = 4;
-// Of a warp's products with relative positions.
+// Of a warp's products with a window (16, 32), padded.
 constexpr int kShiftedBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
 // Heads of a warp, whose sums are in its registers: `sums` numbers of each row and head.
@@ -46,11 +48,11 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
   const int of_tile = 16 * stride * static_cast<int>(sizeof(T)), fragment = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.groups = all < kMixedWarps ? all : kMixedWarps;
   plan.blocks = (all + plan.groups - 1) / plan.groups;
-  // Tiles that come for a head: with relative positions two and their window, which stay are two.
-  const auto coming = [&](int strips) { return n.relative ? 3 + strips : 1; };
+  // Tiles that come for a head.
+  const auto coming = [&](int strips) { return n.coming + (n.window ? 1 + strips : 0); };
   // With so many tiles of a strip that stay, and places of so many tiles; whether there are so many of these.
   const auto fits = [&](int strips, int kept, int place, int slots) {
-    const int products = n.relative ? plan.groups * kShiftedBytes : 0;
+    const int products = n.window ? plan.groups * kShiftedBytes : 0;
     const int fixed = strips * (kept * of_tile + n.exchanged * fragment + products), left = limit - fixed;
     plan.strips = strips, plan.kept = kept, plan.place = place;
     plan.slots = left < 0 || place == 0 ? 0 : left / (place * of_tile);
@@ -69,7 +71,7 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
     for (const int slots : {2, 1})
       for (const int kept : {n.staying, 0})
         for (plan.heads = n.meeting; plan.heads >= least; --plan.heads)
-          if (fits(1, kept, plan.heads * (coming(1) + (kept > 0 ? 0 : n.relative ? 2 : 1)), slots)) return plan;
+          if (fits(1, kept, plan.heads * (coming(1) + (kept > 0 ? 0 : n.stays)), slots)) return plan;
   plan.slots = 0;
   return plan;
 }

@@ -1,14 +1,13 @@
-// Relative positions of mixed heads (Relative in policy.h): the caller gives q + u and q + v, each a tensor, and takes
-// their gradients apart. Beside the rows that meet in q + u and k streams a window of r: the rows of 16 queries and 16
-// keys are 31 that follow one another, and of further strips 16 more each (relative.h).
+// Relative positions of mixed heads (Relative in policy.h). The caller gives q + u and q + v, each a tensor rounded to
+// the kernels' type, and takes their gradients apart. A tile of 16 queries and 16 keys lies within a run of keys;
+// beside its rows streams a window of r, the 31 rows of their distances, and for each further strip 16 more. The
+// gradient of r is that of a block of distances: there 16 queries and 16 distances meet in a window of 31 keys, and of
+// values (relative.h, distance_gradient.h).
 #pragma once
 
 #include "cuda/mixed.h"
 
 namespace mh::kernels {
-
-// Sums of two gradients and of what comes for them have place for sizes so large.
-constexpr int kMostMixedRelative = 128;
 
 // Rows in shared memory as those that slide by.
 template <class T, int kSize>
@@ -22,22 +21,22 @@ struct Window {
 // What the rows of sums (16, 16) are, and their columns.
 enum class Pairs { queries_keys, keys_queries, distances_queries };
 
-// sums += products of 16 queries, the rows, and those of a window of 32 that each pair has. A key's is 15 - i further
-// for query i, a distance's is i further (distance_gradient.h).
+// sums += of each pair the product of its query, one of 16 rows, and its row of a window of 32: query i and key s have
+// row 15 - i + s, which is their distance; query i and distance s row i + s, which is their key.
 template <int kSize, Pairs kPairs, class Thread, class T>
-MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, const T* rows, const T* window) {
+MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, const T* queries, const T* window) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  multiply_sliding<kSize, 32>(thread, found, rows, Window<T, kSize>{window}, 0);
+  multiply_sliding<kSize, 32>(thread, found, queries, Window<T, kSize>{window}, 0);
   MH_FOR (n, 2)
     MH_FOR (i, 4) {
       const int row = g + i / 2 * 8, column = n * 8 + 2 * t + i % 2;
       const int query = kPairs == Pairs::queries_keys ? row : column, other = row + column - query;
-      sums[n].x[i] +=
-          found[query * kProductStride<32> + (kPairs == Pairs::distances_queries ? query : 15 - query) + other];
+      const int place = (kPairs == Pairs::distances_queries ? query : 15 - query) + other;
+      sums[n].x[i] += found[query * kProductStride<32> + place];
     }
 }
 
-// Tiles of keys that queries up to `last` see, each within a run.
+// Tiles of keys that queries up to `last` see; of relative positions each within a run.
 template <bool kRelative>
 struct SeenKeys {
   const MixedCall& a;
@@ -45,10 +44,11 @@ struct SeenKeys {
   int last;
   MH_DEVICE MixedTile operator()(int n) const {
     if constexpr (kRelative) {
-      for (int run = 0; run < a.positions.count; ++run) {
-        const KeyRange part = within(seen, a.positions.runs[run]);
+      for (int i = 0; i < a.positions.count; ++i) {
+        const Run& run = a.positions.runs[i];
+        const KeyRange part = within(seen, run);
         const int tiles = part.end > part.first ? (part.end - part.first + 15) / 16 : 0, from = part.first + 16 * n;
-        if (n < tiles) return {from, part.end, distance_row(a, a.positions.runs[run], last, from), a.positions.distances};
+        if (n < tiles) return {from, part.end, distance_row(a, run, last, from), a.positions.distances};
         n -= tiles;
       }
       return {0, 0};
@@ -72,12 +72,67 @@ struct SeeingQueries {
   }
 };
 
+// Tiles of queries that have one of `rows` distances, those of r from row `first` on, to one of `real` keys; for each
+// run. Query t has that of row `first` to key t + window - from.
+struct QueriesOfDistances {
+  const MixedCall& a;
+  int first, rows, real;
+  MH_DEVICE MixedTile operator()(int n) const {
+    const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
+    for (int i = 0; i < a.positions.count; ++i) {
+      const Run& run = a.positions.runs[i];
+      const KeyRange keys = within({0, real}, run);
+      const int lead = first - distance_row(a, run, 0, 0), last = lead + rows - 1;
+      if (keys.first >= keys.end || (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))))
+        continue;
+      const int begin = keys.first - last > 0 ? keys.first - last : 0;
+      const int end = keys.end - lead < queries ? keys.end - lead : queries;
+      const int tiles = end > begin ? (end - begin + 15) / 16 : 0, from = begin + 16 * n;
+      if (n < tiles) return {from, end, from + lead, keys.end, keys.first};
+      n -= tiles;
+    }
+    return {0, 0};
+  }
+};
+
 template <class T>
 MH_DEVICE Rows<const T> rows_of_distances(const MixedCall& a) {
   return {static_cast<const T*>(a.positions.rows), 0, a.positions.head, a.positions.position};
 }
 
-// Those of the block's rows that a strip's products with the window begin with, where rows are queries.
-MH_DEVICE int window_of_queries(const MixedPlace& at) { return at.rows - 16 - 16 * at.strip; }
+// Of passes in which queries stay and keys come.
+template <class T, int kSize, bool kRelative>
+using MeetingOfQueries = Meeting<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
+
+// Of the logits of some heads. kRelative: q is q + u, and shifted q + v.
+template <class T, int kSize, bool kRelative>
+MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const MixedCall& a, const Rows<const T>& q,
+                                                                  [[maybe_unused]] const Rows<const T>& shifted,
+                                                                  const Rows<const T>& k, int first, int end,
+                                                                  const T* kept) {
+  MeetingOfQueries<T, kSize, kRelative> logits{{{k, a.key_heads}}, {{q, nullptr}}, first, end, a.key_size, kept, {}};
+  if constexpr (kRelative) logits.staying[1] = {shifted, nullptr}, logits.window = {rows_of_distances<T>(a), nullptr};
+  return logits;
+}
+
+// The rows of a head's window that 16 queries of a strip need, the last of them first.
+template <class Meets, class T>
+MH_DEVICE const T* window_of_queries(const Meets& logits, const MixedPlan& plan, const MixedPlace& at, const T* place,
+                                     int begin, int head) {
+  return logits.window_of(plan, place, begin, head) + (at.rows - 16 - 16 * at.strip) * Meets::kStride;
+}
+
+// sums = products of 16 queries of a strip and 16 keys, of a head.
+template <int kSize, bool kRelative, class Thread, class Meets, class T>
+MH_DEVICE void multiply_queries(const Thread& thread, Sum (&sums)[2], const Meets& logits, const MixedPlan& plan,
+                                const MixedPlace& at, const T* place, int begin, int head,
+                                [[maybe_unused]] float* found) {
+  const int of_strip = at.strip * 16 * Meets::kStride;
+  multiply_turned<kSize, Meets::kStride>(thread, sums, logits.stays(plan, place, begin, head) + of_strip,
+                                         logits.comes(plan, place, begin, head));
+  if constexpr (kRelative)
+    add_shifted<kSize, Pairs::queries_keys>(thread, sums, found, logits.stays(plan, place, begin, head, 1) + of_strip,
+                                            window_of_queries(logits, plan, at, place, begin, head));
+}
 
 }  // namespace mh::kernels
