@@ -48,9 +48,16 @@ struct MixedTile {
   MH_DEVICE bool there() const { return from < end; }
 };
 
+// Of a range, without a window: tile n, and that after another, n.
+struct Tiles {
+  KeyRange range;
+  MH_DEVICE MixedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
+  MH_DEVICE MixedTile after(const MixedTile& tile, int) const { return {tile.from + 16, tile.end}; }
+};
+
 // Tensors whose rows meet in a product, of heads first … end - 1: those that stream by, and those that stay with the
-// block. A window of 16 rows more than the block has streams by with them where there are relative positions
-// (mixed_relative.h). Those without data are not there.
+// block. Where there are relative positions (mixed_relative.h) there may be two of either, and a window of 16 rows more
+// than the block has streams by with them. Those without data are not there.
 template <class T, int kSize, int kComing = 1, int kStaying = 1, bool kWindow = false>
 struct Meeting {
   static constexpr int kStride = kSize + kPad;
@@ -58,13 +65,16 @@ struct Meeting {
     Rows<const T> rows;
     const int64_t* head_of;  // which head of them each is, or null
   };
-  Side coming[kComing], staying[kStaying];
+  struct None {};
+  Side coming, staying;
   int first, end, size;  // size: of a row
   const T* kept;         // (kStaying, heads, rows of the block, kStride), where they are
-  Side window;
+  std::conditional_t<kComing == 2, Side, None> coming_too{};
+  std::conditional_t<kStaying == 2, Side, None> staying_too{};
+  std::conditional_t<kWindow, Side, None> window{};
 
-  // Of a part that begins with head `begin`, and of tensor n: (16, kStride) of a head; (rows of the block, kStride);
-  // and (rows of the block + 16, kStride).
+  // Of a part that begins with head `begin`, and of the first tensor or (1) the other: (16, kStride) of a head; (rows
+  // of the block, kStride); and (rows of the block + 16, kStride).
   MH_DEVICE const T* comes(const MixedPlan& plan, const T* place, int begin, int head, int n = 0) const {
     return place + (n * plan.heads + head - begin) * 16 * kStride;
   }
@@ -86,15 +96,15 @@ struct Meeting {
   template <class Thread>
   MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place,
                              int begin, int count, const MixedTile& tile) const {
-    MH_FOR (n, kComing)
-      if (kComing == 1 || coming[n].rows.data != nullptr)
-        load_heads<kSize>(thread, place + n * plan.heads * 16 * kStride, coming[n].rows, b, coming[n].head_of, begin,
-                          count, 16, tile.from, tile.end, size, a.aligned);
-    if constexpr (kWindow) {
-      if (window.rows.data != nullptr)
-        load_heads<kSize, true>(thread, place + kComing * plan.heads * 16 * kStride, window.rows, b, window.head_of,
-                                begin, count, 16 * plan.strips + 16, tile.window, tile.window_end, size, a.aligned);
-    }
+    // Alone it is always there; to ask would take registers.
+    if (kComing == 1 || is_there(coming)) load_side(thread, a, b, place, coming, begin, count, 16, tile.from, tile.end);
+    if constexpr (kComing == 2)
+      if (is_there(coming_too))
+        load_side(thread, a, b, place + plan.heads * 16 * kStride, coming_too, begin, count, 16, tile.from, tile.end);
+    if constexpr (kWindow)
+      if (is_there(window))
+        load_side<true>(thread, a, b, place + kComing * plan.heads * 16 * kStride, window, begin, count,
+                        16 * plan.strips + 16, tile.window, tile.window_end);
   }
   // Behind what comes.
   template <class Thread>
@@ -111,21 +121,29 @@ struct Meeting {
   template <class Thread>
   MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to,
                               int at_once, int begin, int count, int row, int rows_end) const {
-    MH_FOR (n, kStaying)
-      if (staying[n].rows.data != nullptr)
-        load_heads<kSize>(thread, to + n * at_once * 16 * plan.strips * kStride, staying[n].rows, b, staying[n].head_of,
-                          begin, count, 16 * plan.strips, row, rows_end, size, a.aligned);
+    if (is_there(staying)) load_side(thread, a, b, to, staying, begin, count, 16 * plan.strips, row, rows_end);
+    if constexpr (kStaying == 2)
+      if (is_there(staying_too))
+        load_side(thread, a, b, to + at_once * 16 * plan.strips * kStride, staying_too, begin, count, 16 * plan.strips,
+                  row, rows_end);
+  }
+  static MH_DEVICE bool is_there(const Side& side) { return side.rows.data != nullptr; }
+  template <bool kBefore = false, class Thread>
+  MH_DEVICE void load_side(const Thread& thread, const MixedCall& a, int64_t b, T* to, const Side& side, int begin,
+                           int count, int rows, int from, int from_end) const {
+    load_heads<kSize, kBefore>(thread, to, side.rows, b, side.head_of, begin, count, rows, from, from_end, size,
+                               a.aligned);
   }
 };
 
 // What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads. tiles(n): tile n.
-template <class Meets, int kMeetings, class Tiles>
+template <class Meets, int kMeetings, class AllTiles>
 struct Parts {
   Meets of[kMeetings];
   int row, rows_end;  // of the block's own, which stay
-  const Tiles& tiles;
+  AllTiles tiles;
   int of_tile;
-  MH_DEVICE Parts(const MixedPlan& plan, const Meets (&meetings)[kMeetings], int own, int own_end, const Tiles& all)
+  MH_DEVICE Parts(const MixedPlan& plan, const Meets (&meetings)[kMeetings], int own, int own_end, const AllTiles& all)
       : row(own), rows_end(own_end), tiles(all), of_tile(0) {
     MH_FOR (n, kMeetings) of[n] = meetings[n], of_tile += count(plan, n);
   }

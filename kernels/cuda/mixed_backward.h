@@ -53,9 +53,9 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::of_result(a));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, rows);
-  const Meets given{{{v, a.value_heads}}, {{dout, nullptr}}, chunk, chunk + values, a.value_size, of_chunk, {}};
-  const SeenKeys<kRelative> tiles{a, seen, first + at.rows - 1};
-  const Parts<Meets, 2, SeenKeys<kRelative>> parts(plan, {logits, given}, first, queries, tiles);
+  const Meets given{{v, a.value_heads}, {dout, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
+  const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
+  const Parts<Meets, 2, decltype(tiles)> parts(plan, {logits, given}, first, queries, tiles);
   const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
   if (plan.kept > 0) {
     logits.keep(thread, a, plan, b, rows, first, queries);
@@ -65,8 +65,8 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   int step = 0;
 
   float of_pair[kOwn][kChunk][2] = {}, of_head[kOwn][2] = {};
-  MixedTile tile;
-  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+  int number = 0;
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
     const int key = tile.from;
     Sum p[kOwn][2];
     each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
@@ -169,10 +169,10 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * a.heads)};
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.heads);
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
-  const Meets given{{{v, a.value_heads}}, {{dout, nullptr}}, 0, a.heads, a.value_size, rows, {}};
+  const Meets given{{v, a.value_heads}, {dout, nullptr}, 0, a.heads, a.value_size, rows};
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, of_queries);
-  const SeenKeys<kRelative> tiles{a, seen, first + at.rows - 1};
-  const Parts<Meets, 2, SeenKeys<kRelative>> parts(plan, {given, logits}, first, queries, tiles);
+  const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
+  const Parts<Meets, 2, decltype(tiles)> parts(plan, {given, logits}, first, queries, tiles);
   const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
   if (plan.kept > 0) {
     given.keep(thread, a, plan, b, rows, first, queries);
@@ -182,8 +182,8 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   int step = 0;
 
   Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];
-  MixedTile tile;
-  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+  int number = 0;
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
     const int key = tile.from;
     each_part(thread, ring, step, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
       for (int i = begin + at.group; i < part_end; i += plan.groups) {

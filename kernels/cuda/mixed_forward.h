@@ -42,17 +42,17 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.in);
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, 0, a.in, rows);
-  const Meets results{{{v, a.value_heads}}, {}, of_block, end, a.value_size, nullptr, {}};
-  const SeenKeys<kRelative> tiles{a, seen, first + at.rows - 1};
-  const Parts<Meets, 2, SeenKeys<kRelative>> parts(plan, {logits, results}, first, queries, tiles);
+  const Meets results{{v, a.value_heads}, {}, of_block, end, a.value_size, nullptr};
+  const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
+  const Parts<Meets, 2, decltype(tiles)> parts(plan, {logits, results}, first, queries, tiles);
   const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
   if (plan.kept > 0) logits.keep(thread, a, plan, b, rows, first, queries);
   for (int part = 0; part < ring.slots; ++part) load(part);
   int step = 0;
 
   Sum sums[kOwn][kSize / 8];
-  MixedTile tile;
-  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+  int number = 0;
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
     const int key = tile.from;
     each_part(thread, ring, step, plan.heads, 0, a.in, load, [&](int begin, int part_end, const T* place) {
       for (int j = begin + at.group; j < part_end; j += plan.groups) {

@@ -74,29 +74,32 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   const Exchange<T> gradient{parts_of.template fragments<T>(fragments + (kOfValues ? a.in : 0))};
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::exchanged(a));
   using Meets = Meeting<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Meets logits{{{q, nullptr}}, {{k, a.key_heads}}, 0, a.in, a.key_size, rows, {}};
-  Meets given{{{dout, nullptr}}, {{v, a.value_heads}}, 0, a.heads, a.value_size, of_values, {}};
+  Meets logits{{q, nullptr}, {k, a.key_heads}, 0, a.in, a.key_size, rows};
+  Meets given{{dout, nullptr}, {v, a.value_heads}, 0, a.heads, a.value_size, of_values};
   if constexpr (kRelative) {
     const auto of_distances = rows_of_distances<T>(a);
     if constexpr (kDistances) {
-      logits.coming[0] = {shifted, nullptr}, logits.coming[1] = {q, nullptr};
-      logits.staying[0] = {of_distances, nullptr}, logits.window = {k, a.key_heads};
-      given.coming[0] = given.staying[0] = {}, given.coming[1] = {dout, nullptr}, given.window = {v, a.value_heads};
+      logits.coming = {shifted, nullptr}, logits.coming_too = {q, nullptr};
+      logits.staying = {of_distances, nullptr}, logits.window = {k, a.key_heads};
+      given.coming = given.staying = {}, given.coming_too = {dout, nullptr}, given.window = {v, a.value_heads};
     } else {
-      logits.coming[1] = {shifted, nullptr}, logits.window = {of_distances, nullptr};
+      logits.coming_too = {shifted, nullptr}, logits.window = {of_distances, nullptr};
     }
   }
   // What is worked at, in its order: gradients and probabilities that are exchanged, values and keys of own heads.
   const auto of_heads = [](Meets x, int begin, int part_end, bool asked, bool with_staying) {
     x.first = begin, x.end = asked && part_end > begin ? part_end : begin;
-    if (!with_staying) x.staying[0].rows.data = nullptr;
+    if (!with_staying) x.staying.rows.data = nullptr;
     return x;
   };
   const auto tiles = [&] {
-    if constexpr (kDistances) return QueriesOfDistances{a, first, at.rows, real};
-    else
-      return SeeingQueries<kRelative>{
-          a, queries_seeing(a, b, first, first + at.rows < rows_end ? first + at.rows : rows_end), first, run};
+    if constexpr (kDistances) {
+      return QueriesOfDistances{a, first, at.rows, real};
+    } else {
+      const KeyRange seeing = queries_seeing(a, b, first, first + at.rows < rows_end ? first + at.rows : rows_end);
+      if constexpr (kRelative) return SeeingQueries{a, seeing, first, run};
+      else return Tiles{seeing};
+    }
   }();
   const Parts<Meets, 4, decltype(tiles)> parts(
       plan,
@@ -120,8 +123,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   int step = 0;
 
   Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kSize / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
-  MixedTile tile;
-  for (int number = 0; (tile = tiles(number)).there(); ++number) {
+  int number = 0;
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
     const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
     // Of the four columns.
     const auto query_of = [&](int c, int e) { return query + 8 * c + e; };

@@ -36,40 +36,40 @@ MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, c
     }
 }
 
-// Tiles of keys that queries up to `last` see; of relative positions each within a run.
-template <bool kRelative>
+// Tiles of keys that queries up to `last` see, each within a run.
 struct SeenKeys {
   const MixedCall& a;
   KeyRange seen;
   int last;
   MH_DEVICE MixedTile operator()(int n) const {
-    if constexpr (kRelative) {
-      for (int i = 0; i < a.positions.count; ++i) {
-        const Run& run = a.positions.runs[i];
-        const KeyRange part = within(seen, run);
-        const int tiles = part.end > part.first ? (part.end - part.first + 15) / 16 : 0, from = part.first + 16 * n;
-        if (n < tiles) return {from, part.end, distance_row(a, run, last, from), a.positions.distances};
-        n -= tiles;
-      }
-      return {0, 0};
-    } else {
-      return {seen.first + 16 * n, seen.end};
+    for (int i = 0; i < a.positions.count; ++i) {
+      const Run& run = a.positions.runs[i];
+      const KeyRange part = within(seen, run);
+      const int tiles = part.end > part.first ? (part.end - part.first + 15) / 16 : 0, from = part.first + 16 * n;
+      if (n < tiles) return {from, part.end, distance_row(a, run, last, from), a.positions.distances};
+      n -= tiles;
     }
+    return {};
   }
+  MH_DEVICE MixedTile after(const MixedTile&, int n) const { return (*this)(n); }
 };
 
-// Tiles of queries that see keys from `first` on, of a run.
 template <bool kRelative>
+MH_DEVICE auto tiles_of_keys([[maybe_unused]] const MixedCall& a, const KeyRange& seen, [[maybe_unused]] int last) {
+  if constexpr (kRelative) return SeenKeys{a, seen, last};
+  else return Tiles{seen};
+}
+
+// Tiles of queries that see keys from `first` on, of a run.
 struct SeeingQueries {
   const MixedCall& a;
   KeyRange seeing;
   int first, run;
   MH_DEVICE MixedTile operator()(int n) const {
     const int from = seeing.first + 16 * n;
-    if constexpr (kRelative)
-      return {from, seeing.end, distance_row(a, a.positions.runs[run], from + 15, first), a.positions.distances};
-    else return {from, seeing.end};
+    return {from, seeing.end, distance_row(a, a.positions.runs[run], from + 15, first), a.positions.distances};
   }
+  MH_DEVICE MixedTile after(const MixedTile&, int n) const { return (*this)(n); }
 };
 
 // Tiles of queries that have one of `rows` distances, those of r from row `first` on, to one of `real` keys; for each
@@ -91,8 +91,9 @@ struct QueriesOfDistances {
       if (n < tiles) return {from, end, from + lead, keys.end, keys.first};
       n -= tiles;
     }
-    return {0, 0};
+    return {};
   }
+  MH_DEVICE MixedTile after(const MixedTile&, int n) const { return (*this)(n); }
 };
 
 template <class T>
@@ -110,8 +111,8 @@ MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const MixedCal
                                                                   [[maybe_unused]] const Rows<const T>& shifted,
                                                                   const Rows<const T>& k, int first, int end,
                                                                   const T* kept) {
-  MeetingOfQueries<T, kSize, kRelative> logits{{{k, a.key_heads}}, {{q, nullptr}}, first, end, a.key_size, kept, {}};
-  if constexpr (kRelative) logits.staying[1] = {shifted, nullptr}, logits.window = {rows_of_distances<T>(a), nullptr};
+  MeetingOfQueries<T, kSize, kRelative> logits{{k, a.key_heads}, {q, nullptr}, first, end, a.key_size, kept};
+  if constexpr (kRelative) logits.staying_too = {shifted, nullptr}, logits.window = {rows_of_distances<T>(a), nullptr};
   return logits;
 }
 
