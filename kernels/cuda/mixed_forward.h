@@ -48,6 +48,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   Sum sums[kOwn][kSize / 8];
   for (int key = seen.first; key < seen.end; key += 16) {
     each_part(thread, ring, step, plan.heads, 0, a.in, load, [&](int begin, int part_end, const T* place) {
+      MH_ROLLED  // a round holds products of a whole tile: two at once do not fit into registers
       for (int j = begin + at.group; j < part_end; j += plan.groups) {
         Sum p[2];
         multiply_turned<kSize, kStride>(thread, p, logits.stays(plan, place, begin, j) + at.strip * 16 * kStride,
