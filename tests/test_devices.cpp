@@ -2,9 +2,12 @@
 // library's device "meta", which knows sizes alone and refuses a tensor of the CPU beside its own, and any look at
 // numbers. What has to be read on the way is not told of so: bands of the vocabulary, and the loss.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
+#include <torch/library.h>
 
 #include <catch2/catch.hpp>
+#include <functional>
 
 #include "analysis/observers.h"
 #include "attention/layer.h"
@@ -19,6 +22,48 @@ using namespace mh::model;
 
 namespace {
 
+// An operation whose sizes the tensor library knows only in Python: done with zeros on the CPU.
+void by_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  INFO(op.schema().name());
+  const auto changed = [](const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change) {
+    return value.isTensor() && value.toTensor().defined() ? c10::IValue(change(value.toTensor())) : value;
+  };
+  std::vector<c10::IValue> written;
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  const std::vector<c10::IValue> given = torch::jit::pop(*stack, arguments.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (const auto* alias = arguments[i].alias_info(); alias != nullptr && alias->isWrite())
+      written.push_back(given[i]);
+    stack->push_back(changed(given[i], [](const at::Tensor& x) {
+      REQUIRE((x.is_meta() || x.dim() == 0));
+      return at::zeros(x.sizes(), x.options().device(at::kCPU));
+    }));
+  }
+  op.callBoxed(stack);
+  const std::vector<c10::IValue> found = torch::jit::pop(*stack, op.schema().returns().size());
+  for (size_t i = 0; i < found.size(); ++i)
+    stack->push_back(i < written.size() ? written[i]
+                                        : changed(found[i], [](const at::Tensor& x) { return x.to(at::kMeta); }));
+}
+
+// All of those.
+void know_sizes() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  static const bool once = [&] {
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      if (!op || name.name.rfind("aten::", 0) != 0) continue;
+      const auto has = [&](c10::DispatchKey key) { return op->hasKernelForDispatchKey(key); };
+      if (has(c10::DispatchKey::CPU) && !has(c10::DispatchKey::Meta) &&
+          !has(c10::DispatchKey::CompositeExplicitAutograd))
+        library.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&by_zeros>());
+    }
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
 constexpr int64_t kVocabulary = 30, kSource = 20;
 
 // A model of each backbone and stage that the device allows.
@@ -30,7 +75,7 @@ std::vector<std::string> configurations() {
       all.push_back(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\nnorm = '", norm, "'\npositions = '", positions,
                         "'\n[attention]\nheads = 4\n"));
   for (const auto& name : attention::combiners().names())
-    all.push_back("[model]\nlayers = 2\nwidth = 32\nffn = 24\n[attention]\nheads = 2\ncombiner = '" + name + "'\n");
+    all.push_back("[model]\nlayers = 2\nwidth = 32\nffn = 24\n[attention]\nheads = 4\ncombiner = '" + name + "'\n");
   for (const char* rest : {"", "same_length = true\n", "initial_memory = 'zeros'\n"})
     for (const char* pairing : {"own", "cross-head"})
       all.push_back(
@@ -45,12 +90,21 @@ std::vector<std::string> configurations() {
   return all;
 }
 
+// Dropout is by kernels of the library's own, which the device has not.
+std::string without_dropout(std::string toml) {
+  const std::string mae = "combiner = 'mae'\n";
+  if (const size_t at = toml.find(mae); at != toml.npos) toml.insert(at + mae.size(), "mae.dropout = 0\n");
+  return toml;
+}
+
 struct Case {
   ModelConfig config;
   std::unique_ptr<LanguageModel> model;
   bool encodes;  // only
 
-  explicit Case(const std::string& toml) : config(models::configured(toml)), encodes(toml.find("'bert'") != toml.npos) {
+  explicit Case(const std::string& toml)
+      : config(models::configured(without_dropout(toml))), encodes(toml.find("'bert'") != toml.npos) {
+    know_sizes();
     model = build_language_model(config, {kVocabulary, kSource}, at::kMeta);
   }
   // Made on the CPU, as all input is: two rows, one of them filled up.
@@ -150,6 +204,7 @@ TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devi
 
 TEST_CASE("terms of the loss are made there", "[devices]") {
   for (const auto& name : train::regularisers().names()) {
+    if (name.rfind("test-", 0) == 0) continue;  // another test's
     INFO(name);
     const std::string stages = name == "hard-concrete-penalty" ? "combiner = 'hard-concrete'\n"
                                : name == "head-balance"        ? "combiner = 'mixture-of-heads'\n"

@@ -1,6 +1,7 @@
 // A recorded pass against the same done anew each time. The graph is one that works on a CPU: it does the work again
 // and puts what that gives where the recording's results lie.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -24,26 +25,26 @@ class Again : public DeviceGraph {
   std::vector<at::Tensor> record(const Work& work) override {
     ++counts_.recorded;
     work_ = work;
-    results_ = work_();
-    for (at::Tensor& t : results_) t.detach_().fill_(NAN);  // recorded is not done
-    for (at::Tensor& g : gradients()) g.fill_(NAN);
+    for (const at::Tensor& t : work_()) results_.push_back(at::full_like(t, NAN));  // recorded is not done
+    places_ = gradients();
+    for (at::Tensor& g : places_) g.fill_(NAN);
     return results_;
   }
   void launch() override {
     ++counts_.launched;
-    std::vector<at::Tensor> places = gradients();
+    const c10::AutoGradMode gradients_wanted(true);  // it does the work, which a graph's launch does not
     const std::vector<at::Tensor> now = work_();
     for (size_t i = 0; i < now.size(); ++i) results_[i].copy_(now[i].detach());
-    std::vector<at::Tensor> made = gradients();
-    REQUIRE(made.size() == places.size());
-    for (size_t i = 0; i < made.size(); ++i) places[i].copy_(made[i]);
+    const std::vector<at::Tensor> made = gradients();
+    REQUIRE(made.size() == places_.size());
+    for (size_t i = 0; i < made.size(); ++i) places_[i].copy_(made[i]);
   }
   std::function<std::vector<at::Tensor>()> gradients;
 
  private:
   Counts& counts_;
   Work work_;
-  std::vector<at::Tensor> results_;
+  std::vector<at::Tensor> results_, places_;
 };
 
 }  // namespace
@@ -59,14 +60,15 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   if (bf16) here->parameters().set_bf16(true), other->parameters().set_bf16(true);
   const auto work_of = [](LanguageModel& model) {
     return [&model](const Input& input, const Targets& targets, const mh::attention::Step& step) {
-      const SlicedLoss loss = model.loss(model.hidden(input, step), targets, 0.1, step);
+      Targets read = targets;  // kernels of a CPU read the values, those of a GPU what is there
+      if (targets.there.defined()) read.values = targets.there;
+      const SlicedLoss loss = model.loss(model.hidden(input, step), read, 0.1, step);
       loss.smoothed.backward();
       model.parameters().collect_gradients();
       return loss;
     };
   };
   Counts counts;
-  std::vector<at::Tensor> kept;  // where gradients of the recording lie
   mh::train::RecordedPass recorded(*here, work_of(*here), [&] {
     auto graph = std::make_unique<Again>(counts);
     graph->gradients = [&here] {

@@ -55,6 +55,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
     const int key = tile.from;
     each_part(thread, ring, step, plan.heads, 0, a.in, load, [&](int begin, int part_end, const T* place) {
+      MH_ROLLED  // a round holds products of a whole tile: two at once do not fit into registers
       for (int j = begin + at.group; j < part_end; j += plan.groups) {
         Sum p[2];
         multiply_queries<kSize, kRelative>(thread, p, logits, plan, at, place, begin, j, found);
