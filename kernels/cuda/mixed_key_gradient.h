@@ -185,6 +185,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     const int of_given = a.in * 16 * kStride;
     if constexpr (kOfKeys)
       each(0, a.heads, of_given, !kOfValues, [&](int begin, int part_end, const T* place) {
+        MH_ROLLED  // as mixed_forward's
         for (int i = begin + at.group; i < part_end; i += plan.groups) {
           Sum x[2];
           gradients_of(i, begin, place, x);
@@ -194,6 +195,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       });
     if constexpr (kOfValues) {
       each(0, a.in, 0, true, [&](int begin, int part_end, const T* place) {
+        MH_ROLLED
         for (int j = begin + at.group; j < part_end; j += plan.groups) {
           Sum p[2], unused[2];
           probabilities_of(j, begin, place, p, unused);
