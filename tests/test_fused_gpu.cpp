@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <rapidcheck.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -41,9 +42,9 @@ attention::GpuKernels emulated() {
                                       host::Device device;
                                       return Launches::backward(host::Launcher{device}, a, x);
                                     },
-                                    [](int in, int heads) {
+                                    [](int in, int heads, bool relative) {
                                       host::Device device;
-                                      return Launches::mixed_lacks(host::Launcher{device}, in, heads);
+                                      return Launches::mixed_lacks(host::Launcher{device}, in, heads, relative);
                                     },
                                     [](const MixedCall& a, const AttentionTensors& x) {
                                       host::Device device;
@@ -68,6 +69,16 @@ attention::FusedPolicy drawn(int64_t batch, int64_t heads, int64_t queries, int6
   if (pick(0, 2) == 0)
     for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
   return policy;
+}
+
+// Keys in two runs, and u, v and r of `tensors`.
+void add_positions(attention::FusedPolicy& policy, const std::array<at::Tensor*, 3>& tensors, int64_t heads,
+                   int64_t queries, int64_t keys, int64_t size, at::ScalarType type) {
+  const int64_t first = pick(1, keys), rows = queries + keys;
+  policy.relative.runs = {{0, first, 0}};
+  if (first < keys) policy.relative.runs.push_back({first, keys - first, rows});
+  *tensors[0] = at::randn({heads, size}), *tensors[1] = at::randn({heads, size});
+  *tensors[2] = at::randn({heads, 2 * rows, size}).to(type);
 }
 
 // The result and all gradients, by `attend` of leaves.
@@ -114,13 +125,7 @@ TEST_CASE("attention by the kernels of a GPU is that of the CPU's, for all that 
                                   {},
                                   {},
                                   {}};
-    if (pick(0, 1) == 1) {  // keys in two runs
-      const int64_t first = pick(1, keys), rows = queries + keys;
-      policy.relative.runs = {{0, first, 0}};
-      if (first < keys) policy.relative.runs.push_back({first, keys - first, rows});
-      given[4] = at::randn({heads, size}), given[5] = at::randn({heads, size});
-      given[6] = at::randn({heads, 2 * rows, size}).to(type);
-    }
+    if (pick(0, 1) == 1) add_positions(policy, {&given[4], &given[5], &given[6]}, heads, queries, keys, size, type);
     const at::Tensor dout = at::randn({batch, heads, queries, size}).to(type);
     const auto with = [&](const std::vector<at::Tensor>& x) {
       attention::FusedPolicy p = policy;
@@ -149,18 +154,23 @@ TEST_CASE("mixed heads by the kernels of a GPU are those of the CPU's, for all t
     if (heads != values) policy.key_heads.clear();
     policy.dropped_before_mixing = pick(0, 1) == 1;
     const int64_t of_matrix = pick(0, 2), scales = pick(0, 2);
-    const std::vector<at::Tensor> given{made(heads, queries, key_size), made(heads, keys, key_size),
-                                        made(values, keys, value_size),
-                                        of_matrix == 0   ? at::randn({heads, values})
-                                        : of_matrix == 1 ? at::randn({batch, heads, values})
-                                                         : at::randn({batch, queries, heads, values}),
-                                        scales == 0   ? at::Tensor()
-                                        : scales == 1 ? at::randn({values})
-                                                      : at::randn({batch, values})};
+    std::vector<at::Tensor> given{made(heads, queries, key_size),
+                                  made(heads, keys, key_size),
+                                  made(values, keys, value_size),
+                                  of_matrix == 0   ? at::randn({heads, values})
+                                  : of_matrix == 1 ? at::randn({batch, heads, values})
+                                                   : at::randn({batch, queries, heads, values}),
+                                  scales == 0   ? at::Tensor()
+                                  : scales == 1 ? at::randn({values})
+                                                : at::randn({batch, values}),
+                                  {},
+                                  {},
+                                  {}};
+    if (pick(0, 1) == 1) add_positions(policy, {&given[5], &given[6], &given[7]}, heads, queries, keys, key_size, type);
     const at::Tensor dout = at::randn({batch, values, queries, value_size}).to(type);
     const auto with = [&](const std::vector<at::Tensor>& x) {
       attention::FusedPolicy p = policy;
-      p.head_scales = x[4];
+      p.head_scales = x[4], p.relative.u = x[5], p.relative.v = x[6], p.relative.r = x[7];
       return p;
     };
     const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();

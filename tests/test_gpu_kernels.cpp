@@ -28,8 +28,10 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Of Tensors that are given. m and scales may be undefined, and are fp32 beside any narrower type.
-enum { kQ, kK, kV, kM, kScales };
+// Of Tensors that are given. m, scales, u, v and r of relative positions may be undefined; all but r are fp32 beside
+// any narrower type.
+enum { kQ, kK, kV, kM, kScales, kU, kBias, kR };
+bool of_type(size_t i) { return i < kM || i == kR; }
 
 struct Sizes {
   int64_t batch, in, out, key_size, value_size;
@@ -44,9 +46,10 @@ struct Case {
   bool lengths = false;  // of keys, none of the first row
   bool sigsoftmax = false;
   double dropout = 0;
-  bool before = false;  // mixing
-  bool pairs = false;   // heads read keys and values of others
-  int64_t scales = 0;   // dimensions of scales of heads; 0: none
+  bool before = false;    // mixing
+  bool pairs = false;     // heads read keys and values of others
+  int64_t scales = 0;     // dimensions of scales of heads; 0: none
+  bool relative = false;  // positions, of keys in two runs
 };
 
 const Case kCases[] = {
@@ -76,6 +79,23 @@ const Case kCases[] = {
      .scales = 2},
 };
 
+const Case kRelativeCases[] = {
+    {.what = "relative, all keys", .queries = 77, .keys = 131, .relative = true},
+    {.what = "relative, one query", .queries = 1, .keys = 71, .causal = true, .relative = true},
+    {.what = "relative, causal", .queries = 33, .keys = 151, .causal = true, .relative = true},
+    {.what = "relative, lengths of keys", .queries = 45, .keys = 77, .lengths = true, .relative = true},
+    {.what = "relative, all at once",
+     .queries = 61,
+     .keys = 93,
+     .causal = true,
+     .window = 29,
+     .sigsoftmax = true,
+     .dropout = 0.3,
+     .pairs = true,
+     .scales = 2,
+     .relative = true},
+};
+
 struct Inputs {
   Tensors given;  // fp32, on the CPU
   at::Tensor dout;
@@ -94,11 +114,17 @@ Inputs drawn(const Case& c, const Sizes& z) {
   const at::Tensor scales = c.scales == 1   ? at::randn({z.out})
                             : c.scales == 2 ? at::randn({z.batch, z.out})
                                             : at::Tensor();
-  Inputs x{
-      {rows(z.in, c.queries, z.key_size), rows(z.in, c.keys, z.key_size), rows(z.out, c.keys, z.value_size), m, scales},
-      rows(z.out, c.queries, z.value_size),
-      {c.causal, c.window},
-      {}};
+  Inputs x{{rows(z.in, c.queries, z.key_size),
+            rows(z.in, c.keys, z.key_size),
+            rows(z.out, c.keys, z.value_size),
+            m,
+            scales,
+            {},
+            {},
+            {}},
+           rows(z.out, c.queries, z.value_size),
+           {c.causal, c.window},
+           {}};
   if (c.lengths) {
     x.policy.key_lengths = at::randint(1, c.keys + 1, {z.batch}, at::kLong);
     x.policy.key_lengths[0] = 0;
@@ -110,6 +136,12 @@ Inputs drawn(const Case& c, const Sizes& z) {
     x.policy.dropped_before_mixing = c.before;
     x.policy.drops = model::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
     x.kept = model::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
+  }
+  if (c.relative) {
+    const int64_t first = c.keys / 3, distances = c.queries + c.keys;
+    x.policy.relative.runs = {{0, first, 0}, {first, c.keys - first, distances}};
+    x.given[kU] = at::randn({z.in, z.key_size}), x.given[kBias] = at::randn({z.in, z.key_size});
+    x.given[kR] = at::randn({z.in, 2 * distances, z.key_size});
   }
   if (c.pairs && z.in == z.out)
     for (int64_t h = 0; h < z.in; ++h) x.policy.key_heads.push_back(h * h % z.in);
@@ -124,7 +156,15 @@ at::Tensor read_heads(const Inputs& x, const at::Tensor& t) {
 }
 
 at::Tensor logits_of(const Inputs& x, const Tensors& t) {
-  return at::matmul(t[kQ], read_heads(x, t[kK]).transpose(2, 3)) / std::sqrt(static_cast<double>(t[kQ].size(3)));
+  const at::Tensor &q = t[kQ], keys = read_heads(x, t[kK]).transpose(2, 3);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  if (!t[kR].defined()) return at::matmul(q, keys) * scale;
+  const auto with = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
+  Tensors places;  // of each query and key in r
+  for (const kernels::Run& run : x.policy.relative.runs)
+    places.push_back(run.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) + at::arange(run.count).unsqueeze(0));
+  const at::Tensor place = at::cat(places, 1).to(q.device()).expand({q.size(0), q.size(1), q.size(2), keys.size(3)});
+  return (at::matmul(with(t[kU]), keys) + at::matmul(with(t[kBias]), t[kR].transpose(1, 2)).gather(3, place)) * scale;
 }
 
 at::Tensor probabilities_of(const Inputs& x, const at::Tensor& logits) {
@@ -161,6 +201,7 @@ at::Tensor composed(const Inputs& x, const Tensors& t) { return joined(x, probab
 at::Tensor by_kernel(const Inputs& x, const Tensors& t) {
   FusedPolicy policy = x.policy;
   policy.head_scales = t[kScales];
+  policy.relative.u = t[kU], policy.relative.v = t[kBias], policy.relative.r = t[kR];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
   return t[kM].defined() ? attention::mixed_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], policy)
                          : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
@@ -172,8 +213,8 @@ Tensors leaves_of(const Inputs& x, at::ScalarType rounded, at::ScalarType type, 
   for (size_t i = 0; i < x.given.size(); ++i) {
     at::Tensor t = x.given[i];
     if (t.defined()) {
-      if (i < kM) t = t.to(rounded);
-      t = t.to(device, i < kM || type == at::kDouble ? type : at::kFloat).detach().clone().requires_grad_();
+      if (of_type(i)) t = t.to(rounded);
+      t = t.to(device, of_type(i) || type == at::kDouble ? type : at::kFloat).detach().clone().requires_grad_();
     }
     leaves.push_back(t);
   }
@@ -231,10 +272,10 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
 }
 
 // Why this build has no kernels for these, mixed or not; empty: it has.
-std::string lacks(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool mixes) {
+std::string lacks(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool mixes, bool relative = false) {
   attention::Shape shape;
   shape.heads = in, shape.value_heads = out, shape.key_size = shape.value_size = size;
-  return attention::unfused_on_gpu(type, shape, mixes, false);
+  return attention::unfused_on_gpu(type, shape, mixes, relative);
 }
 
 #define NEEDS_GPU                                           \
@@ -272,6 +313,26 @@ TEMPLATE_TEST_CASE("mixed heads by the kernels on a GPU", "[cuda-device]", float
   if (!missing.empty()) SKIP(missing);
 }
 
+TEMPLATE_TEST_CASE("relative positions by the kernels on a GPU, of mixed heads and others", "[cuda-device]", float,
+                   at::BFloat16, at::Half) {
+  NEEDS_GPU;
+  at::manual_seed(56);
+  constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
+  std::string missing;
+  int64_t turn = 0;
+  for (const int64_t size : kHeadSizes) {
+    if (missing = lacks(type, size, 3, 3, false, true); !missing.empty()) break;
+    if (missing = lacks(type, size, 5, 5, true, true); !missing.empty()) break;
+    for (const Case& c : kRelativeCases) {
+      check(c, {2, 3, 3, size, size}, type, gpu);
+      check(c, {2, 5, c.pairs ? 5 : 3, size, size, 2 + turn++ % 3}, type, gpu);
+    }
+  }
+  if (missing = lacks(type, 64, 32, 32, true, true); missing.empty())
+    check(kRelativeCases[2], {1, 32, 32, 64, 64, 4}, type, gpu);
+  if (!missing.empty()) SKIP(missing);
+}
+
 TEMPLATE_TEST_CASE("one to 32 mixed heads on a GPU", "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(53);
@@ -299,6 +360,9 @@ TEST_CASE("a small call of each kernel on a GPU, for tools that watch memory", "
     if (const std::string missing = lacks(type, 64, 3, 2, true); !missing.empty()) SKIP(missing);
     check(small, {1, 2, 2, 64, 64}, type, gpu);
     for (const int64_t matrix : {2, 4}) check(small, {1, 3, 2, 64, 64, matrix}, type, gpu);
+    Case relative = small;
+    relative.relative = true;
+    if (lacks(type, 64, 3, 2, true, true).empty()) check(relative, {1, 3, 2, 64, 64, 2}, type, gpu);
   }
 }
 

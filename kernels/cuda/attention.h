@@ -68,8 +68,8 @@ struct AttentionTensors {
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
   // tiles, and dr (batch, heads, distances, key_size), over rows. Mixed heads have no du and dv.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  // Of relative positions of mixed heads: q + u and q + v of the kernels' type, and their gradients, dq and dshifted. A
-  // forward pass reads q besides, a backward pass not.
+  // Of relative positions of mixed heads: q + u and q + v of the kernels' type, whose gradients are dq and dshifted. A
+  // forward pass reads q besides. Without relative positions they are not read, or `biased` is q.
   AnyRows biased{}, shifted{}, dshifted{};
   // Of heads that nothing mixes: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
   // value_size + 2), which the forward pass uses.

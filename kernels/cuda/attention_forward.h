@@ -24,11 +24,11 @@ struct AttentionTiles {
 };
 
 // sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
-template <int kSize, int kStride, int kColumns, class Thread, class T>
+template <int kSize, int kStride, int kAhead = 4, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
   MH_FOR (n, kColumns) sums[n] = Sum{};
-  // Not all of it at once: what is loaded ahead takes registers.
-  MH_UNROLL_4
+  // Not all of it at once: what is loaded ahead, kAhead pieces of 16 columns, takes registers.
+  MH_UNROLL_AHEAD
   for (int c = 0; c < kSize; c += 16) {
     Left<T> left;
     load(thread, left, rows + c, kStride);

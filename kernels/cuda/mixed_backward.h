@@ -82,8 +82,8 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
               [&](int begin, int part_end, const T* place) {
                 for (int i = begin + at.group; i < part_end; i += plan.groups) {
                   Sum d[2];
-                  multiply_turned<kSize, kStride>(thread, d, given.stays(plan, place, begin, i) + of_strip,
-                                                  given.comes(plan, place, begin, i));
+                  multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
+                      thread, d, given.stays(plan, place, begin, i) + of_strip, given.comes(plan, place, begin, i));
                   if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, d);
                   exchange.put(thread, i - chunk, d);
                 }
@@ -188,8 +188,8 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     each_part(thread, ring, step, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
       for (int i = begin + at.group; i < part_end; i += plan.groups) {
         Sum x[2];
-        multiply_turned<kSize, kStride>(thread, x, given.stays(plan, place, begin, i) + of_strip,
-                                        given.comes(plan, place, begin, i));
+        multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
+            thread, x, given.stays(plan, place, begin, i) + of_strip, given.comes(plan, place, begin, i));
         if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, x);
         exchange.put(thread, i, x);
       }

@@ -148,8 +148,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     };
     // P_jᵀ of head j; slopes: times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], Sum(&slopes)[2]) {
-      multiply_turned<kSize, kStride>(thread, p, logits.stays(plan, place, begin, j) + of_strip,
-                                      logits.comes(plan, place, begin, j));
+      multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
+          thread, p, logits.stays(plan, place, begin, j) + of_strip, logits.comes(plan, place, begin, j));
       if constexpr (kRelative)
         add_shifted<kSize, kPairs>(thread, p, found, logits.comes(plan, place, begin, j, 1),
                                    logits.window_of(plan, place, begin, j) + of_strip);
@@ -172,8 +172,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         add_shifted<kSize, kPairs>(thread, x, found, given.comes(plan, place, begin, i, 1),
                                    given.window_of(plan, place, begin, i) + of_strip);
       else
-        multiply_turned<kSize, kStride>(thread, x, given.stays(plan, place, begin, i) + of_strip,
-                                        given.comes(plan, place, begin, i));
+        multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
+            thread, x, given.stays(plan, place, begin, i) + of_strip, given.comes(plan, place, begin, i));
     };
     // Where a place has all of a tile it is taken when work on the tile begins, and is free again when it ends.
     if (!kRelative && plan.whole) ring.await(thread);

@@ -26,7 +26,7 @@ enum class Pairs { queries_keys, keys_queries, distances_queries };
 template <int kSize, Pairs kPairs, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, const T* queries, const T* window) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  multiply_sliding<kSize, 32>(thread, found, queries, Window<T, kSize>{window}, 0);
+  multiply_sliding<kSize, 32, kMixedAhead<T, true>>(thread, found, queries, Window<T, kSize>{window}, 0);
   MH_FOR (n, 2)
     MH_FOR (i, 4) {
       const int row = g + i / 2 * 8, column = n * 8 + 2 * t + i % 2;
@@ -129,8 +129,8 @@ MH_DEVICE void multiply_queries(const Thread& thread, Sum (&sums)[2], const Meet
                                 const MixedPlace& at, const T* place, int begin, int head,
                                 [[maybe_unused]] float* found) {
   const int of_strip = at.strip * 16 * Meets::kStride;
-  multiply_turned<kSize, Meets::kStride>(thread, sums, logits.stays(plan, place, begin, head) + of_strip,
-                                         logits.comes(plan, place, begin, head));
+  multiply_turned<kSize, Meets::kStride, kMixedAhead<T, kRelative>>(
+      thread, sums, logits.stays(plan, place, begin, head) + of_strip, logits.comes(plan, place, begin, head));
   if constexpr (kRelative)
     add_shifted<kSize, Pairs::queries_keys>(thread, sums, found, logits.stays(plan, place, begin, head, 1) + of_strip,
                                             window_of_queries(logits, plan, at, place, begin, head));

@@ -79,13 +79,13 @@ template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
 // products (16, kColumns) = rows (16, kSize), times the transpose of those that slide by, from `place` on. By a warp.
-template <int kSize, int kColumns, class Thread, class T, class Slide>
+template <int kSize, int kColumns, int kAhead = 4, class Thread, class T, class Slide>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide, int place) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   Sum sums[kColumns / 8];
   const T* pieces[kColumns / 16];
   MH_FOR (n, kColumns / 16) pieces[n] = slide.piece(Slide::wrapped(place) + n * 16);
-  MH_UNROLL_4
+  MH_UNROLL_AHEAD
   for (int c = 0; c < kSize; c += 16) {
     Left<T> left;
     load(thread, left, rows + c, Slide::kStride);

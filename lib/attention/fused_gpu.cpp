@@ -49,7 +49,8 @@ at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t length, in
 template <class Call>
 struct Described {
   Call call;
-  at::Tensor heads;
+  at::Tensor heads, u, bias, runs;  // as the kernels read them
+  const kernels::Relative flag{};   // says that there are positions
   kernels::DropoutFrom drops;
 
   Described(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
@@ -63,21 +64,11 @@ struct Described {
     if (policy.key_lengths.defined()) call.key_lengths = policy.key_lengths.const_data_ptr<int64_t>();
     if (policy.drops) call.dropping = policy.drops->how, call.dropout_first = policy.drops->first;
     call.aligned = std::all_of(all.begin(), all.end(), [](const at::Tensor* x) { return aligned(*x); });
-  }
-};
-
-struct Plain : Described<kernels::AttentionCall> {
-  at::Tensor u, bias, runs;        // as the kernels read them
-  const kernels::Relative flag{};  // says that there are positions
-  Plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
-        std::initializer_list<const at::Tensor*> all)
-      : Described(q, k, v, policy, gradient, all) {
-    call.heads = call.dropout_heads = static_cast<int>(q.size(1));
     if (const RelativePositions& p = policy.relative; p.u.defined()) {
       u = p.u.to(at::kFloat).contiguous(), bias = p.v.to(at::kFloat).contiguous(), runs = on_device(p.runs, q.device());
       call.relative = &flag;
-      call.positions = {u.const_data_ptr<float>(),
-                        bias.const_data_ptr<float>(),
+      call.positions = {u.template const_data_ptr<float>(),
+                        bias.template const_data_ptr<float>(),
                         p.r.const_data_ptr(),
                         p.r.stride(0),
                         p.r.stride(1),
@@ -88,6 +79,16 @@ struct Plain : Described<kernels::AttentionCall> {
       call.aligned = call.aligned && reinterpret_cast<uintptr_t>(p.r.const_data_ptr()) % 16 == 0 &&
                      p.r.stride(0) * bytes % 16 == 0 && p.r.stride(1) * bytes % 16 == 0;
     }
+  }
+  Described(const Described&) = delete;
+  Described& operator=(const Described&) = delete;
+};
+
+struct Plain : Described<kernels::AttentionCall> {
+  Plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
+        std::initializer_list<const at::Tensor*> all)
+      : Described(q, k, v, policy, gradient, all) {
+    call.heads = call.dropout_heads = static_cast<int>(q.size(1));
     if (const at::Tensor& s = policy.head_scales; s.defined()) {
       call.head_scales = s.const_data_ptr<float>();
       call.scales_row = s.dim() == 2 ? s.size(1) : 0;
@@ -208,22 +209,31 @@ struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
   }
 };
 
+// q and a bias (h, dk), as kernels of mixed heads read it; q where there is none.
+at::Tensor biased(const at::Tensor& q, const at::Tensor& bias) {
+  return bias.defined() ? with_contiguous_rows((q + bias.to(at::kFloat).unsqueeze(1)).to(q.scalar_type())) : q;
+}
+
 std::pair<at::Tensor, at::Tensor> mix(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k,
                                       const at::Tensor& v, const at::Tensor& m, const FusedPolicy& policy,
                                       bool gradient) {
   at::Tensor out = by_position(q, m.size(-1), q.size(2), v.size(3)), sums = log_sums_of(q);
-  const Mixing mixing(q, k, v, m, policy, gradient, {&q, &k, &v, &out});
+  const at::Tensor q_u = biased(q, policy.relative.u), q_v = biased(q, policy.relative.v);
+  const Mixing mixing(q, k, v, m, policy, gradient, {&q, &k, &v, &out, &q_u, &q_v});
   AttentionTensors x = tensors_of(gpu, q, k, v, sums);
-  x.out = rows_of(out);
+  x.out = rows_of(out), x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
   model::check_cuda(gpu.kernels->mixed_forward(mixing.call, x));
   return {out, sums};
 }
 
 struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
+  // u, bias and r are the policy's, as inputs of the graph.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& m, const FusedPolicy& policy, const GpuKernels& gpu) {
+                            const at::Tensor& m, const Given& u, const Given& bias, const Given& r,
+                            const FusedPolicy& policy, const GpuKernels& gpu) {
     const auto [out, sums] = mix(gpu, q, k, v, m, policy, true);
-    context->save_for_backward({q, k, v, m, sums, policy.key_lengths});
+    context->save_for_backward(
+        {q, k, v, m, sums, policy.key_lengths, policy.relative.u, policy.relative.v, policy.relative.r});
     policy.keep(*context);
     keep(*context, gpu);
     return out;
@@ -232,22 +242,39 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
   static variable_list backward(AutogradContext* context, variable_list given) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &m = saved[3], &log_sums = saved[4];
-    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {}, {});
+    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}}, {});
+    const RelativePositions& p = policy.relative;
     const at::Tensor dout = with_contiguous_rows(given[0]), d = at::empty_like(log_sums), sums = at::empty_like(d),
                      of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, d.options());
     const GpuKernels gpu = kept(*context);
     AttentionTensors x = tensors_of(gpu, q, k, v, log_sums);
     std::array<at::Tensor, 3> g = gradients_of(q, k, v, m.size(-1), x);
-    const Mixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2]});
+    const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
+                     dshifted = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : g[0];
+    const Mixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2], &q_u, &q_v, &dshifted});
+    x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
     x.dout = rows_of(dout), x.joined = false;
     x.d = d.mutable_data_ptr<float>(), x.sums = sums.mutable_data_ptr<float>();
     x.g = of_queries.mutable_data_ptr<float>();
+    at::Tensor du, dbias, dr;
+    if (p.u.defined()) {
+      dr = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, d.options());
+      x.dshifted = rows_of(dshifted), x.dr = dr.mutable_data_ptr<float>();
+    }
     model::check_cuda(gpu.kernels->mixed_backward(mixing.call, x));
     if (!policy.key_heads.empty()) g[1] = policy.of_heads(g[1], k), g[2] = policy.of_heads(g[2], v);
+    if (p.u.defined()) {
+      const auto of_bias = [](const at::Tensor& of_rows, const at::Tensor& bias) {
+        return of_rows.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());
+      };
+      du = of_bias(g[0], p.u), dbias = of_bias(dshifted, p.v);
+      dr = dr.sum(0).to(p.r.scalar_type());
+      g[0] = g[0] + dshifted;
+    }
     const at::Tensor dm = m.dim() == 4   ? of_queries
                           : m.dim() == 3 ? of_queries.sum(1)
                                          : of_queries.sum(at::IntArrayRef{0, 1});
-    return {g[0], g[1], g[2], dm, {}, {}};
+    return {g[0], g[1], g[2], dm, du, dbias, dr, {}, {}};
   }
 };
 
@@ -255,6 +282,7 @@ FusedPolicy on_device(const FusedPolicy& given, const at::Tensor& q) {
   FusedPolicy policy = given;
   if (policy.key_lengths.defined())
     policy.key_lengths = policy.key_lengths.to(q.device()).clamp(0, c10::nullopt).contiguous();
+  if (at::Tensor& r = policy.relative.r; r.defined()) r = (r.stride(2) == 1 ? r : r.contiguous()).to(q.scalar_type());
   return policy;
 }
 
@@ -270,12 +298,11 @@ std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, 
   if (!dtype) return std::string("numbers of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
   const char* lacks = model::cuda_kernels().lacks(*dtype, size);
-  if (lacks == nullptr && positions && mixes) lacks = "relative positions of mixed heads, on a GPU";
-  if (lacks == nullptr && positions) lacks = model::cuda_kernels().attention(*dtype, size)->relative_lacks();
+  if (lacks == nullptr && positions && !mixes) lacks = model::cuda_kernels().attention(*dtype, size)->relative_lacks();
   if (lacks == nullptr && mixes)
     lacks = model::cuda_kernels()
                 .attention(*dtype, size)
-                ->mixed_lacks(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads));
+                ->mixed_lacks(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
   return lacks != nullptr ? lacks : "";
 }
 
@@ -290,9 +317,7 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
                      const FusedPolicy& given) {
   FusedPolicy policy = on_device(given, q);
   if (at::Tensor& s = policy.head_scales; s.defined()) s = s.to(at::kFloat).contiguous();
-  RelativePositions& p = policy.relative;
-  if (p.r.defined() && p.r.stride(2) != 1) p.r = p.r.contiguous();
-  if (p.r.defined()) p.r = p.r.to(q.scalar_type());
+  const RelativePositions& p = policy.relative;
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
   if (!wants_gradient(q, k, v, policy.head_scales, p.u, p.v, p.r))
     return attend(gpu, rows[0], rows[1], rows[2], policy, false).first;
@@ -306,8 +331,11 @@ at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
   const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
   const at::Tensor matrix = weighed(m, policy.head_scales);
   policy.head_scales = at::Tensor();
-  if (!wants_gradient(q, k, v, matrix)) return mix(gpu, rows[0], rows[1], rows[2], matrix, policy, false).first;
-  return MixedOnGpu::apply(rows[0], rows[1], rows[2], matrix, policy, gpu);
+  const RelativePositions& p = policy.relative;
+  if (!wants_gradient(q, k, v, matrix, p.u, p.v, p.r))
+    return mix(gpu, rows[0], rows[1], rows[2], matrix, policy, false).first;
+  return MixedOnGpu::apply(rows[0], rows[1], rows[2], matrix, given_or_not(p.u), given_or_not(p.v), given_or_not(p.r),
+                           policy, gpu);
 }
 
 }  // namespace mh::attention

@@ -31,8 +31,7 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
                      const FusedPolicy& policy);
 
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv), (B, h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv),
-// stored as (B, Tq, hv, dv), as mixed_cpu but without relative positions. Differentiable in all four and in scales of
-// heads.
+// stored as (B, Tq, hv, dv), as mixed_cpu. Differentiable in all four, in scales of heads and in relative positions.
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& m, const FusedPolicy& policy);
 
