@@ -139,7 +139,7 @@ struct Meeting {
 // Pieces of 16 columns of a product that are loaded ahead (multiply_turned): as many as registers have room for beside
 // the sums of several heads.
 template <class T, bool kRelative>
-constexpr int kMixedAhead = sizeof(T) == 4 || kRelative ? 2 : 4;
+constexpr int kMixedAhead = kRelative ? 1 : sizeof(T) == 4 ? 2 : 4;
 
 // What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads. tiles(n): tile n.
 template <class Meets, int kMeetings, class AllTiles>

@@ -211,7 +211,7 @@ struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
 
 // q and a bias (h, dk), as kernels of mixed heads read it; q where there is none.
 at::Tensor biased(const at::Tensor& q, const at::Tensor& bias) {
-  return bias.defined() ? with_contiguous_rows((q + bias.to(at::kFloat).unsqueeze(1)).to(q.scalar_type())) : q;
+  return bias.defined() ? with_contiguous_rows(q.add(bias.to(at::kFloat).unsqueeze(1)).to(q.scalar_type())) : q;
 }
 
 std::pair<at::Tensor, at::Tensor> mix(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k,
@@ -269,7 +269,7 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
       };
       du = of_bias(g[0], p.u), dbias = of_bias(dshifted, p.v);
       dr = dr.sum(0).to(p.r.scalar_type());
-      g[0] = g[0] + dshifted;
+      g[0] = g[0].add(dshifted);
     }
     const at::Tensor dm = m.dim() == 4   ? of_queries
                           : m.dim() == 3 ? of_queries.sum(1)
