@@ -6,6 +6,7 @@
 #include "attention/head_scale.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "model/device.h"
 
 namespace mh::attention {
 
@@ -51,7 +52,7 @@ class HardConcreteGates : public Weighing {
       const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
       u.push_back(std::max(x, 0x1p-25F));  // its logarithm is finite
     }
-    return at::tensor(u, at::kFloat).to(c.query_input.device());
+    return model::to_device(at::tensor(u, at::kFloat), c.query_input.device());
   }
 
   HardConcreteOptions options_;

@@ -30,13 +30,15 @@ class HeadWeights : public Weighing {
   }
   bool weighs() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    return shown_gates(c, at::tensor(weights_, at::kFloat).to(c.query_input.device()));
+    on_device_ = (on_device_.defined() ? on_device_ : at::tensor(weights_, at::kFloat)).to(c.query_input.device());
+    return shown_gates(c, on_device_);
   }
   at::Tensor folded() const override { return at::diag(at::tensor(weights_, at::kFloat)); }
 
  private:
   HeadWeightsOptions options_;
   std::vector<float> weights_;
+  at::Tensor on_device_;  // the same
 };
 
 const Optioned<Combiner, HeadWeights, HeadWeightsOptions> entry(combiners(), "head-weights",

@@ -16,6 +16,7 @@
 #include "attention/mae_gate.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "model/device.h"
 
 namespace mh::attention {
 namespace {
@@ -146,7 +147,7 @@ class MixtureOfExperts : public Weighing {
         *out++ = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer),
                                 static_cast<uint64_t>(c.step.row_offset + b) << 32 | static_cast<uint64_t>(t));
     if (!by_position) u = u.squeeze(1);
-    u = u.to(c.query_input.device());
+    u = model::to_device(u, c.query_input.device());
     if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(experts_)).to(at::kLong);
     return (g.cumsum(-1) <= u.unsqueeze(-1)).sum(-1).clamp_max(experts_ - 1);
   }

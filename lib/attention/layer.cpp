@@ -13,6 +13,7 @@
 #include "attention/mixed_cpu.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/device.h"
 #include "model/ops.h"
 
 namespace mh::attention {
@@ -432,7 +433,7 @@ at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
 // Keys and values as the pairing says.
 void AttentionLayer::take_pairs(Context& c) {
   if (c.pairs.empty()) return;
-  const at::Tensor heads = at::tensor(c.pairs, at::kLong).to(c.v.device());
+  const at::Tensor heads = model::constant_on(c.v.device(), c.pairs);
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 

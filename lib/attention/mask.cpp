@@ -2,11 +2,13 @@
 
 #include <limits>
 
+#include "model/device.h"
+
 namespace mh::attention {
 
 at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device) {
   if (!lengths.defined() || lengths.ge(positions).all().item<bool>()) return {};
-  return lengths.to(device);
+  return model::to_device(lengths, device);
 }
 
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {

@@ -50,7 +50,8 @@ class Differential : public Mixer {
   at::Tensor matrix(const Context&) override {
     const at::Tensor lambda = at::exp(at::dot(query1_->value(), key1_->value())) -
                               at::exp(at::dot(query2_->value(), key2_->value())) + lambda0_;
-    return first_.to(lambda.device()) - lambda * second_.to(lambda.device());
+    first_ = first_.to(lambda.device()), second_ = second_.to(lambda.device());
+    return first_ - lambda * second_;
   }
   std::string unfused_because() const override { return ""; }
 

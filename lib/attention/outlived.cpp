@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/device.h"
 
 namespace mh::attention {
 
@@ -41,7 +42,7 @@ Outlived Outlived::without(const std::vector<int64_t>& value) const {
 }
 
 at::Tensor Outlived::of_kept(const at::Tensor& w) const {
-  return lost() ? w.index_select(-1, at::tensor(kept, at::kLong).to(w.device())) : w;
+  return lost() ? w.index_select(-1, model::constant_on(w.device(), kept)) : w;
 }
 
 model::HeadAxis Outlived::axis(int64_t axis) const {

@@ -17,6 +17,7 @@
 #include "attention/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"
+#include "model/device.h"
 #include "model/ops.h"
 
 namespace mh::attention {
@@ -151,7 +152,7 @@ class Relative : public Score {
     // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
     if (!few(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
-    if (!c.pairs.empty()) w = w.index_select(0, at::tensor(c.pairs, at::kLong).to(w.device()));
+    if (!c.pairs.empty()) w = w.index_select(0, model::constant_on(w.device(), c.pairs));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
@@ -162,7 +163,7 @@ class Relative : public Score {
     at::Tensor r = model::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.shape.heads, c.shape.key_size})
                        .transpose(0, 1);
-    return c.pairs.empty() ? r : r.index_select(0, at::tensor(c.pairs, at::kLong).to(r.device()));
+    return c.pairs.empty() ? r : r.index_select(0, model::constant_on(r.device(), c.pairs));
   }
 
   // S of these distances, (count, d), with dropout.

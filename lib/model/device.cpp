@@ -4,6 +4,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "cuda/table.h"
@@ -91,6 +94,17 @@ CpuAsGpu::~CpuAsGpu() { of_cpu = nullptr; }
 at::Tensor to_device(const at::Tensor& x, at::Device device) {
   if (!device.is_cuda() || !x.is_cpu()) return x.to(device);
   return x.pin_memory().to(device, x.scalar_type(), /*non_blocking=*/true);
+}
+
+at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values) {
+  if (device.is_cpu()) return at::tensor(values, at::kLong);
+  static std::mutex one_at_a_time;
+  // Never destroyed: the end of a program comes behind the end of CUDA.
+  static auto& known = *new std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor>;
+  const std::lock_guard lock(one_at_a_time);
+  at::Tensor& found = known[{device.str(), values}];
+  if (!found.defined()) found = at::tensor(values, at::kLong).to(device);
+  return found;
 }
 
 void check_cuda(const char* failure) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mh::kernels {
 struct CudaTable;
@@ -52,6 +53,9 @@ class CpuAsGpu {
 
 // A tensor of the CPU on the device, without waiting for what the device still does.
 at::Tensor to_device(const at::Tensor& x, at::Device device);
+// int64 numbers that steps read again and again, such as a layer's choice of heads, on the device: copied there the
+// first time and kept as long as the program runs, so only for what takes few values. A recorded pass may read them.
+at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values);
 // Throws Error(device) for what a kernel of the table returned.
 void check_cuda(const char* failure);
 
