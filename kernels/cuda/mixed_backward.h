@@ -15,6 +15,7 @@ namespace mh::kernels {
 template <class T, int kSize, bool kRelative = false>
 struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
+  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T>;
   static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result whose sums are in registers
   static constexpr int of_result(const MixedCall& a) { return a.heads < kChunk ? a.heads : kChunk; }
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
@@ -72,7 +73,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
     each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
       MH_FOR (o, kOwn) {
         if (own + o < begin || own + o >= part_end) continue;
-        multiply_queries<kSize, kRelative>(thread, p[o], logits, plan, at, place, begin, own + o, found);
+        multiply_queries<kSize, kRelative, Z::kAhead>(thread, p[o], logits, plan, at, place, begin, own + o, found);
         probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p[o]);
         MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
@@ -82,8 +83,8 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
               [&](int begin, int part_end, const T* place) {
                 for (int i = begin + at.group; i < part_end; i += plan.groups) {
                   Sum d[2];
-                  multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
-                      thread, d, given.stays(plan, place, begin, i) + of_strip, given.comes(plan, place, begin, i));
+                  multiply_turned<kSize, kStride, Z::kAhead>(thread, d, given.stays(plan, place, begin, i) + of_strip,
+                                                             given.comes(plan, place, begin, i));
                   if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, d);
                   exchange.put(thread, i - chunk, d);
                 }
@@ -131,6 +132,7 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t 
 
 template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
+  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T>;
   // Columns of the gradient, by one block: with relative positions it has two sums, which must fit into the registers
   // of a warp.
   static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize, kPieces = kSize / kColumns;
@@ -188,8 +190,8 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     each_part(thread, ring, step, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
       for (int i = begin + at.group; i < part_end; i += plan.groups) {
         Sum x[2];
-        multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
-            thread, x, given.stays(plan, place, begin, i) + of_strip, given.comes(plan, place, begin, i));
+        multiply_turned<kSize, kStride, Z::kAhead>(thread, x, given.stays(plan, place, begin, i) + of_strip,
+                                                   given.comes(plan, place, begin, i));
         if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, x);
         exchange.put(thread, i, x);
       }
@@ -202,7 +204,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
       MH_FOR (o, kOwn) {
         if (own + o < begin || own + o >= part_end) continue;
         Sum p[2], slopes[2];
-        multiply_queries<kSize, kRelative>(thread, p, logits, plan, at, place, begin, own + o, found);
+        multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, own + o, found);
         probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p, slopes);
         MH_FOR (e, 4) {
           const int64_t row = (b * a.in + own + o) * a.queries + own_rows.clamped[e / 2];

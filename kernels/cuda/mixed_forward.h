@@ -9,6 +9,7 @@ namespace mh::kernels {
 template <class T, int kSize, bool kRelative = false>
 struct MixedForwardTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kSize);
+  static constexpr int kAhead = kRelative ? 1 : kMixedAhead<T>;
   using Probability = typename Exchanged<T>::Probability;
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
@@ -58,7 +59,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
       MH_ROLLED  // a round holds products of a whole tile: two at once do not fit into registers
       for (int j = begin + at.group; j < part_end; j += plan.groups) {
         Sum p[2];
-        multiply_queries<kSize, kRelative>(thread, p, logits, plan, at, place, begin, j, found);
+        multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, j, found);
         probabilities(thread, a, b, j, own_rows, key, tile.end, log_sums, p);
         if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, j, own_rows.row, key + 2 * at.t, p);
         exchange.put(thread, j, p);

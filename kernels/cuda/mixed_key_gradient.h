@@ -15,6 +15,7 @@ struct MixedKeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kMost = kOfKeys && kOfValues ? 2 : 4;
   static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
   static constexpr int kOwn = kFit < kMost ? kFit : kMost;
+  static constexpr int kAhead = kStays != Staying::keys ? 1 : kMixedAhead<T>;
   using Probability = typename Exchanged<T>::Probability;
   static constexpr int exchanged(const MixedCall& a) { return (kOfKeys ? a.heads : 0) + (kOfValues ? a.in : 0); }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
@@ -148,11 +149,11 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     };
     // P_jᵀ of head j; slopes: times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], Sum(&slopes)[2]) {
-      multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
-          thread, p, logits.stays(plan, place, begin, j) + of_strip, logits.comes(plan, place, begin, j));
+      multiply_turned<kSize, kStride, Z::kAhead>(thread, p, logits.stays(plan, place, begin, j) + of_strip,
+                                                 logits.comes(plan, place, begin, j));
       if constexpr (kRelative)
-        add_shifted<kSize, kPairs>(thread, p, found, logits.comes(plan, place, begin, j, 1),
-                                   logits.window_of(plan, place, begin, j) + of_strip);
+        add_shifted<kSize, kPairs, Z::kAhead>(thread, p, found, logits.comes(plan, place, begin, j, 1),
+                                              logits.window_of(plan, place, begin, j) + of_strip);
       MH_FOR (c, 2)
         MH_FOR (e, 2) {
           const int64_t of_row = (b * a.in + j) * a.queries + clamped(c, e);
@@ -169,11 +170,11 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     };
     const auto gradients_of = [&](int i, int begin, const T* place, Sum(&x)[2]) {
       if constexpr (kDistances)
-        add_shifted<kSize, kPairs>(thread, x, found, given.comes(plan, place, begin, i, 1),
-                                   given.window_of(plan, place, begin, i) + of_strip);
+        add_shifted<kSize, kPairs, Z::kAhead>(thread, x, found, given.comes(plan, place, begin, i, 1),
+                                              given.window_of(plan, place, begin, i) + of_strip);
       else
-        multiply_turned<kSize, kStride, kMixedAhead<T, kRelative>>(
-            thread, x, given.stays(plan, place, begin, i) + of_strip, given.comes(plan, place, begin, i));
+        multiply_turned<kSize, kStride, Z::kAhead>(thread, x, given.stays(plan, place, begin, i) + of_strip,
+                                                   given.comes(plan, place, begin, i));
     };
     // Where a place has all of a tile it is taken when work on the tile begins, and is free again when it ends.
     if (!kRelative && plan.whole) ring.await(thread);

@@ -23,10 +23,10 @@ enum class Pairs { queries_keys, keys_queries, distances_queries };
 
 // sums += of each pair the product of its query, one of 16 rows, and its row of a window of 32: query i and key s have
 // row 15 - i + s, which is their distance; query i and distance s row i + s, which is their key.
-template <int kSize, Pairs kPairs, class Thread, class T>
+template <int kSize, Pairs kPairs, int kAhead, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, const T* queries, const T* window) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  multiply_sliding<kSize, 32, kMixedAhead<T, true>>(thread, found, queries, Window<T, kSize>{window}, 0);
+  multiply_sliding<kSize, 32, kAhead>(thread, found, queries, Window<T, kSize>{window}, 0);
   MH_FOR (n, 2)
     MH_FOR (i, 4) {
       const int row = g + i / 2 * 8, column = n * 8 + 2 * t + i % 2;
@@ -124,16 +124,17 @@ MH_DEVICE const T* window_of_queries(const Meets& logits, const MixedPlan& plan,
 }
 
 // sums = products of 16 queries of a strip and 16 keys, of a head.
-template <int kSize, bool kRelative, class Thread, class Meets, class T>
+template <int kSize, bool kRelative, int kAhead, class Thread, class Meets, class T>
 MH_DEVICE void multiply_queries(const Thread& thread, Sum (&sums)[2], const Meets& logits, const MixedPlan& plan,
                                 const MixedPlace& at, const T* place, int begin, int head,
                                 [[maybe_unused]] float* found) {
   const int of_strip = at.strip * 16 * Meets::kStride;
-  multiply_turned<kSize, Meets::kStride, kMixedAhead<T, kRelative>>(
-      thread, sums, logits.stays(plan, place, begin, head) + of_strip, logits.comes(plan, place, begin, head));
+  multiply_turned<kSize, Meets::kStride, kAhead>(thread, sums, logits.stays(plan, place, begin, head) + of_strip,
+                                                 logits.comes(plan, place, begin, head));
   if constexpr (kRelative)
-    add_shifted<kSize, Pairs::queries_keys>(thread, sums, found, logits.stays(plan, place, begin, head, 1) + of_strip,
-                                            window_of_queries(logits, plan, at, place, begin, head));
+    add_shifted<kSize, Pairs::queries_keys, kAhead>(thread, sums, found,
+                                                    logits.stays(plan, place, begin, head, 1) + of_strip,
+                                                    window_of_queries(logits, plan, at, place, begin, head));
 }
 
 }  // namespace mh::kernels
