@@ -12,8 +12,8 @@
 #include "analysis/observers.h"
 #include "attention/layer.h"
 #include "attention/mask.h"
+#include "every_model.h"
 #include "model/memories.h"
-#include "models.h"
 #include "train/regulariser.h"
 #include "translators.h"
 
@@ -64,32 +64,6 @@ void know_sizes() {
   static_cast<void>(once);
 }
 
-constexpr int64_t kVocabulary = 30, kSource = 20;
-
-// A model of each backbone and stage that the device allows.
-std::vector<std::string> configurations() {
-  std::vector<std::string> all;
-  for (const std::string& stage : translators::stages()) all.push_back(translators::kTiny + stage);
-  for (const char* norm : {"pre", "post"})
-    for (const char* positions : {"learned", "none"})
-      all.push_back(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\nnorm = '", norm, "'\npositions = '", positions,
-                        "'\n[attention]\nheads = 4\n"));
-  for (const auto& name : attention::combiners().names())
-    all.push_back("[model]\nlayers = 2\nwidth = 32\nffn = 24\n[attention]\nheads = 4\ncombiner = '" + name + "'\n");
-  for (const char* rest : {"", "same_length = true\n", "initial_memory = 'zeros'\n"})
-    for (const char* pairing : {"own", "cross-head"})
-      all.push_back(
-          str("[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 6\nlayers = 2\nwidth = "
-              "16\nffn = 24\n",
-              rest, "[attention]\nheads = 4\nscore = 'relative'\npairing = '", pairing, "'\n"));
-  for (const char* head : {"", "next_sentence = true\n", "head = 'classes'\nclasses = 3\n", "head = 'span'\n"})
-    all.push_back(
-        str("[model]\nbackbone = 'bert'\npositions = 'learned'\nsegments = 2\nembedding_norm = true\nlayers = "
-            "2\nwidth = 16\nffn = 24\n",
-            head, "[attention]\nheads = 4\n"));
-  return all;
-}
-
 // Dropout is by kernels of the library's own, which the device has not.
 std::string without_dropout(std::string toml) {
   const std::string mae = "combiner = 'mae'\n";
@@ -105,23 +79,11 @@ struct Case {
   explicit Case(const std::string& toml)
       : config(models::configured(without_dropout(toml))), encodes(toml.find("'bert'") != toml.npos) {
     know_sizes();
-    model = build_language_model(config, {kVocabulary, kSource}, at::kMeta);
-  }
-  // Made on the CPU, as all input is: two rows, one of them filled up.
-  Input input(int64_t length = 5) const {
-    Input made(models::some_tokens(2, length, kVocabulary, 1));
-    const at::Tensor lengths = at::tensor(std::vector<int64_t>{length, std::max<int64_t>(1, length - 2)}, at::kLong);
-    if (model->has_encoder()) {
-      made.source = models::some_tokens(2, 7, kSource, 2);
-      made.lengths.encoder = at::tensor(std::vector<int64_t>{7, 4}, at::kLong);
-    }
-    if (encodes) made.segments = at::zeros_like(made.tokens);
-    (encodes ? made.lengths.encoder : made.lengths.decoder) = lengths;
-    return made;
+    model = build_language_model(config, every_model::kVocabularies, at::kMeta);
   }
   at::Tensor hidden(const attention::Step& step, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
-    const Input made = input(length);
+    const Input made = every_model::input(*model, encodes, length);
     if (observer != nullptr) observer->begin(made.lengths);
     const at::Tensor h = model->hidden(made.to(at::kMeta), step, state, observer);
     REQUIRE(h.is_meta());
@@ -144,7 +106,7 @@ struct Looks : attention::Observer {
 }  // namespace
 
 TEST_CASE("passes and their gradients stay on the device of the parameters", "[devices]") {
-  for (const std::string& toml : configurations()) {
+  for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
     const Case c(toml);
     Looks looks;
@@ -169,7 +131,7 @@ TEST_CASE("passes and their gradients stay on the device of the parameters", "[d
 
 TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devices]") {
   const c10::NoGradGuard no_gradient;
-  for (const std::string& toml : configurations()) {
+  for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
     const Case c(toml);
     if (c.model->memory() > 0) {
