@@ -46,6 +46,10 @@ attention::GpuKernels emulated() {
                                       host::Device device;
                                       return Launches::mixed_lacks(host::Launcher{device}, in, heads, relative);
                                     },
+                                    [](const MixedCall& a, int64_t batch) {
+                                      host::Device device;
+                                      return Launches::mixed_key_parts(host::Launcher{device}, a, batch);
+                                    },
                                     [](const MixedCall& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::mixed_forward(host::Launcher{device}, a, x);

@@ -71,8 +71,9 @@ struct AttentionTensors {
   // Of relative positions of mixed heads: q + u and q + v of the kernels' type, whose gradients are dq and dshifted. A
   // forward pass reads q besides. Without relative positions they are not read, or `biased` is q.
   AnyRows biased{}, shifted{}, dshifted{};
-  // Of heads that nothing mixes: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
-  // value_size + 2), which the forward pass uses.
+  // What a forward pass uses: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
+  // value_size + 2). Of mixed heads mixed_key_parts, and the larger of (batch, in, queries, parts, 2) and (batch,
+  // heads, queries, parts, value_size).
   int parts = 1;
   float* found = nullptr;
   void* stream = nullptr;  // cudaStream_t
@@ -93,6 +94,7 @@ struct AttentionKernels {
   // What is wrong with so many heads of queries and of the result, if they are mixed, with relative positions or
   // without, on the GPU at hand.
   const char* (*mixed_lacks)(int in, int heads, bool relative);
+  int (*mixed_key_parts)(const MixedCall& call, int64_t batch);
   const char* (*mixed_forward)(const MixedCall& call, const AttentionTensors& tensors);
   const char* (*mixed_backward)(const MixedCall& call, const AttentionTensors& tensors);
 };

@@ -104,7 +104,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64
 
 // Into how many parts the keys are divided, and what is found of each: (batch, heads, queries, parts, value_size + 2),
 // of a query the sum of its values times their exponentials, and behind it the largest logarithm (log2) and the sum of
-// the exponentials.
+// the exponentials. Without outputs value_size is 0.
 struct KeyParts {
   int count = 1;
   float* found = nullptr;
@@ -129,8 +129,8 @@ MH_DEVICE float log_sum_of(const Thread& thread, float top, float total) {
 }
 
 // Blocks: (tiles of queries, batch * heads, parts of the keys). log_sums (batch, heads, queries): the natural logarithm
-// of each query's sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone, v and out are not
-// read, and there is one part. Of several parts out and log_sums are left to join_parts.
+// of each query's sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone; v and out are not
+// read. Of several parts out and log_sums are left to join_parts.
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
                                  const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& out, float* log_sums,
@@ -141,7 +141,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   // Queries that see the most keys first.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
   KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  if constexpr (kOutputs) seen = part_of(seen, Z::kKeys, thread.block_z(), parts.count);
+  seen = part_of(seen, Z::kKeys, thread.block_z(), parts.count);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
@@ -191,18 +191,18 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   thread.template wait<0>();
   thread.barrier();
   MH_FOR (r, 2) total[r] = row_sum(thread, total[r]);
-  if constexpr (kOutputs) {
-    if (parts.count > 1) {
-      MH_FOR (r, 2) {
-        if (row + 8 * r >= queries) continue;
-        float* const found = parts.of(a, thread.block_y(), row + 8 * r, thread.block_z());
+  if (parts.count > 1) {
+    MH_FOR (r, 2) {
+      if (row + 8 * r >= queries) continue;
+      float* const found = parts.of(a, thread.block_y(), row + 8 * r, thread.block_z());
+      if constexpr (kOutputs) {
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
             if (const int column = n * 8 + 2 * t + e; column < a.value_size) found[column] = o[n].x[2 * r + e];
-        if (t == 0) found[a.value_size] = top[r], found[a.value_size + 1] = total[r];
       }
-      return;
+      if (t == 0) found[a.value_size] = top[r], found[a.value_size + 1] = total[r];
     }
+    return;
   }
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
   float factor[2];

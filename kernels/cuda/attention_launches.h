@@ -140,6 +140,7 @@ struct DistanceGradient {
 };
 
 constexpr int kMixedThreads = 32 * kMixedWarps;
+constexpr int kPartOfKeys = 64;  // a part of fewer keys is not worth a block
 
 // What kernels of mixed heads read: with relative positions q is q + u.
 template <class T>
@@ -158,9 +159,22 @@ struct MixedForward {
   MixedPlan plan;
   MixedGiven<T> x;
   Rows<T> out;
+  MixedParts parts;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_forward<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.log_sums, out, memory);
+    mixed_forward<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.log_sums, out, parts, memory);
+  }
+};
+
+template <class T>
+struct JoinMixedParts {
+  static constexpr int kThreads = 128;
+  MixedCall a;
+  Rows<T> out;
+  MixedParts parts;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void*) const {
+    join_mixed_parts<T>(thread, a, parts, out);
   }
 };
 
@@ -262,9 +276,7 @@ struct AttentionLaunches {
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     const char* problem = forward_of<true>(launcher, a, x);
-    if (problem != nullptr || x.parts == 1) return problem;
-    const JoinParts<T> join{a, rows_of<T>(x.out), x.log_sums, {x.parts, x.found}};
-    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, join.kThreads, 0, join);
+    return problem != nullptr ? problem : joined(launcher, a, x);
   }
 
   template <class Launcher>
@@ -283,6 +295,18 @@ struct AttentionLaunches {
     a.in = in, a.heads = heads;
     const int limit = launcher.most_shared_memory();
     return relative ? mixed_lacks_of<true>(a, limit) : mixed_lacks_of<false>(a, limit);
+  }
+  // Into how many parts a forward pass divides the keys.
+  template <class Launcher>
+  static int mixed_key_parts(const Launcher& launcher, const MixedCall& a, int64_t batch) {
+    const int limit = launcher.most_shared_memory();
+    const MixedPlan plan = a.relative != nullptr ? MixedForwardTiles<T, kSize, true>::plan(a, limit)
+                                                 : MixedForwardTiles<T, kSize, false>::plan(a, limit);
+    if (plan.slots == 0) return 1;
+    const int queries = 16 * plan.strips;
+    const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+    return parts_of_keys(tiles_of(a.queries, queries) * batch * plan.blocks, tiles_of(seen, kPartOfKeys),
+                         launcher.multiprocessors());
   }
   template <class Launcher>
   static const char* mixed_forward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
@@ -303,9 +327,17 @@ struct AttentionLaunches {
   static const char* forward_by(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
     if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; turn the signs of the queries";
-    const KeyParts parts = kOutputs ? KeyParts{x.parts, x.found} : KeyParts{};
+    const KeyParts parts{x.parts, x.found};
     return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), parts.count}, Body::kThreads,
                     sizeof(typename Body::Z::Shared), Body{a, Given<T>(x), rows_of<T>(x.out), x.log_sums, parts});
+  }
+
+  // What a forward pass has found of several parts of the keys, if it has divided them.
+  template <class Launcher>
+  static const char* joined(const Launcher& launcher, const AttentionCall& a, const AttentionTensors& x) {
+    if (x.parts == 1) return nullptr;
+    const JoinParts<T> join{a, rows_of<T>(x.out), x.log_sums, {x.parts, x.found}};
+    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, join.kThreads, 0, join);
   }
 
   // Of a backward pass whose row sums are there.
@@ -371,12 +403,18 @@ struct AttentionLaunches {
   static const char* mixed_forward_of(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
     const int limit = launcher.most_shared_memory();
     AttentionCall logits = a;
-    logits.heads = a.in, logits.head_scales = nullptr;
+    logits.heads = a.in, logits.head_scales = nullptr, logits.value_size = 0;
     if (const char* problem = forward_by<false, kRelative>(launcher, logits, x)) return problem;
+    if (const char* problem = joined(launcher, logits, x)) return problem;
     using Body = MixedForward<T, kSize, kRelative>;
     const MixedPlan plan = Body::Z::plan(a, limit);
-    return launched(launcher, tiles_of(a.queries, 16 * plan.strips), x,
-                    Body{a, plan, MixedGiven<T>(x), rows_of<T>(x.out)});
+    const MixedParts parts{x.parts, x.found};
+    const Body body{a, plan, MixedGiven<T>(x), rows_of<T>(x.out), parts};
+    if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * plan.strips), x, body, x.parts))
+      return problem;
+    if (x.parts == 1) return nullptr;
+    const JoinMixedParts<T> join{a, rows_of<T>(x.out), parts};
+    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, join.kThreads, 0, join);
   }
 
   template <bool kRelative, class Launcher>

@@ -17,12 +17,22 @@ struct MixedForwardTiles {
   }
 };
 
-// Blocks: (tiles of 16 * strips queries, batch, plan.blocks). log_sums (batch, in, queries). kRelative: q is q + u, and
-// shifted q + v.
+// Into how many parts the keys are divided, and what is found of each: (batch, heads, queries, parts, value_size),
+// summed up by join_mixed_parts.
+struct MixedParts {
+  int count = 1;
+  float* found = nullptr;
+  MH_DEVICE float* of(const MixedCall& a, int64_t b, int head, int query, int part) const {
+    return found + (((b * a.heads + head) * a.queries + query) * count + part) * a.value_size;
+  }
+};
+
+// Blocks: (tiles of 16 * strips queries, batch, plan.blocks * parts). log_sums (batch, in, queries). kRelative: q is
+// q + u, and shifted q + v. Of several parts out is left to join_mixed_parts.
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const Rows<const T>& q,
                              const Rows<const T>& shifted, const Rows<const T>& k, const Rows<const T>& v,
-                             const float* log_sums, const Rows<T>& out, void* memory) {
+                             const float* log_sums, const Rows<T>& out, const MixedParts& divided, void* memory) {
   using Z = MixedForwardTiles<T, kSize, kRelative>;
   using Probability = typename Z::Probability;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
@@ -32,9 +42,11 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
   const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
   // The result's heads of this block, and of this warp.
-  const int of_block = thread.block_z() * plan.groups * kOwn, own = of_block + at.group * kOwn;
+  const int part_of_keys = thread.block_z() / plan.blocks;
+  const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.heads ? of_next : a.heads;
-  const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
+  const KeyRange seen = part_of(keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries), 16,
+                                part_of_keys, divided.count);
 
   auto* const rows = static_cast<T*>(memory);
   const MixedMemory<T> parts_of(plan, rows, kStride);
@@ -77,6 +89,20 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
       }
     });
   }
+  if (divided.count > 1) {
+    thread.template wait<0>();
+    MH_FOR (i, kOwn) {
+      if (own + i >= a.heads) break;
+      MH_FOR (r, 2) {
+        if (own_rows.row + 8 * r >= queries) continue;
+        float* const sum = divided.of(a, b, own + i, own_rows.row + 8 * r, part_of_keys);
+        MH_FOR (n, kSize / 8)
+          MH_FOR (e, 2)
+            if (const int column = n * 8 + 2 * at.t + e; column < a.value_size) sum[column] = sums[i][n].x[2 * r + e];
+      }
+    }
+    return;
+  }
   store_in_turns(thread, plan, at, [&](int turn) {
     const float factor[2] = {1, 1};
     MH_FOR (i, kOwn) {
@@ -86,6 +112,21 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
                                  a.aligned);
     }
   });
+}
+
+// out of what mixed_forward found of several parts. A warp for each query; blocks: (queries / 4 rounded up,
+// batch * heads), of 128 threads.
+template <class T, class Thread>
+MH_DEVICE void join_mixed_parts(const Thread& thread, const MixedCall& a, const MixedParts& divided,
+                                const Rows<T>& out) {
+  const int64_t b = thread.block_y() / a.heads;
+  const int head = thread.block_y() % a.heads, row = thread.block_x() * 4 + thread.warp();
+  if (row >= a.queries) return;
+  for (int c = thread.lane(); c < a.value_size; c += 32) {
+    float sum = 0;
+    for (int part = 0; part < divided.count; ++part) sum += divided.of(a, b, head, row, part)[c];
+    put(thread, row_of(out, b, head, row) + c, sum);
+  }
 }
 
 }  // namespace mh::kernels

@@ -29,7 +29,7 @@ struct MixedKeyGradientTiles {
 };
 // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
 template <class T, int kSize>
-constexpr bool kMixedApart = kSize * sizeof(T) > 512 || kSize > 128;
+constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 
 // dk, if kOfKeys: of each head of queries (in) what it gives to the keys that it reads; dv, if kOfValues: of each head
 // of the result. Where each head is read once (`joined`) they go to the head that is read. Blocks: (tiles of 16 *

@@ -222,6 +222,13 @@ std::pair<at::Tensor, at::Tensor> mix(const GpuKernels& gpu, const at::Tensor& q
   const Mixing mixing(q, k, v, m, policy, gradient, {&q, &k, &v, &out, &q_u, &q_v});
   AttentionTensors x = tensors_of(gpu, q, k, v, sums);
   x.out = rows_of(out), x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
+  x.parts = gpu.kernels->mixed_key_parts(mixing.call, x.batch);
+  at::Tensor found;
+  if (x.parts > 1) {
+    found =
+        at::empty({x.batch * q.size(2) * x.parts * std::max(2 * m.size(-2), m.size(-1) * v.size(3))}, sums.options());
+    x.found = found.mutable_data_ptr<float>();
+  }
   model::check_cuda(gpu.kernels->mixed_forward(mixing.call, x));
   return {out, sums};
 }
