@@ -125,7 +125,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false) 
     tensors.dshifted = dshifted.any(), tensors.dr = dr.data();
   }
   // Of the keys, also more than they are.
-  tensors.parts = pick(0, 1) == 1 ? static_cast<int>(pick(2, 5)) : 1;
+  tensors.parts = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
   std::vector<float> found =
       unwritten(tensors.parts > 1 ? c.batch * a.queries * tensors.parts * std::max(2 * c.in, c.out * c.value_size) : 0);
   tensors.found = found.data();

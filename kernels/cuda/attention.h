@@ -72,8 +72,8 @@ struct AttentionTensors {
   // forward pass reads q besides. Without relative positions they are not read, or `biased` is q.
   AnyRows biased{}, shifted{}, dshifted{};
   // What a forward pass uses: key_parts of the call, and, where they are several, (batch, heads, queries, parts,
-  // value_size + 2). Of mixed heads mixed_key_parts, and the larger of (batch, in, queries, parts, 2) and (batch,
-  // heads, queries, parts, value_size).
+  // value_size + 2). Of mixed heads mixed_key_parts, or another power of two (1 with relative positions), and the
+  // larger of (batch, in, queries, parts, 2) and (batch, heads, queries, parts, value_size).
   int parts = 1;
   float* found = nullptr;
   void* stream = nullptr;  // cudaStream_t

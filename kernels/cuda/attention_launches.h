@@ -296,17 +296,19 @@ struct AttentionLaunches {
     const int limit = launcher.most_shared_memory();
     return relative ? mixed_lacks_of<true>(a, limit) : mixed_lacks_of<false>(a, limit);
   }
-  // Into how many parts a forward pass divides the keys.
+  // Into how many parts a forward pass divides the keys: a power of two; 1 with relative positions.
   template <class Launcher>
   static int mixed_key_parts(const Launcher& launcher, const MixedCall& a, int64_t batch) {
     const int limit = launcher.most_shared_memory();
-    const MixedPlan plan = a.relative != nullptr ? MixedForwardTiles<T, kSize, true>::plan(a, limit)
-                                                 : MixedForwardTiles<T, kSize, false>::plan(a, limit);
-    if (plan.slots == 0) return 1;
+    const MixedPlan plan = MixedForwardTiles<T, kSize, false>::plan(a, limit);
+    if (a.relative != nullptr || plan.slots == 0) return 1;
     const int queries = 16 * plan.strips;
     const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-    return parts_of_keys(tiles_of(a.queries, queries) * batch * plan.blocks, tiles_of(seen, kPartOfKeys),
-                         launcher.multiprocessors());
+    const int best = parts_of_keys(tiles_of(a.queries, queries) * batch * plan.blocks, tiles_of(seen, kPartOfKeys),
+                                   launcher.multiprocessors());
+    int parts = 1;
+    while (2 * parts <= best) parts *= 2;
+    return parts;
   }
   template <class Launcher>
   static const char* mixed_forward(const Launcher& launcher, const MixedCall& a, const AttentionTensors& x) {
@@ -408,7 +410,7 @@ struct AttentionLaunches {
     if (const char* problem = joined(launcher, logits, x)) return problem;
     using Body = MixedForward<T, kSize, kRelative>;
     const MixedPlan plan = Body::Z::plan(a, limit);
-    const MixedParts parts{x.parts, x.found};
+    const MixedParts parts(x.parts, x.found);
     const Body body{a, plan, MixedGiven<T>(x), rows_of<T>(x.out), parts};
     if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * plan.strips), x, body, x.parts))
       return problem;

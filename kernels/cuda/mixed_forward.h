@@ -17,18 +17,22 @@ struct MixedForwardTiles {
   }
 };
 
-// Into how many parts the keys are divided, and what is found of each: (batch, heads, queries, parts, value_size),
-// summed up by join_mixed_parts.
+// Into how many parts the keys are divided, a power of two, and what is found of each: (batch, heads, queries, parts,
+// value_size), summed up by join_mixed_parts.
 struct MixedParts {
-  int count = 1;
-  float* found = nullptr;
+  int count, bits;  // bits: of count - 1, as a division would take registers that there are not
+  float* found;
+  MixedParts(int parts, float* of_parts) : count(parts), bits(0), found(of_parts) {
+    while (1 << bits < count) ++bits;
+  }
   MH_DEVICE float* of(const MixedCall& a, int64_t b, int head, int query, int part) const {
     return found + (((b * a.heads + head) * a.queries + query) * count + part) * a.value_size;
   }
 };
 
 // Blocks: (tiles of 16 * strips queries, batch, plan.blocks * parts). log_sums (batch, in, queries). kRelative: q is
-// q + u, and shifted q + v. Of several parts out is left to join_mixed_parts.
+// q + u, and shifted q + v, and there is one part, as registers are few. Of several parts out is left to
+// join_mixed_parts.
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const Rows<const T>& q,
                              const Rows<const T>& shifted, const Rows<const T>& k, const Rows<const T>& v,
@@ -36,17 +40,18 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   using Z = MixedForwardTiles<T, kSize, kRelative>;
   using Probability = typename Z::Probability;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
+  constexpr bool kDivides = !kRelative;
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
   const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
   // The result's heads of this block, and of this warp.
-  const int part_of_keys = thread.block_z() / plan.blocks;
-  const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
+  const int of_block = (kDivides ? thread.block_z() >> divided.bits : thread.block_z()) * plan.groups * kOwn,
+            own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.heads ? of_next : a.heads;
   const KeyRange seen = part_of(keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries), 16,
-                                part_of_keys, divided.count);
+                                kDivides ? thread.block_z() & (divided.count - 1) : 0, kDivides ? divided.count : 1);
 
   auto* const rows = static_cast<T*>(memory);
   const MixedMemory<T> parts_of(plan, rows, kStride);
@@ -89,13 +94,13 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
       }
     });
   }
-  if (divided.count > 1) {
+  if (kDivides && divided.count > 1) {
     thread.template wait<0>();
     MH_FOR (i, kOwn) {
       if (own + i >= a.heads) break;
       MH_FOR (r, 2) {
         if (own_rows.row + 8 * r >= queries) continue;
-        float* const sum = divided.of(a, b, own + i, own_rows.row + 8 * r, part_of_keys);
+        float* const sum = divided.of(a, b, own + i, own_rows.row + 8 * r, thread.block_z() & (divided.count - 1));
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
             if (const int column = n * 8 + 2 * at.t + e; column < a.value_size) sum[column] = sums[i][n].x[2 * r + e];
