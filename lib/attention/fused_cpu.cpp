@@ -12,6 +12,7 @@
 
 #include "attention/bf16_engine.h"
 #include "attention/head_scale.h"
+#include "attention/row_layout.h"
 #include "attention/scratch.h"
 #include "cpu/attention.h"
 
@@ -120,17 +121,10 @@ at::Tensor over_rows(const at::Tensor& x, const at::Tensor& like) {
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
-
-// (B, h, T, d) stored as (B, T, h, d), so that joining the heads needs no copy.
-at::Tensor by_position(int64_t batch, int64_t heads, int64_t length, int64_t size, const at::TensorOptions& options) {
-  return at::empty({batch, length, heads, size}, options).transpose(1, 2);
-}
-
 // The result and each query's log-sum-exp.
 std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                          const FusedPolicy& policy, bool gradient) {
-  at::Tensor out = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
+  at::Tensor out = by_position(q, q.size(1), q.size(2), q.size(3));
   at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
   if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, policy, gradient, out, sums);
   else forward_heads<uint16_t>(q, k, v, policy, gradient, out, sums);
@@ -162,8 +156,8 @@ struct Fused : torch::autograd::Function<Fused> {
       at::Tensor joint = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
       for (int64_t i = 0; i < 3; ++i) d[static_cast<size_t>(i)] = joint.select(2, i).transpose(1, 2);
     } else {
-      d[0] = by_position(q.size(0), q.size(1), q.size(2), q.size(3), q.options());
-      for (size_t i : {1, 2}) d[i] = by_position(k.size(0), q.size(1), k.size(2), k.size(3), k.options());
+      d[0] = by_position(q, q.size(1), q.size(2), q.size(3));
+      for (size_t i : {1, 2}) d[i] = by_position(k, q.size(1), k.size(2), k.size(3));
     }
     if (saved[5].defined())  // of keys that are not real
       for (size_t i : {1, 2}) d[i].zero_();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "attention/mixed_cpu.h"
+#include "attention/row_layout.h"
 #include "cuda/table.h"
 #include "model/device.h"
 
@@ -31,18 +32,12 @@ bool aligned(const at::Tensor& x) {
          x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0;
 }
 
-at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
-
 at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   static_assert(sizeof(kernels::Run) == 3 * sizeof(int64_t));
-  at::Tensor bytes = at::empty({static_cast<int64_t>(runs.size()), 3}, at::kLong);
-  std::memcpy(bytes.mutable_data_ptr<int64_t>(), runs.data(), runs.size() * sizeof(kernels::Run));
-  return bytes.to(device);
-}
-
-// (B, h, T, d) stored as (B, T, h, d), so that joining the heads needs no copy.
-at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t length, int64_t size) {
-  return at::empty({like.size(0), length, heads, size}, like.options()).transpose(1, 2);
+  std::vector<int64_t> numbers(3 * runs.size());
+  std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::Run));
+  // Keys without a gap differ by their number alone; gaps are those of a memory, which are drawn.
+  return runs.size() == 1 ? model::constant_on(device, numbers) : model::to_device(at::tensor(numbers), device);
 }
 
 // A policy's tensors on the GPU, as long as a call needs them, and the call. Call: AttentionCall or MixedCall.
@@ -51,14 +46,13 @@ struct Described {
   Call call;
   at::Tensor heads, u, bias, runs;  // as the kernels read them
   const kernels::Relative flag{};   // says that there are positions
-  kernels::DropoutFrom drops;
 
   Described(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
             std::initializer_list<const at::Tensor*> all) {
     policy.describe(q, k, gradient, call);
     call.key_size = static_cast<int>(q.size(3)), call.value_size = static_cast<int>(v.size(3));
     if (!policy.key_heads.empty()) {
-      heads = at::tensor(policy.key_heads, at::kLong).to(q.device());
+      heads = model::constant_on(q.device(), policy.key_heads);
       call.key_heads = call.value_heads = heads.const_data_ptr<int64_t>();
     }
     if (policy.key_lengths.defined()) call.key_lengths = policy.key_lengths.const_data_ptr<int64_t>();
@@ -288,7 +282,7 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
 FusedPolicy on_device(const FusedPolicy& given, const at::Tensor& q) {
   FusedPolicy policy = given;
   if (policy.key_lengths.defined())
-    policy.key_lengths = policy.key_lengths.to(q.device()).clamp(0, c10::nullopt).contiguous();
+    policy.key_lengths = model::to_device(policy.key_lengths, q.device()).clamp(0, c10::nullopt).contiguous();
   if (at::Tensor& r = policy.relative.r; r.defined()) r = (r.stride(2) == 1 ? r : r.contiguous()).to(q.scalar_type());
   return policy;
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "model/device.h"
 #include "model/ops.h"
 
 namespace mh::attention {
@@ -30,7 +31,7 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
 at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
-         lengths.to(device).unsqueeze(1);
+         model::to_device(lengths, device).unsqueeze(1);
 }
 
 // (B) int64, or undefined: how many of the queries are real.

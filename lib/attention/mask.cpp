@@ -22,7 +22,8 @@ at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device d
     if (mask.window > 0) both(s > t - mask.window);
   }
   if (mask.key_lengths.defined())
-    both(at::arange(keys, options).view({1, 1, 1, keys}) < mask.key_lengths.to(device).view({-1, 1, 1, 1}));
+    both(at::arange(keys, options).view({1, 1, 1, keys}) <
+         model::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
   if (mask.additive.defined()) {
     at::Tensor shown = mask.additive > -std::numeric_limits<double>::infinity();
     while (shown.dim() < 4) shown = shown.unsqueeze(0);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "attention/bf16_engine.h"
+#include "attention/row_layout.h"
 #include "attention/scratch.h"
 #include "cpu/mixed_attention.h"
 
@@ -214,16 +215,9 @@ void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   });
 }
 
-at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
-
-// (B, h, T, d) stored as (B, T, h, d), so that joining the heads needs no copy.
-at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t size) {
-  return at::empty({like.size(0), like.size(2), heads, size}, like.options()).transpose(1, 2);
-}
-
 std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                          const at::Tensor& m, const FusedPolicy& policy, bool gradient) {
-  at::Tensor out = by_position(q, m.size(-1), v.size(3));
+  at::Tensor out = by_position(q, m.size(-1), q.size(2), v.size(3));
   at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
   const Call call(q, k, v, m, policy, gradient);
   if (q.scalar_type() == at::kFloat) forward_rows<float>(q, k, v, m, call, out, sums);
@@ -278,8 +272,13 @@ struct Mixed : torch::autograd::Function<Mixed> {
   static Gradients places(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t hv, bool once) {
     const int64_t h = q.size(1), keys = h * q.size(3), values = hv * v.size(3);
     if (q.size(2) != k.size(2) || !once)
-      return {
-          by_position(q, h, q.size(3)), by_position(k, h, k.size(3)), by_position(v, hv, v.size(3)), {}, {}, {}, {}};
+      return {by_position(q, h, q.size(2), q.size(3)),
+              by_position(k, h, k.size(2), k.size(3)),
+              by_position(v, hv, v.size(2), v.size(3)),
+              {},
+              {},
+              {},
+              {}};
     const at::Tensor joint = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
     const auto part = [&](int64_t first, int64_t heads, int64_t size) {
       return joint.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
@@ -329,7 +328,7 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
   all.keys.narrow(0, 0, rows).select(2, last).copy_(k.select(2, 0));
   all.values.narrow(0, 0, rows).select(2, last).copy_(v.select(2, 0));
   const at::Tensor matrix = weighed(m, policy.head_scales), queries = with_contiguous_rows(q);
-  at::Tensor out = by_position(q, m.size(-1), v.size(3));
+  at::Tensor out = by_position(q, m.size(-1), 1, v.size(3));
   at::Tensor sums = at::empty({rows, q.size(1), 1}, q.options().dtype(at::kFloat));
   const Call call(queries, all.keys, all.values, matrix, policy, false);
   const auto attend = [&]<class T>(T) {

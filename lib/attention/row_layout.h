@@ -1,0 +1,17 @@
+// How tensors (B, h, T, d) lie in memory, as fused attention reads and writes them.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace mh::attention {
+
+// x, or a copy of it whose rows (d) are without gaps.
+inline at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+// A new tensor (B, heads, length, size) of like's rows and type, stored as (B, length, heads, size), so that joining
+// the heads needs no copy.
+inline at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t length, int64_t size) {
+  return at::empty({like.size(0), length, heads, size}, like.options()).transpose(1, 2);
+}
+
+}  // namespace mh::attention
