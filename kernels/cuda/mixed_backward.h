@@ -15,7 +15,7 @@ namespace mh::kernels {
 template <class T, int kSize, bool kRelative = false>
 struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
-  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T>;
+  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T, kSize>;
   static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result whose sums are in registers
   static constexpr int of_result(const MixedCall& a) { return a.heads < kChunk ? a.heads : kChunk; }
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
@@ -132,10 +132,10 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t 
 
 template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
-  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T>;
-  // Columns of the gradient, by one block: with relative positions it has two sums, which must fit into the registers
-  // of a warp.
-  static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize, kPieces = kSize / kColumns;
+  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T, kSize>;
+  // Columns of the gradient, by one block, whose sums fit into the registers of a warp: with relative positions two.
+  static constexpr int kColumns = (kRelative && kSize > 128) || kSize * sizeof(T) >= 1024 ? kSize / 2 : kSize,
+                       kPieces = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;

@@ -9,7 +9,7 @@ namespace mh::kernels {
 template <class T, int kSize, bool kRelative = false>
 struct MixedForwardTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kSize);
-  static constexpr int kAhead = kRelative ? 1 : kMixedAhead<T>;
+  static constexpr int kAhead = kRelative ? 1 : kMixedAhead<T, kSize>;
   using Probability = typename Exchanged<T>::Probability;
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;

@@ -15,7 +15,7 @@ struct MixedKeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kMost = kOfKeys && kOfValues ? 2 : 4;
   static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
   static constexpr int kOwn = kFit < kMost ? kFit : kMost;
-  static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T>;
+  static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T, kSize>;
   static constexpr int kAhead = kStays == Staying::distances ? 2 : kKeysAhead;
   using Probability = typename Exchanged<T>::Probability;
   static constexpr int exchanged(const MixedCall& a) { return (kOfKeys ? a.heads : 0) + (kOfValues ? a.in : 0); }

@@ -84,3 +84,8 @@ check 3 log bad
 said 'expected a line `# nvcc VERSION` and the header'
 check 2 log
 check 2 log table --al
+
+# A log whose beginning is lost.
+sed 1d log > headless
+check 3 headless table
+said "expected a line '== nvcc VERSION: FILE' before the kernels"
