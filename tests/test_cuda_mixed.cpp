@@ -183,6 +183,8 @@ TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random 
   // Results of some warps at a time go through shared memory.
   CHECK(check_few("fp32, large", [] { check_case<float, 96>(8, 5); }));
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
+  // Gradients of queries by halves of the columns, those of keys and of values apart.
+  CHECK(check_few("fp32, largest", [] { check_case<float, 256>(5, 8); }));
 }
 
 TEST_CASE("so they do with relative positions, with gaps between the keys, thread by thread", "[cuda]") {
