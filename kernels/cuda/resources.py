@@ -42,13 +42,13 @@ def short_name(name):
 
 def read_log(path):
     """The compiler's version, and by kernel and target a number for each column."""
-    version, file, kernel, target, row, rows = "", "", "", "", {}, {}
+    version, kernel, target, row, rows = "", "", "", {}, {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if match := source.match(line):
             version, kernel, target, row = match[1], "", "", {}
             file = match[2]
         elif match := entry.match(line):
-            if not file:
+            if not version:
                 raise Damaged(f"{path}: expected a line '== nvcc VERSION: FILE' before the kernels; found {line!r}; build again")
             kernel, target = match.groups()
             row = rows.setdefault((kernel, target, file), {})

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/owned.h"
+#include "attention/row_layout.h"
 #include "cpu/head_mix.h"
 
 namespace mh::attention {
@@ -23,8 +24,6 @@ constexpr int64_t kRows = 16;  // positions of one piece of work; fixed, so that
 bool in_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
-
-at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.size(3) == 1 || x.stride(3) == 1 ? x : x.contiguous(); }
 
 // A tensor (B, h, T, S) as the kernel walks it.
 template <class T>
@@ -81,7 +80,7 @@ void clear_behind(T* data, int64_t stride, int64_t heads, int64_t from, int64_t 
 }
 
 at::Tensor like(const at::Tensor& x, int64_t heads, bool by_position) {
-  if (by_position) return at::empty({x.size(0), x.size(2), heads, x.size(3)}, x.options()).transpose(1, 2);
+  if (by_position) return attention::by_position(x, heads, x.size(2), x.size(3));
   return at::empty({x.size(0), heads, x.size(2), x.size(3)}, x.options());
 }
 

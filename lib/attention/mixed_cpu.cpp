@@ -152,10 +152,10 @@ void forward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 }
 
 struct Gradients {
-  at::Tensor q, k, v, m;
+  at::Tensor q, k, v, m = {};
   // Of relative positions, from each part of each row, fp32: (B parts, h, dk padded to 16), twice, and (B parts, h, D,
   // dk padded).
-  at::Tensor du, dv_bias, dr;
+  at::Tensor du = {}, dv_bias = {}, dr = {};
 };
 
 // `once`: each head of keys and values is read once, and has its gradient in its place; else that is its reader's.
@@ -272,18 +272,13 @@ struct Mixed : torch::autograd::Function<Mixed> {
   static Gradients places(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t hv, bool once) {
     const int64_t h = q.size(1), keys = h * q.size(3), values = hv * v.size(3);
     if (q.size(2) != k.size(2) || !once)
-      return {by_position(q, h, q.size(2), q.size(3)),
-              by_position(k, h, k.size(2), k.size(3)),
-              by_position(v, hv, v.size(2), v.size(3)),
-              {},
-              {},
-              {},
-              {}};
+      return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
+              by_position(v, hv, v.size(2), v.size(3))};
     const at::Tensor joint = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
     const auto part = [&](int64_t first, int64_t heads, int64_t size) {
       return joint.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
     };
-    return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3)), {}, {}, {}, {}};
+    return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3))};
   }
 };
 

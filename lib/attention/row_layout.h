@@ -1,4 +1,4 @@
-// How tensors (B, h, T, d) lie in memory, as fused attention reads and writes them.
+// How tensors (B, h, T, d) lie in memory, as the operations on heads read and write them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -6,7 +6,9 @@
 namespace mh::attention {
 
 // x, or a copy of it whose rows (d) are without gaps.
-inline at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+inline at::Tensor with_contiguous_rows(const at::Tensor& x) {
+  return x.size(3) == 1 || x.stride(3) == 1 ? x : x.contiguous();
+}
 
 // A new tensor (B, heads, length, size) of like's rows and type, stored as (B, length, heads, size), so that joining
 // the heads needs no copy.
