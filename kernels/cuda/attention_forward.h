@@ -42,6 +42,10 @@ MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], cons
   }
 }
 
+// Rows so wide that the sums of one head take half of a warp's registers.
+template <class T, int kSize>
+constexpr bool kWidest = kSize * sizeof(T) >= 1024;
+
 // sums (16, kSize) += left (16, 8 kInner), rounded to T, rows (8 kInner, kSize), in shared memory.
 template <int kSize, int kStride, int kInner, class Thread, class T>
 MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const Sum (&left)[kInner], const T* rows) {
@@ -52,8 +56,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const 
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       Right<T> right[2];
-      // Of the widest rows no more is loaded ahead: their sums take half of the registers.
-      if constexpr (kSize * sizeof(T) >= 1024) thread.warp_barrier();
+      if constexpr (kWidest<T, kSize>) thread.warp_barrier();  // nothing of the next piece is loaded ahead
       load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, sums[n], operand, right[0]);
       multiply(thread, sums[n + 1], operand, right[1]);

@@ -134,7 +134,7 @@ template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
   static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T, kSize>;
   // Columns of the gradient, by one block, whose sums fit into the registers of a warp: with relative positions two.
-  static constexpr int kColumns = (kRelative && kSize > 128) || kSize * sizeof(T) >= 1024 ? kSize / 2 : kSize,
+  static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
