@@ -1,6 +1,7 @@
 // Base: errors, units, random numbers, options, configuration, files.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/text.h"
-#include "base/tool.h"
 #include "base/unicode.h"
+#include "base/version.h"
 #include "status.h"
 #include "task/bleu.h"
 #include "task/chrf.h"

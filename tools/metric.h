@@ -1,7 +1,6 @@
 // What a model is judged by: perplexity, BLEU of what it makes of a shard's sources, or a score of a task.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -13,6 +12,11 @@
 #include "model/load.h"
 #include "task/scoring.h"
 #include "task/translation.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace mh {
 

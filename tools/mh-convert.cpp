@@ -5,6 +5,8 @@
 //   mh-convert --fold run1/best.safetensors -o folded.safetensors
 //   mh-convert bert-folder/ > bert.safetensors
 //   mh-convert --to huggingface bert.safetensors new-folder/
+#include <CLI/CLI.hpp>
+
 #include "base/tool.h"
 #include "convert.h"
 

@@ -4,6 +4,7 @@
 //   mh-eval generate run1/best.safetensors --prompt "The history of" --length 50
 //   mh-eval translate mt/best.safetensors --beam 5 test.de
 //   mh-eval bleu hyp.en ref.en --format json
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/command_line.h"

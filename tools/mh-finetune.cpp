@@ -2,6 +2,8 @@
 //
 //   mh-finetune --init mt/best.safetensors --train-only gates --train new.mhs --valid v.mhs --out ft
 //   mh-finetune --resume --out ft
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/tool.h"
 #include "finetune_seeds.h"

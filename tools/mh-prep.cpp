@@ -4,6 +4,8 @@
 //   mh-prep lm --vocab my.vocab train.txt > train.mhs
 //   mh-prep translation --vocab joint.model train.de train.en > train.mhs
 //   mh-prep squad --wordpiece vocab.txt train-v1.1.json > questions.mhs
+#include <CLI/CLI.hpp>
+
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/tool.h"

@@ -4,6 +4,8 @@
 //   mh-prune rank --by taylor run1/best.safetensors valid.mhs
 //   mh-prune curve --by taylor,random run1/best.safetensors test.mhs --plot curve.svg
 //   mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o small.safetensors
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/tool.h"
 #include "prune.h"

@@ -3,6 +3,7 @@
 //   mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv
 //   mh-spectrum run1/best.safetensors --of output-value
 //   mh-spectrum experts run1/best.safetensors valid.mhs --show tokens
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "analysis/spectrum_source.h"

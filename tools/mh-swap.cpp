@@ -3,6 +3,8 @@
 //   mh-swap run1/best.safetensors --pairs decoder.self:1.0-5.3,decoder.self:1.1-5.2 -o swapped.safetensors
 //   mh-swap run1/best.safetensors --mode soft --k 3 --data valid.mhs -o - | mh-eval - test.mhs
 //   mh-swap report run1/best.safetensors swapped.safetensors valid.mhs
+#include <CLI/CLI.hpp>
+
 #include "analysis/importance.h"
 #include "base/command_line.h"
 #include "base/error.h"

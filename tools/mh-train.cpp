@@ -3,6 +3,8 @@
 //   mh-train --config wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1 --set train.length=300u
 //   mh-train --resume --out run1
 //   mh-train --from swapped.safetensors --train train.mhs --out run2 --set train.length=100u
+#include <CLI/CLI.hpp>
+
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/tool.h"

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/tool.h"
+#include "base/version.h"
 #include "io/encode.h"
 #include "prep.h"
 

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/tool.h"
+#include "base/version.h"
 #include "prep.h"
 
 namespace mh::prep {

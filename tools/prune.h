@@ -1,9 +1,12 @@
 // The jobs of mh-prune: each adds its subcommand, in a file of its own.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace mh::prune {
 

@@ -1,5 +1,6 @@
 #include "prune_ask.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "analysis/ablation.h"

@@ -1,7 +1,6 @@
 // What scan, rank and curve share: models that are asked about a text.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +12,10 @@
 #include "base/command_line.h"
 #include "base/plot.h"
 #include "subject.h"
+
+namespace CLI {
+class App;
+}
 
 namespace mh::prune {
 

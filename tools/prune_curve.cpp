@@ -1,4 +1,5 @@
 // mh-prune curve --by MEASURE MODEL… DATA: what a model loses as its heads go, the least important first.
+#include <CLI/CLI.hpp>
 #include <cmath>
 
 #include "analysis/curve.h"

@@ -1,4 +1,5 @@
 // mh-prune cut: a checkpoint without some of the model's heads.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "analysis/cut.h"

@@ -1,4 +1,6 @@
 // mh-prune rank --by MEASURE MODEL… DATA: heads in the order of their importance.
+#include <CLI/CLI.hpp>
+
 #include "analysis/curve.h"
 #include "base/error.h"
 #include "base/table.h"

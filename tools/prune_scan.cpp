@@ -1,4 +1,5 @@
 // mh-prune scan MODEL… DATA: what a model loses without each of its heads.
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,6 @@
 #include "train_setup.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/command_line.h"

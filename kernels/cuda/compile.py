@@ -12,8 +12,8 @@ usage = re.compile(r"ptxas info\s*: (\d+ bytes gmem|Compiling entry function|Fun
                    r"|\s+\d+ bytes stack frame")
 
 log, compiler, *command = sys.argv[1:]
-# Else ccache tells sources apart by what the first target's preprocessor leaves of them: a change of code for a later one alone
-# (#if __CUDA_ARCH__ >= 900) would get the object of before.
+# Else ccache tells sources apart by what the preprocessor leaves of them for a GPU: a change of what the host alone sees
+# (#ifndef __CUDA_ARCH__) would get the object of before.
 environment = dict(os.environ, CCACHE_DEPEND="1")
 ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                      errors="replace", check=False)

@@ -1,5 +1,6 @@
 #include "base/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/error.h"

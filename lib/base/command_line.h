@@ -7,12 +7,17 @@
 //   fields.take(options);   // checks values as the configuration's are checked
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
+
+namespace CLI {
+class App;
+class Option;
+class Validator;
+}  // namespace CLI
 
 namespace mh {
 

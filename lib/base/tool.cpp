@@ -1,5 +1,6 @@
 #include "base/tool.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -12,10 +13,9 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "base/version.h"
 
 namespace mh {
-
-const char* version() { return MH_VERSION; }
 
 namespace {
 
@@ -46,15 +46,17 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 
 }  // namespace
 
-Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(info_.purpose, info_.name) {
-  app_.set_version_flag("--version", info_.name + " " + version(), "print the version and end");
-  app_.set_help_flag("-h,--help", "print this help and end");
-  app_.add_flag("-q,--quiet", quiet_, "only warnings and errors on stderr");
-  app_.add_flag("-v,--verbose", verbose_, "more on stderr");
-  app_.footer("Examples:\n" + info_.examples);
-  app_.fallthrough();
-  app_.get_formatter()->column_width(34);
+Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::App>(info_.purpose, info_.name)) {
+  app_->set_version_flag("--version", info_.name + " " + version(), "print the version and end");
+  app_->set_help_flag("-h,--help", "print this help and end");
+  app_->add_flag("-q,--quiet", quiet_, "only warnings and errors on stderr");
+  app_->add_flag("-v,--verbose", verbose_, "more on stderr");
+  app_->footer("Examples:\n" + info_.examples);
+  app_->fallthrough();
+  app_->get_formatter()->column_width(34);
 }
+
+Tool::~Tool() = default;
 
 int Tool::run(int argc, char** argv, const std::function<void()>& body) {
   // A reader that goes away shows as an error of write(), not as a signal.
@@ -64,16 +66,16 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
   set_log_name(info_.name);
   try {
     try {
-      app_.parse(argc, argv);
+      app_->parse(argc, argv);
     } catch (const CLI::Success& done) {  // --help, --version
-      app_.exit(done);
+      app_->exit(done);
       std::cout.flush();
       if (!std::cout && errno != EPIPE)
         throw Error(Exit::failed, Problem{kStandardOutput, "to write here", std::strerror(errno), ""});
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage,
-                  usage_message(app_, error) + "; " + call_of(app_, info_.name) + " --help shows all options");
+                  usage_message(*app_, error) + "; " + call_of(*app_, info_.name) + " --help shows all options");
     }
     set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
     body();

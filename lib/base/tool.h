@@ -1,9 +1,13 @@
 // What every tool's main shares: --help, --version, --quiet, -v, error messages and exit statuses.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace mh {
 
@@ -18,7 +22,8 @@ struct ToolInfo {
 class Tool {
  public:
   explicit Tool(ToolInfo info);
-  CLI::App& app() { return app_; }
+  ~Tool();
+  CLI::App& app() { return *app_; }
   // Parses and runs `body`; returns the exit status. Error -> its status (a printer of text catches BrokenPipe itself);
   // bad_alloc -> 4; anything else -> 1. --help and --version print on stdout and end with 0.
   int run(int argc, char** argv, const std::function<void()>& body);
@@ -27,13 +32,10 @@ class Tool {
 
  private:
   ToolInfo info_;
-  CLI::App app_;
+  std::unique_ptr<CLI::App> app_;
   bool quiet_ = false;
   bool verbose_ = false;
   int status_ = 0;
 };
-
-// The project's version, "0.1.0".
-const char* version();
 
 }  // namespace mh

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/tool.h"
 #include "base/unicode.h"
+#include "base/version.h"
 
 namespace mh::task {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/tool.h"
 #include "base/unicode.h"
+#include "base/version.h"
 
 namespace mh::task {
 

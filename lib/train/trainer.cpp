@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
-#include "base/tool.h"
+#include "base/version.h"
 #include "io/examples.h"
 #include "model/adopt.h"
 #include "model/load.h"

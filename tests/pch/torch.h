@@ -1,0 +1,4 @@
+// Precompiled for torch-tests.
+#include <ATen/ATen.h>
+
+#include "core.h"
