@@ -29,9 +29,11 @@ bool FusedPolicy::each_head_once(int64_t heads) const {
 }
 
 at::Tensor FusedPolicy::of_heads(const at::Tensor& gradient, const at::Tensor& like) const {
-  return at::zeros_like(like, like.options().dtype(at::kFloat))
-      .index_add(1, at::tensor(key_heads, at::kLong), gradient.to(at::kFloat))
-      .to(like.scalar_type());
+  // One after the other: index_add would add in an order of its own on a GPU, and wants its indices there.
+  const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));
+  for (size_t i = 0; i < key_heads.size(); ++i)
+    sums.select(1, key_heads[i]).add_(gradient.select(1, static_cast<int64_t>(i)));
+  return sums.to(like.scalar_type());
 }
 
 void FusedPolicy::keep(torch::autograd::AutogradContext& context) const {

@@ -1,9 +1,14 @@
 // Attention by itself, forward and backward, of one layer's heads under a causal mask, as ./run bench times it:
-// attention_bench plain|mixhead-a|mixhead-b|relative|decode-a|decode-b BATCH HEADS LENGTH SIZE fp32|bf16|fp16
-// THREADS|cuda attention_bench -: a line of those for each line of standard input. relative: Transformer-XL's, with a
-// memory of the same length. decode: one query after so many keys, forward alone. Milliseconds of a call, the median of
-// those of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU by its events
-// and its allocator's counts, after a few calls; fp16 there alone, relative not.
+//
+//   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
+//   attention_bench -       a line of those for each line of standard input
+//
+// KIND: plain, heads that nothing mixes, on a GPU by the tensor library, as in a layer; kernel, the same by our own
+// kernels everywhere; cross-head, where each head reads the next one's keys and values; scaled, by a number for each
+// head and row (alphas, gates of experts); mixhead-a, mixhead-b; relative, Transformer-XL's, with a memory of the same
+// length; decode-a, decode-b, one query after so many keys, forward alone. Milliseconds of a call, the median of those
+// of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU by its events and its
+// allocator's counts, after a few calls; fp16 there alone.
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
@@ -95,14 +100,13 @@ Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
   return f;
 }
 
-// What a layer takes for heads that nothing mixes, or for those of a matrix.
+// By our own kernels, of heads that nothing mixes, or of those of a matrix.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                   const attention::FusedPolicy& policy) {
   if (q.is_cpu()) return m.defined() ? attention::mixed_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
-  if (!m.defined()) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, policy.causal);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
   if (gpu.kernels == nullptr) throw Error(Exit::usage, "the build lacks kernels for this type or head size");
-  return attention::mixed_gpu(gpu, q, k, v, m, policy);
+  return m.defined() ? attention::mixed_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);
 }
 
 std::optional<at::ScalarType> type_named(const std::string& name) {
@@ -123,8 +127,12 @@ int measure(std::istream& arguments) {
   arguments >> kind >> batch >> heads >> n >> d >> type_name >> where;
   const auto type = type_named(type_name);
   const bool decodes = kind.starts_with("decode"), relative = kind == "relative", by_query = kind.ends_with("-b"),
-             cuda = where == "cuda";
-  if (!arguments || !type || (cuda ? relative : *type == at::kHalf)) return 2;
+             mixes = kind.starts_with("mixhead") || decodes, cuda = where == "cuda";
+  const std::vector<std::string> kinds{"plain",     "kernel",   "cross-head", "scaled",  "mixhead-a",
+                                       "mixhead-b", "relative", "decode-a",   "decode-b"};
+  if (!arguments || !type || std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
+      (!cuda && *type == at::kHalf))
+    return 2;
   const at::Device device = cuda ? the_gpu() : at::Device(at::kCPU);
   if (!cuda) model::prepare_cpu(std::atoi(where.c_str()));
   // As a joint projection gives them.
@@ -135,7 +143,7 @@ int measure(std::istream& arguments) {
   const at::Tensor q = leaf(queries), k = decodes ? leaf(keys).detach().contiguous() : leaf(keys),
                    v = decodes ? leaf(keys).detach().contiguous() : leaf(keys), dout = leaf(queries).detach();
   at::Tensor m;
-  if (kind != "plain" && !relative) {
+  if (mixes) {
     m = (at::eye(heads) + 0.1 * at::randn({heads, heads})).to(device);
     if (by_query) m = m.expand({batch, queries, heads, heads}).contiguous();
     m.requires_grad_();
@@ -144,18 +152,22 @@ int measure(std::istream& arguments) {
   policy.causal = !decodes;
   attention::RelativePositions& p = policy.relative;
   if (relative) {
-    p = {at::randn({heads, d}).requires_grad_(),
-         at::randn({heads, d}).requires_grad_(),
-         at::randn({heads, keys, d}).to(*type).requires_grad_(),
-         {{0, keys, 0}}};
+    const auto given = [&](const std::vector<int64_t>& sizes, at::ScalarType kept) {
+      return at::randn(sizes).to(device, kept).requires_grad_();
+    };
+    p = {given({heads, d}, at::kFloat), given({heads, d}, at::kFloat), given({heads, keys, d}, *type), {{0, keys, 0}}};
   }
+  if (kind == "cross-head")
+    for (int64_t i = 0; i < heads; ++i) policy.key_heads.push_back((i + 1) % heads);
+  if (kind == "scaled") policy.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
-    for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r})
+    for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, policy.head_scales})
       if (t.defined()) t.mutable_grad() = at::Tensor();
   };
   const auto call = [&] {
     const c10::AutoGradMode gradient(!decodes);
-    const at::Tensor out = attend(q, k, v, m, policy);
+    const at::Tensor out =
+        cuda && kind == "plain" ? at::scaled_dot_product_attention(q, k, v, {}, 0.0, true) : attend(q, k, v, m, policy);
     if (!decodes) out.backward(dout);
   };
   const Figures f = cuda ? on_gpu(device, call, clear) : on_cpu(call, clear);

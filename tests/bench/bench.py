@@ -312,7 +312,11 @@ class Bench:
                 ("mixhead-a", "mixhead-a-compiled", 2, 0, "against torch.compile"),
                 ("mixhead-b", "mixhead-b", 4, 0, "against eager"),
                 ("mixhead-a", "sdpa", 1 / 2.2, 0, "against PyTorch's fused, without mixing (2.2 times its time)"),
+                ("relative", "relative", 4, 0, "and a memory as long, against eager"),
                 ("plain", "sdpa", 1 / 1.03, 0, "against PyTorch's fused (1.03 times its time)"),
+                ("kernel", "sdpa", 1 / 1.03, 0, "plain by our own kernel, which a layer leaves to PyTorch"),
+                ("cross-head", "cross-head", 1 / 1.03, 0, "against PyTorch's fused of the other heads"),
+                ("scaled", "scaled", 1 / 1.03, 0, "alphas and gates, against PyTorch's fused, then scaled"),
                 ("mixhead-a", "mixhead-a", 25, 1, "against eager, memory besides its results"),
                 ("mixhead-b", "mixhead-b", 25, 1, "against eager, memory besides its results")]
         asked = sorted({("project", mine) for mine, *_ in rows} | {("peer", theirs) for _, theirs, *_ in rows}, key=lambda each: each[::-1])

@@ -6,6 +6,7 @@
 
 KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them;
 mixhead-a-compiled and mixhead-b-compiled, the same under torch.compile; sdpa, the fused attention of PyTorch, without mixing;
+cross-head and scaled, the same where each head reads the next one's keys and values, or is scaled by a number of its row;
 relative, that of Transformer-XL with a memory as long, eager, the logits of distances moved into place by the view of the
 paper's appendix; talking-heads, that of x-transformers, with a matrix behind the softmax; decode-a and decode-b, Mixhead of one
 query, forward alone. On a GPU times are those of its events and memory is counted by its allocator, after a few calls.
@@ -104,6 +105,8 @@ def measure(kind, batch, heads, n, size, dtype, where):
         m = m.expand(batch, queries, heads, heads).contiguous()
     m.requires_grad_()
     u, bias, r = (torch.randn(shape, device=device).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
+    others = (torch.arange(heads, device=device) + 1) % heads
+    scales = torch.rand(batch, heads, 1, 1, device=device, requires_grad=True)
     mask = torch.full((queries, keys), float("-inf"), device=device).triu(1 + keys - queries).to(dtype)
 
     if kind == "talking-heads":
@@ -115,6 +118,10 @@ def measure(kind, batch, heads, n, size, dtype, where):
             return talking(q, k, v)[0]
         if kind == "sdpa":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if kind == "cross-head":
+            return torch.nn.functional.scaled_dot_product_attention(q, k.index_select(1, others), v.index_select(1, others), is_causal=True)
+        if kind == "scaled":
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) * scales.to(dtype)
         if relative:
             by_distance = torch.matmul((q + bias) * size**-0.5, r.transpose(1, 2))
             shifted = torch.nn.functional.pad(by_distance, (1, 0)).view(batch, heads, keys + 1, queries)[:, :, 1:].view_as(by_distance)
@@ -122,7 +129,7 @@ def measure(kind, batch, heads, n, size, dtype, where):
         return (compiled() if kind.endswith("-compiled") else mixed)(q, k, v, m, None if decodes else mask)
 
     def clear():
-        for t in (q, k, v, m, u, bias, r):
+        for t in (q, k, v, m, u, bias, r, scales):
             t.grad = None
 
     def call():

@@ -70,7 +70,7 @@ run() {
   local name=$1 seconds=$2 began=$SECONDS
   shift 2
   echo "== $name, at most $seconds s"
-  timeout -k 5 "$seconds" "$@" >"$results/$name.log" 2>&1 </dev/null
+  timeout -k 2 "$seconds" "$@" >"$results/$name.log" 2>&1 </dev/null
   status=$?
   [ "$status" -ne 137 ] || status=124
   echo "$name: exit status $status after $((SECONDS - began)) s"
@@ -124,7 +124,7 @@ if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
 elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
 else
   # shellcheck disable=SC2016  # for the shell that is started
-  run bench 180 bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only attention \
+  run bench 170 bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only attention \
     --rounds 3 | tee "$2/bench.tsv"' - "$here" "$results"
   cat "$results/bench.tsv" 2>/dev/null
   bars=$(grep -c 'pass$' "$results/bench.tsv") missed=$(grep -c 'FAIL$' "$results/bench.tsv")
@@ -138,7 +138,7 @@ else
 fi
 
 if [ -n "$(command -v python3)" ]; then
-  run command-line 80 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline eval_translate train_adaptive train_equality train_from \
+  run command-line 80 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline train_adaptive train_equality train_from \
     train_resume train_streams
   counts command-line
 else
