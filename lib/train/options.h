@@ -84,7 +84,8 @@ struct TrainOptions {
     f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
             {"auto", "composed", "fused"});
     f.field("record", record,
-            "on a GPU: updates that repeat one another launch their forward and backward pass as one recorded graph");
+            "on a GPU: updates that repeat one another launch their forward and backward pass as one recorded graph; "
+            "not with pairs, memory, bands, parts of an update or regularisers");
     f.choice(
         "batching", batching, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
         "shuffled blocks, or pairs of like length, each alone; or streams in the text's order, which a memory follows");

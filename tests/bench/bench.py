@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The figures that multihead must reach, against their peers, alternating in one run.
 
-    ./run bench [--rounds 5] [--only training,translation,stages,attention,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality] [--full]
+    ./run bench [--rounds 5] [--only training,translation,stages,attention,gpu_training,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality] [--full]
 
 Prints a table (tab-separated): what, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), a 95% bootstrap interval of that median, the bar, and whether the lower end clears it. Trainings take
@@ -343,6 +343,24 @@ class Bench:
                         self.row(what, unit, *([max(answer[which], 0.1 * which) for answer in found[each]] for each in (("project", mine), ("peer", theirs))),
                                  bar, less=True)
 
+    def gpu_training(self):
+        """A model with Mixhead A that a GPU takes its time for: its updates as one recorded graph."""
+        if self.a.device != "cuda":
+            self.talk("gpu_training: left out, it is for --device cuda")
+            return
+        import peer_stages  # needs PyTorch
+        size, warm, updates, entries = peer_stages.Size(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000
+        toml = peer_stages.STAGES["mixhead-a"].toml(size) + "precision = 'bf16'\nrecord = true\n"
+        options = dict(stage="mixhead-a", rows=entries, length=size.n, batch_tokens=size.batch_tokens, layers=size.layers, d=size.d,
+                       h=size.h, f=size.f, precision="bf16", warm=warm, updates=updates)
+        for compiled, against, bar in (("no", "eager", 3), ("yes", "torch.compile", 1.3)):
+            speeds = ([], [])
+            for i in range(self.a.rounds):
+                self.talk(f"training on a GPU, against {against}, round {i + 1} of {self.a.rounds}")
+                speeds[0].append(self.timed(self.shard(entries), toml, size.batch_tokens, warm, updates)[0])
+                speeds[1].append(self.of_peer("peer_stages.py", True, compiled=compiled, **options)[0])
+            self.row(f"training on a GPU, mixhead-a, {size.layers} layers of width {size.d}, n {size.n}, bf16, against {against}", "tokens/s", *speeds, bar)
+
     def start(self):
         times = []
         for _ in range(self.a.rounds):
@@ -671,7 +689,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of both sides' trainings and attention; memory of trainings is measured on the CPU only")
-    parser.add_argument("--only", default="training,translation,stages,attention,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
+    parser.add_argument("--only", default="training,translation,stages,attention,gpu_training,start,prep,reading,metrics,analysis,beam,encoder,equality,stage_equality", help="parts, with commas between [all]")
     parser.add_argument("--stages", help="of the part `stages`: these alone, with commas between")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB")
     a = parser.parse_args()

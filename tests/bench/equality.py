@@ -25,7 +25,7 @@ try:
     import peer
     import shuffle
 except ImportError as error:
-    print(f"PyTorch is not installed: {error}")
+    print(f"needs PyTorch and safetensors: {error}")
     sys.exit(77)
 
 

@@ -121,6 +121,7 @@ def measuring(parser):
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--compiled", default="no", choices=["no", "yes"], help="by torch.compile")
 
 
 def measure(a, make):
@@ -131,6 +132,8 @@ def measure(a, make):
     at_start = peak()
     model = make().to(a.device)
     optimizer = optimizer_of(model, 5e-4)
+    if a.compiled == "yes":
+        model = torch.compile(model, dynamic=False)
     batch = a.batch_tokens // a.length
     data = torch.randint(a.rows, (a.warm + a.updates, batch, a.length + 1)).to(a.device)
     for i, rows in enumerate(data):

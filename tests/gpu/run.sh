@@ -3,8 +3,9 @@
 #
 #   tests/gpu/run.sh [RESULTS]     in a bundle (./run bundle) or a checkout that ./run test has built
 #
-# RESULTS, a folder for a log of each step and the table bench.tsv, is results/ beside tests/ unless told. LibTorch is that
-# of MH_TORCH (the folder with lib/), or else of python3's PyTorch; of the version that the build was made with.
+# RESULTS, a folder for a log of each step and the tables of figures, attention.tsv and gpu_training.tsv, is results/ beside tests/
+# unless told. LibTorch is that of MH_TORCH (the folder with lib/), or else of python3's PyTorch; of the version that the build
+# was made with.
 # Exit status: 0 all tests passed, 1 a test failed or a step ended badly, 2 wrong usage, 3 LibTorch or the build is missing or
 # of another version, 4 no GPU. A figure that misses its bar is reported, and is no failed test.
 set -uo pipefail
@@ -109,7 +110,7 @@ for tool in memcheck racecheck; do
     skip "$tool" "compute-sanitizer is not there"
     continue
   fi
-  run "$tool" 40 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
+  run "$tool" 30 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
     "$here/build/tests/torch-tests" --device cuda "[small]"
   if grep -qE '(ERROR|RACECHECK) SUMMARY: 0 ' "$results/$tool.log"; then counts "$tool"
   elif grep -qE '(ERROR|RACECHECK) SUMMARY: ' "$results/$tool.log"; then
@@ -119,26 +120,33 @@ for tool in memcheck racecheck; do
 done
 
 bars=0 missed=0
+# benchmark PART SECONDS ROUNDS: its rows are RESULTS/PART.tsv, what it said besides RESULTS/PART.log.
+benchmark() {
+  local part=$1 before=$missed table=$results/$1.tsv
+  # shellcheck disable=SC2016  # for the shell that is started
+  run "$part" "$2" bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only "$3" \
+    --rounds "$4" | tee "$2"' - "$here" "$table" "$part" "$3"
+  cat "$table" 2>/dev/null
+  bars=$((bars + $(grep -c 'pass$' "$table"))) missed=$((missed + $(grep -c 'FAIL$' "$table")))
+  while IFS=$'\t' read -r what _; do skip "$part: $what" "its peer does not run here, see $results/$part.log"; done < <(grep 'skip$' "$table")
+  while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
+  # bench.py ends with 1 where a bar is missed.
+  if [ "$status" -eq 124 ]; then skip "the rest of $part" "took longer than it may"
+  elif [ "$status" -ne 0 ] && [ "$missed" -eq "$before" ]; then
+    fail "$part" "exit status $status: $(tail -n 1 "$results/$part.log")"
+  fi
+}
+
 peer=$(python_torch)
 if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
 elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
 else
-  # shellcheck disable=SC2016  # for the shell that is started
-  run bench 170 bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only attention \
-    --rounds 3 | tee "$2/bench.tsv"' - "$here" "$results"
-  cat "$results/bench.tsv" 2>/dev/null
-  bars=$(grep -c 'pass$' "$results/bench.tsv") missed=$(grep -c 'FAIL$' "$results/bench.tsv")
-  while IFS=$'\t' read -r what _; do skip "bench: $what" "its peer does not run here, see $results/bench.log"; done < <(grep 'skip$' "$results/bench.tsv")
-  while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$results/bench.tsv")
-  # bench.py ends with 1 where a bar is missed.
-  if [ "$status" -eq 124 ]; then skip "the rest of bench" "took longer than it may"
-  elif [ "$status" -ne 0 ] && [ "$missed" -eq 0 ]; then
-    fail bench "exit status $status: $(tail -n 1 "$results/bench.log")"
-  fi
+  benchmark attention 150 3
+  benchmark gpu_training 70 1
 fi
 
 if [ -n "$(command -v python3)" ]; then
-  run command-line 80 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline train_adaptive train_equality train_from \
+  run command-line 60 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline train_adaptive train_equality train_from \
     train_resume train_streams
   counts command-line
 else

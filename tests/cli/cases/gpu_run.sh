@@ -10,7 +10,7 @@ try() {  # STATUS PROBLEM
   expect "$1" env PATH="$PWD/bin:$PATH" here/tests/gpu/run.sh results
   [ -z "$2" ] || said "$2"
 }
-program bin/python3 <<< 'case $* in -c*) cat "$PYTHON_TORCH" 2>/dev/null ;; *bench.py*) cat table; exit 1 ;; *) echo "mh-tests: 3 passed, 0 failed, 1 skipped" ;; esac'
+program bin/python3 <<< 'case $* in -c*) cat "$PYTHON_TORCH" 2>/dev/null ;; *"--only attention"*) cat table; exit 1 ;; *"--only gpu_training"*) cat steps ;; *) echo "mh-tests: 3 passed, 0 failed, 1 skipped" ;; esac'
 program bin/compute-sanitizer <<< 'case $* in *memcheck*) shift 6; "$@"; echo "ERROR SUMMARY: 0 errors" ;; *) echo "no device"; exit 1 ;; esac'
 
 expect 2 here/tests/gpu/run.sh a b
@@ -43,10 +43,12 @@ printed "11 passed, 0 failed, 5 skipped"
 echo "$MH_TORCH" > place
 export PYTHON_TORCH=$PWD/place
 printf 'plain\tms\t2\t1\t0.5\t0.4\t0.6\t0.97\tFAIL\nmixed\tms\t1\t9\t9\t9\t9\t4\tpass\ncompiled\tms\t-\t-\t-\t-\t-\t2\tskip\n' > table
+printf 'training\ttokens/s\t9\t1\t9\t9\t9\t3\tpass\n' > steps
 try 0 ""
-printed "bar missed: plain: 0.5 of 0.97"; printed "skipped: bench: compiled"; printed "bars: 1 reached, 1 missed"
+printed "bar missed: plain: 0.5 of 0.97"; printed "skipped: attention: compiled"; printed "bars: 2 reached, 1 missed"
 printed "11 passed, 0 failed, 5 skipped"
-cmp table results/bench.tsv
+cmp table results/attention.tsv
+cmp steps results/gpu_training.tsv
 
 program here/build/tests/torch-tests <<< 'echo "mh-tests: 3 passed, 2 failed, 0 skipped"; exit 2'
 try 1 ""

@@ -1,4 +1,5 @@
 # From the same weights and batches, 200 updates lose as much as in PyTorch, where the whole of it is installed.
+command -v zstd > /dev/null || skip "zstd is not installed"
 peer=${MH_PEER_PYTHONPATH:-${XDG_CACHE_HOME:-$HOME/.cache}/multihead/peer-2.11.0}
 status=0
 PYTHONPATH=$peer python3 -B "$ROOT/tests/bench/equality.py" --tools "$(dirname "$(command -v mh-train)")" || status=$?
