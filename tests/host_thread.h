@@ -303,6 +303,12 @@ class Thread {
     std::memcpy(to, x, sizeof x);
   }
 
+  template <size_t kCount>
+  void read(float (&to)[kCount], const float* from) const {
+    if (reinterpret_cast<uintptr_t>(from) % sizeof to != 0) device_.fail("a read of several numbers is not aligned");
+    std::memcpy(to, from, sizeof to);
+  }
+
   void copy_16(void* to, const void* from, int bytes) const {
     if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes < 0 ||
         bytes > 16)

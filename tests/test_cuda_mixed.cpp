@@ -91,7 +91,12 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false) 
   const int64_t numbers = c.in * c.out;
   std::vector<float> matrix(static_cast<size_t>((by_row ? c.batch : 1) * (by_query ? a.queries : 1) * numbers));
   for (float& x : matrix) x = normal(random);
-  a.matrix = matrix.data(), a.matrix_query = by_query ? numbers : 0;
+  std::vector<float> turned = matrix;
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    const auto at = static_cast<int64_t>(i) % numbers;
+    turned[i - static_cast<size_t>(at) + static_cast<size_t>(at % c.out * c.in + at / c.out)] = matrix[i];
+  }
+  a.matrix = matrix.data(), a.turned = turned.data(), a.matrix_query = by_query ? numbers : 0;
   a.matrix_row = by_query ? a.queries * numbers : by_row ? numbers : 0;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < a.queries; ++t)

@@ -33,7 +33,7 @@ struct AttentionCall : Policy {
   const int64_t* key_lengths = nullptr;  // (batch), or null: only so many keys of a row are real
   int dropout_heads = 0;                 // of a row, by which elements of the stream are counted
   int64_t scales_row = 0;                // head_scales[row * scales_row + head]
-  bool aligned = false;                  // every row of q, k, v, their gradients and r begins at a multiple of 16 bytes
+  bool aligned = false;                  // every row of q, k, v, their gradients and r begins and ends at multiples of 16 bytes
   Positions positions{};                 // what `relative` points to
 };
 
@@ -42,6 +42,7 @@ struct AttentionCall : Policy {
 struct MixedCall : AttentionCall {
   int in = 0;                     // heads of queries and keys
   const float* matrix = nullptr;  // that of query t of row b, (in, heads), at b * matrix_row + t * matrix_query
+  const float* turned = nullptr;  // the transpose of each, (heads, in), for a backward pass
   int64_t matrix_row = 0, matrix_query = 0;
   bool dropped_first = false;  // what is mixed is dropped, not what has been
 };

@@ -108,20 +108,17 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
         if constexpr (kRelative) shared.add_to(thread, p, place);
         hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
         multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
-        MH_FOR (n, Z::kKeys / 8)
-          MH_FOR (r, 2) {
-            const int key = s + n * 8 + 2 * t;
-            float keep[2] = {1, 1};
-            if (a.dropout != nullptr) dropped(a, b, head, row + 8 * r, key, keep);
-            MH_FOR (e, 2) {
-              float& x = p[n].x[2 * r + e];
-              const float product = x, by = dp[n].x[2 * r + e] * keep[e];
-              x = thread.exp2(logarithm(thread, a, product) - log_sum[r]);
+        if (a.dropout != nullptr) drop(a, b, head, row, s + 2 * t, dp);
+        by_normaliser(a, [&](const auto& normaliser) {
+          MH_FOR (n, Z::kKeys / 8)
+            MH_FOR (i, 4) {
+              float& x = p[n].x[i];
+              const float product = x, by = dp[n].x[i];
+              x = thread.exp2(normaliser.logarithm(thread, product) - log_sum[i / 2]);
               of_scale += x * by;
-              // Where the probability is zero so is the gradient, though the product be infinite.
-              x = x > 0 ? x * (by * scale - of_row[r]) * slope(thread, a, product) : 0;
+              x = normaliser.by_slope(thread, x * (by * scale - of_row[i / 2]), x, product);
             }
-          }
+        });
         multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
         if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place, column);
       });
@@ -215,25 +212,30 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
     if constexpr (kRelative) shared.add_to(thread, p, place);
     hide_unseen<true>(thread, a, real, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
-    MH_FOR (n, Z::kQueries / 8)
-      MH_FOR (e, 2) {
-        const int query = i + n * 8 + 2 * t + e;
-        const bool there = query < seeing.end;
-        const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
-        MH_FOR (r, 2) {
-          const int key = row + 8 * r;
-          float& x = p[n].x[2 * r + e];
-          const float product = x;
-          x = thread.exp2(logarithm(thread, a, product) - log_sum);
-          float keep = scale;
-          if (a.dropout != nullptr) keep *= dropped(a, b, head, query, key);
-          if constexpr (kOfKeys) {
-            float& y = ds[n].x[2 * r + e];
-            y = x > 0 ? x * (y * keep - of_row) * slope(thread, a, product) : 0;
+    // keep(4 n + x): what is left of probability x of n, times the scale.
+    const auto take = [&](const auto& normaliser, const auto& keep) {
+      MH_FOR (n, Z::kQueries / 8)
+        MH_FOR (e, 2) {
+          const int query = i + n * 8 + 2 * t + e;
+          const bool there = query < seeing.end;
+          const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+          MH_FOR (r, 2) {
+            float& x = p[n].x[2 * r + e];
+            const float product = x, kept = keep(4 * n + 2 * r + e);
+            x = thread.exp2(normaliser.logarithm(thread, product) - log_sum);
+            if constexpr (kOfKeys) {
+              float& y = ds[n].x[2 * r + e];
+              y = normaliser.by_slope(thread, x * (y * kept - of_row), x, product);
+            }
+            x *= kept;
           }
-          x *= keep;
         }
-      }
+    };
+    by_normaliser(a, [&](const auto& normaliser) {
+      if (a.dropout == nullptr) return take(normaliser, [&](int) { return scale; });
+      const uint32_t remaining = remaining_turned<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
+      take(normaliser, [&](int x) { return (remaining >> x & 1) != 0 ? scale * a.dropping.scale : 0; });
+    });
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
   };

@@ -72,8 +72,8 @@ MH_DEVICE float row_sum(const Thread& thread, float x) {
 }
 template <class Thread>
 MH_DEVICE float row_maximum(const Thread& thread, float x) {
-  const float y = thread.exchange(x, 1), larger = y > x ? y : x, z = thread.exchange(larger, 2);
-  return z > larger ? z : larger;
+  x = fmaxf(x, thread.exchange(x, 1));
+  return fmaxf(x, thread.exchange(x, 2));
 }
 
 // visit(s, end, stage, place) for tiles of Z::kKeys keys of those that queries from `first` on see, with their values
@@ -165,33 +165,36 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
         multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, place);
         hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
+        // Of softmax the scale, which is positive, is left to the exponents.
+        float factor = a.scale * kLog2E;
+        if (a.normaliser == Normaliser::sigsoftmax) {
+          factor = 1;
+          MH_FOR (n, Z::kKeys / 8)
+            MH_FOR (i, 4) p[n].x[i] = OfSigsoftmax{a.scale}.logarithm(thread, p[n].x[i]);
+        }
         MH_FOR (r, 2) {
-          float highest = top[r];
+          float highest = p[0].x[2 * r];
           MH_FOR (n, Z::kKeys / 8)
-            MH_FOR (e, 2) {
-              float& x = p[n].x[2 * r + e];
-              x = logarithm(thread, a, x);
-              highest = x > highest ? x : highest;
-            }
-          highest = row_maximum(thread, highest);
+            MH_FOR (e, 2) highest = fmaxf(p[n].x[2 * r + e], highest);
+          highest = fmaxf(row_maximum(thread, highest) * factor, top[r]);
           // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
-          const float base = highest == -INFINITY ? 0 : highest, factor = thread.exp2(top[r] - base);
+          const float base = highest == -INFINITY ? 0 : highest, shrinks = thread.exp2(top[r] - base);
           top[r] = highest;
-          total[r] *= factor;
+          total[r] *= shrinks;
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) {
               float& x = p[n].x[2 * r + e];
-              x = thread.exp2(x - base);
+              x = thread.exp2(x * factor - base);
               total[r] += x;
             }
           if constexpr (kOutputs) {
-            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= factor, o[n].x[2 * r + 1] *= factor;
-            if (a.dropout != nullptr) {
-              MH_FOR (n, Z::kKeys / 8) drop_pair(a, b, head, row + 8 * r, s + n * 8 + 2 * t, r, p[n]);
-            }
+            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= shrinks, o[n].x[2 * r + 1] *= shrinks;
           }
         }
-        if constexpr (kOutputs) multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+        if constexpr (kOutputs) {
+          if (a.dropout != nullptr) drop(a, b, head, row, s + 2 * t, p);
+          multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+        }
       });
   thread.template wait<0>();
   thread.barrier();

@@ -90,22 +90,30 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       };
       multiply_keys(p, shared.q[stage], shared.k);
       multiply_keys(ds, shared.dout[stage], shared.v);
-      MH_FOR (n, Z::kQueries / 8)
-        MH_FOR (e, 2) {
-          const int query = i + n * 8 + 2 * t + e;
-          const bool there = query < end;
-          const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
-          MH_FOR (r, 2) {
-            const int key = query + lead + own_row + 8 * r;
-            const bool seen = there && key >= of_run.first && sees(a, of_run.end, query, key);
-            const float product = p[n].x[2 * r + e];
-            const float x = seen ? thread.exp2(logarithm(thread, a, product) - log_sum) : 0;
-            float keep = scale;
-            if (a.dropout != nullptr && seen) keep *= dropped(a, b, head, query, key);
-            float& y = ds[n].x[2 * r + e];
-            y = x > 0 ? x * (y * keep - of_row) * slope(thread, a, product) : 0;
+      uint32_t remaining = 0;
+      if (a.dropout != nullptr)
+        remaining = bits_of_sums<Z::kQueries / 8, 1>([&](int c) {
+          const int query = i + c / 4 * 8 + 2 * t + c % 2;
+          return uint32_t{remains(a, b, head, query, query + lead + own_row + c / 2 % 2 * 8)};
+        });
+      by_normaliser(a, [&](const auto& normaliser) {
+        MH_FOR (n, Z::kQueries / 8)
+          MH_FOR (e, 2) {
+            const int query = i + n * 8 + 2 * t + e;
+            const bool there = query < end;
+            const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+            MH_FOR (r, 2) {
+              const int key = query + lead + own_row + 8 * r;
+              const bool seen = there && key >= of_run.first && sees(a, of_run.end, query, key);
+              const float product = p[n].x[2 * r + e];
+              const float x = seen ? thread.exp2(normaliser.logarithm(thread, product) - log_sum) : 0;
+              float keep = scale;
+              if (a.dropout != nullptr) keep *= (remaining >> (4 * n + 2 * r + e) & 1) != 0 ? a.dropping.scale : 0;
+              float& y = ds[n].x[2 * r + e];
+              y = x > 0 ? normaliser.by_slope(thread, x * (y * keep - of_row), x, product) : 0;
+            }
           }
-        }
+      });
       multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
     };
     each_tile<Z::kStages, Z::kQueries>(

@@ -9,34 +9,49 @@
 
 namespace mh::kernels {
 
-// Places for what streams by, taken one after the other.
+// Places for what streams by, taken one after the other. They are filled while others are read: all but one, of the
+// part before, which nobody reads after the barrier of the next. A single one is filled when it is wanted.
 template <class T>
 struct Ring {
   T* memory;
   int slots, size;  // size: elements of a place
-  MH_DEVICE T* place(int step) const { return memory + step % slots * size; }
-  // Until what is in the place of this step is there, for all threads.
-  template <class Thread>
-  MH_DEVICE void await(const Thread& thread) const {
-    if (slots == 1) thread.template wait<0>();
-    else if (slots == 2) thread.template wait<1>();
-    else if (slots == 3) thread.template wait<2>();
-    else thread.template wait<3>();
+  int at = 0;       // the place that is read
+
+  MH_DEVICE T* place() const { return memory + at * size; }
+  template <class Load>
+  MH_DEVICE void begin(const Load& load) const {
+    MH_ROLLED
+    for (int slot = 0; slot < slots - 1; ++slot) load(memory + slot * size);
+  }
+  // Until the part to be read is there, for all threads, which have ended the part before. load(place) brings another.
+  template <class Thread, class Load>
+  MH_DEVICE void await(const Thread& thread, const Load& load) const {
+    if (slots <= 2) thread.template wait<0>();
+    else if (slots == 3) thread.template wait<1>();
+    else thread.template wait<2>();
+    thread.barrier();
+    load(memory + (at > 0 ? at - 1 : slots - 1) * size);
+    if (slots > 1) return;
+    thread.template wait<0>();
     thread.barrier();
   }
+  MH_DEVICE void end() { at = at + 1 < slots ? at + 1 : 0; }
 };
 
 // `count` heads from head `first` on, each `rows` rows (a multiple of 16) from row `from` on: to (count, rows,
-// kStride). head_of: which head of `source` each is, or null. Zeros from row `end` on, and, if kBefore, before row 0.
-template <int kSize, bool kBefore = false, class Thread, class T>
+// kStride), 16 rows of a head by a warp. head_of: which head of `source` each is, or null. Zeros before row 0 and from
+// row `end` on.
+template <int kSize, class Thread, class T>
 MH_DEVICE void load_heads(const Thread& thread, T* to, const Rows<const T>& source, int64_t b, const int64_t* head_of,
                           int first, int count, int rows, int from, int end, int size, bool aligned) {
-  constexpr int kStride = kSize + kPad, kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
-  for (int i = thread.index(); i < count * rows * kVectors; i += thread.threads()) {
-    const int c = i % kVectors * kVector, r = i / kVectors % rows, h = i / kVectors / rows;
-    copy_vector(thread, to + (h * rows + r) * kStride + c,
-                row_of(source, b, head_of != nullptr ? head_of[first + h] : first + h, 0), source.position,
-                kBefore && from + r < 0 ? end : from + r, end, c, size, aligned);
+  constexpr int kStride = kSize + kPad;
+  const int pieces = rows / 16;
+  MH_ROLLED
+  for (int i = thread.warp(); i < count * pieces; i += thread.threads() / 32) {
+    const int h = pieces == 1 ? i : i / pieces, row = pieces == 1 ? 0 : i % pieces * 16;
+    load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
+                     row_of(source, b, head_of != nullptr ? head_of[first + h] : first + h, 0), source.position,
+                     from + row, 16, end, size, aligned, [](int r) { return r * kStride; });
   }
 }
 
@@ -48,11 +63,10 @@ struct MixedTile {
   MH_DEVICE bool there() const { return from < end; }
 };
 
-// Of a range, without a window: tile n, and that after another, n.
+// Of a range, without a window: tile n.
 struct Tiles {
   KeyRange range;
   MH_DEVICE MixedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
-  MH_DEVICE MixedTile after(const MixedTile& tile, int) const { return {tile.from + 16, tile.end}; }
 };
 
 // Tensors whose rows meet in a product, of heads first … end - 1: those that stream by, and those that stay with the
@@ -64,14 +78,30 @@ struct Meeting {
   struct Side {
     Rows<const T> rows;
     const int64_t* head_of;  // which head of them each is, or null
+    MH_DEVICE void become(const Side& x, bool asked) {
+      rows.data = asked ? x.rows.data : rows.data, rows.batch = asked ? x.rows.batch : rows.batch;
+      rows.head = asked ? x.rows.head : rows.head, rows.position = asked ? x.rows.position : rows.position;
+      head_of = asked ? x.head_of : head_of;
+    }
   };
-  struct None {};
+  struct None {
+    MH_DEVICE void become(const None&, bool) {}
+  };
   Side coming, staying;
   int first, end, size;  // size: of a row
   const T* kept;         // (kStaying, heads, rows of the block, kStride), where they are
   std::conditional_t<kComing == 2, Side, None> coming_too{};
   std::conditional_t<kStaying == 2, Side, None> staying_too{};
   std::conditional_t<kWindow, Side, None> window{};
+
+  // Another, if asked: number by number, as a choice between structs would be one of memory.
+  MH_DEVICE void become(const Meeting& x, bool asked) {
+    coming.become(x.coming, asked), staying.become(x.staying, asked);
+    coming_too.become(x.coming_too, asked), staying_too.become(x.staying_too, asked);
+    window.become(x.window, asked);
+    first = asked ? x.first : first, end = asked ? x.end : end, size = asked ? x.size : size;
+    kept = asked ? x.kept : kept;
+  }
 
   // Of a part that begins with head `begin`, and of the first tensor or (1) the other: (16, kStride) of a head; (rows
   // of the block, kStride); and (rows of the block + 16, kStride).
@@ -103,7 +133,7 @@ struct Meeting {
         load_side(thread, a, b, place + plan.heads * 16 * kStride, coming_too, begin, count, 16, tile.from, tile.end);
     if constexpr (kWindow)
       if (is_there(window))
-        load_side<true>(thread, a, b, place + kComing * plan.heads * 16 * kStride, window, begin, count,
+        load_side(thread, a, b, place + kComing * plan.heads * 16 * kStride, window, begin, count,
                         16 * plan.strips + 16, tile.window, tile.window_end);
   }
   // Behind what comes.
@@ -128,10 +158,10 @@ struct Meeting {
                   row, rows_end);
   }
   static MH_DEVICE bool is_there(const Side& side) { return side.rows.data != nullptr; }
-  template <bool kBefore = false, class Thread>
+  template <class Thread>
   MH_DEVICE void load_side(const Thread& thread, const MixedCall& a, int64_t b, T* to, const Side& side, int begin,
                            int count, int rows, int from, int from_end) const {
-    load_heads<kSize, kBefore>(thread, to, side.rows, b, side.head_of, begin, count, rows, from, from_end, size,
+    load_heads<kSize>(thread, to, side.rows, b, side.head_of, begin, count, rows, from, from_end, size,
                                a.aligned);
   }
 };
@@ -143,54 +173,67 @@ constexpr int kMixedAhead = kWidest<T, kSize> ? 1
                             : sizeof(T) == 4  ? 2
                                               : 4;
 
-// What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads. tiles(n): tile n.
+// What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads; one of them at
+// least has heads. all(n): tile n.
 template <class Meets, int kMeetings, class AllTiles>
 struct Parts {
   Meets of[kMeetings];
   int row, rows_end;  // of the block's own, which stay
-  AllTiles tiles;
-  int of_tile;
-  MH_DEVICE Parts(const MixedPlan& plan, const Meets (&meetings)[kMeetings], int own, int own_end, const AllTiles& all)
-      : row(own), rows_end(own_end), tiles(all), of_tile(0) {
-    MH_FOR (n, kMeetings) of[n] = meetings[n], of_tile += count(plan, n);
+  AllTiles all;
+  // The part that is to come: of which tile and meeting, from which head on.
+  int number = 0, meeting = -1, head = 0;
+  MH_DEVICE Parts(const Meets (&meetings)[kMeetings], int own, int own_end, const AllTiles& tiles)
+      : row(own), rows_end(own_end), all(tiles) {
+    MH_FOR (n, kMeetings) of[n] = meetings[n];
+    next_meeting();
   }
 
-  // Part `step` of all into a place.
+  // It comes to a place; nothing behind the last.
   template <class Thread, class T>
-  MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, int step,
-                      T* place) const {
-    const MixedTile tile = tiles(step / of_tile);
-    int part = step % of_tile;
-    MH_FOR (n, kMeetings) {
-      if (tile.there() && part >= 0 && part < count(plan, n)) {
-        const Meets& x = of[n];
-        const int begin = x.first + part * plan.heads, left = x.end - begin,
-                  heads = left < plan.heads ? left : plan.heads;
-        x.load_coming(thread, a, plan, b, place, begin, heads, tile);
-        if (plan.kept == 0) x.load_staying(thread, a, plan, b, place, begin, heads, row, rows_end);
-      }
-      part -= count(plan, n);
+  MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place) {
+    if (const MixedTile tile = all(number); tile.there()) {
+      const Meets x = next();
+      const int heads = x.end - head < plan.heads ? x.end - head : plan.heads;
+      x.load_coming(thread, a, plan, b, place, head, heads, tile);
+      if (plan.kept == 0) x.load_staying(thread, a, plan, b, place, head, heads, row, rows_end);
+      head += plan.heads;
+      if (head >= x.end) next_meeting();
     }
     thread.end_group();
   }
 
  private:
-  MH_DEVICE int count(const MixedPlan& plan, int n) const {
-    return (of[n].end - of[n].first + plan.heads - 1) / plan.heads;
+  MH_DEVICE Meets next() const {
+    Meets x = of[0];
+    MH_FOR (n, kMeetings) x.become(of[n], n == meeting);
+    return x;
+  }
+  MH_DEVICE void next_meeting() {
+    int end;
+    do {
+      if (++meeting == kMeetings) meeting = 0, ++number;
+      const Meets x = next();
+      head = x.first, end = x.end;
+    } while (head >= end);
   }
 };
 
-// Heads first … end - 1, by parts as they come, from `step` on: work(begin, end, place). Then load(step) brings another
-// part to the place.
-template <class T, class Thread, class Load, class Work>
-MH_DEVICE void each_part(const Thread& thread, const Ring<T>& ring, int& step, int at_once, int first, int end,
-                         const Load& load, const Work& work) {
-  for (int begin = first; begin < end; begin += at_once, ++step) {
-    ring.await(thread);
-    work(begin, begin + at_once < end ? begin + at_once : end, ring.place(step));
-    thread.barrier();
-    load(step + ring.slots);
+// Heads first … end - 1, by parts as they come: work(begin, end, place). before(): once, when all threads have ended
+// the part before. load(place) brings another part.
+template <class T, class Thread, class Load, class Before, class Work>
+MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int first, int end, const Load& load,
+                         const Before& before, const Work& work) {
+  for (int begin = first; begin < end; begin += at_once) {
+    ring.await(thread, load);
+    if (begin == first) before();
+    work(begin, begin + at_once < end ? begin + at_once : end, ring.place());
+    ring.end();
   }
+}
+template <class T, class Thread, class Load, class Work>
+MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int first, int end, const Load& load,
+                         const Work& work) {
+  each_part(thread, ring, at_once, first, end, load, [] {}, work);
 }
 
 // How shared memory is divided: tiles that stay, places, and behind them fragments.
@@ -251,70 +294,106 @@ struct MixedPlace {
         t(thread.lane() % 4) {}
 };
 
-// What a query-stationary pass keeps of a lane's two queries, the first of them `row`.
+// What a query-stationary pass keeps of a strip's queries, the first of them `first`: of a lane's two.
 struct MixedQueries {
-  int row, clamped[2];
-  const float* matrix[2];
-  MH_DEVICE MixedQueries(const MixedCall& a, int64_t b, int first) : row(first) {
+  int first, row, clamped[2];
+  const float* matrix[2];  // or, turned, of its transpose
+  MH_DEVICE MixedQueries(const MixedCall& a, const float* matrices, int64_t b, int from, int g)
+      : first(from), row(from + g) {
     MH_FOR (r, 2) {
       clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
-      matrix[r] = a.matrix + b * a.matrix_row + clamped[r] * a.matrix_query;
+      matrix[r] = matrices + b * a.matrix_row + clamped[r] * a.matrix_query;
     }
   }
 };
 
-// Products of 16 queries and 16 keys of head j become probabilities.
-template <class Thread>
-MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
-                             int end, const float* log_sums, Sum (&p)[2]) {
-  const float* of_head = log_sums + (b * a.in + j) * a.queries;
-  MH_FOR (r, 2) {
-    const float log_sum = of_head[q.clamped[r]] * kLog2E;
-    MH_FOR (n, 2)
-      MH_FOR (e, 2) {
-        float& x = p[n].x[2 * r + e];
-        const bool there = sees(a, end, q.row + 8 * r, key + n * 8 + thread.lane() % 4 * 2 + e);
-        x = there ? thread.exp2(logarithm(thread, a, x) - log_sum) : 0;
-      }
+// Numbers of a matrix for own heads, which follow one another in its row: `from` on, of which `left` are there, one at
+// least, zeros behind; as vectors, where all rows begin at their multiples and have whole ones.
+template <int kOwn, class Thread>
+MH_DEVICE void load_weights(const Thread& thread, float (&to)[kOwn], const float* from, int left, bool vectors) {
+  if (vectors) {
+    thread.read(to, from);
+  } else {
+    MH_FOR (o, kOwn) to[o] = o < left ? from[o] : 0;
   }
 }
+template <int kOwn>
+MH_DEVICE bool has_vectors(const float* matrix, int heads) {
+  return heads % kOwn == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kOwn) == 0;
+}
 
-// And those times the derivative of the logits, the slopes.
+// Products of 16 queries, the first of them `first`, and 16 keys of head j become probabilities; and if kSlopes, slopes
+// those times the derivative of the logits.
+template <bool kSlopes, class Thread>
+MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q,
+                                int key, int end, const float* log_sums, Sum (&p)[2],
+                                [[maybe_unused]] Sum (&slopes)[2]) {
+  const float* of_head = log_sums + (b * a.in + j) * a.queries;
+  const float log_sum[2] = {of_head[q.clamped[0]] * kLog2E, of_head[q.clamped[1]] * kLog2E};
+  hide_unseen<false>(thread, a, end, q.first, key, p);
+  by_normaliser(a, [&](const auto& normaliser) {
+    MH_FOR (n, 2)
+      MH_FOR (i, 4) {
+        float& x = p[n].x[i];
+        const float product = x;
+        x = thread.exp2(normaliser.logarithm(thread, product) - log_sum[i / 2]);
+        if constexpr (kSlopes) slopes[n].x[i] = normaliser.by_slope(thread, x, x, product);
+      }
+  });
+}
 template <class Thread>
-MH_DEVICE void probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q, int key,
-                             int end, const float* log_sums, Sum (&p)[2], Sum (&slopes)[2]) {
-  MH_FOR (n, 2) slopes[n] = p[n];
-  probabilities(thread, a, b, j, q, key, end, log_sums, p);
-  MH_FOR (n, 2)
-    MH_FOR (i, 4) {
-      float& y = slopes[n].x[i];
-      y = p[n].x[i] > 0 ? p[n].x[i] * slope(thread, a, y) : 0;
-    }
+MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q,
+                                int key, int end, const float* log_sums, Sum (&p)[2]) {
+  to_probabilities<false>(thread, a, b, j, q, key, end, log_sums, p, p);
 }
 
-MH_DEVICE void drop_tile(const MixedCall& a, int64_t b, int head, int row, int column, Sum (&x)[2]) {
-  MH_FOR (r, 2)
-    MH_FOR (n, 2) drop_pair(a, b, head, row + 8 * r, column + n * 8, r, x[n]);
-}
-
-// Those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is the
+// Drops those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is the
 // same for all parts, so that the compiler would hold it for all heads in registers that there are not.
 template <int kOwn>
 MH_DEVICE void drop_tiles(const MixedCall& a, int64_t b, int first, int end, int row, int column, Sum (&x)[kOwn][2]) {
   MH_FOR (o, kOwn)
-    if (first + o < end) drop_tile(a, b, first + o, row, column, x[o]);
+    if (first + o < end) drop(a, b, first + o, row, column, x[o]);
 }
 
-// mixed[o] = Σ_h weight(h, o, n, e) times number e of fragment n of what head h exchanges.
-template <int kOwn, class Thread, class X, class Weight>
-MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
-                   const Weight& weight) {
+// mixed[o] = Σ_h weights of its row h, times what head h exchanges: queries are rows of a piece. `of_row`: from row h of
+// the matrix to the next. own, end: of the heads that the weights are for.
+template <int kOwn, class Thread, class X>
+MH_DEVICE void mix_rows(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
+                        const float* const (&matrix)[2], int of_row, int own, int end) {
+  if (own >= end) return;
+  const bool vectors = has_vectors<kOwn>(matrix[0], of_row);
+  MH_ROLLED
   for (int h = 0; h < heads; ++h) {
+    float weights[2][kOwn];
+    MH_FOR (r, 2) load_weights(thread, weights[r], matrix[r] + h * of_row + own, end - own, vectors);
     Sum x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kOwn)
       MH_FOR (n, 2)
-        MH_FOR (e, 4) mixed[o][n].x[e] += weight(h, o, n, e) * x[n].x[e];
+        MH_FOR (e, 4) mixed[o][n].x[e] += weights[e / 2][o] * x[n].x[e];
+  }
+}
+
+// The same where queries are columns: matrix_of(c, e) is that of column e of fragment c.
+template <int kOwn, class Thread, class X, class MatrixOf>
+MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
+                           const MatrixOf& matrix_of, bool by_query, int of_row, int own, int end) {
+  if (own >= end) return;
+  const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
+  const bool vectors = has_vectors<kOwn>(matrix[0][0], of_row);
+  MH_ROLLED
+  for (int h = 0; h < heads; ++h) {
+    float weights[2][2][kOwn];
+    MH_FOR (c, 2)
+      MH_FOR (e, 2) {
+        if (by_query || c + e == 0) load_weights(thread, weights[c][e], matrix[c][e] + h * of_row + own, end - own, vectors);
+        else MH_FOR (o, kOwn) weights[c][e][o] = weights[0][0][o];
+      }
+    Sum x[2];
+    exchange.get(thread, h, x);
+    MH_FOR (o, kOwn)
+      MH_FOR (n, 2)
+        MH_FOR (e, 4) mixed[o][n].x[e] += weights[n][e % 2][o] * x[n].x[e];
   }
 }
 

@@ -39,7 +39,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
-  const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
+  const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
   const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
   const int chunk = thread.block_z() / plan.blocks * kChunk,
@@ -49,46 +49,47 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   auto* const rows = static_cast<T*>(memory);  // of q, and behind them of dout
   T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
-  const Ring<T> ring = parts_of.ring;
+  Ring<T> ring = parts_of.ring;
   const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * Z::of_result(a))};
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::of_result(a));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, rows);
   const Meets given{{v, a.value_heads}, {dout, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
-  const Parts<Meets, 2, decltype(tiles)> parts(plan, {logits, given}, first, queries, tiles);
-  const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
+  Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
+  const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
   if (plan.kept > 0) {
     logits.keep(thread, a, plan, b, rows, first, queries);
     given.keep(thread, a, plan, b, of_chunk, first, queries);
   }
-  for (int part = 0; part < ring.slots; ++part) load(part);
-  int step = 0;
+  ring.begin(load);
 
   float of_pair[kOwn][kChunk][2] = {}, of_head[kOwn][2] = {};
   int number = 0;
-  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
-    Sum p[kOwn][2];
-    each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
-      MH_FOR (o, kOwn) {
-        if (own + o < begin || own + o >= part_end) continue;
-        multiply_queries<kSize, kRelative, Z::kAhead>(thread, p[o], logits, plan, at, place, begin, own + o, found);
-        probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p[o]);
-        MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
-      }
-    });
-    if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, p);
-    each_part(thread, ring, step, plan.heads, chunk, chunk + values, load,
+    each_part(thread, ring, plan.heads, chunk, chunk + values, load,
               [&](int begin, int part_end, const T* place) {
+                MH_ROLLED
                 for (int i = begin + at.group; i < part_end; i += plan.groups) {
                   Sum d[2];
                   multiply_turned<kSize, kStride, Z::kAhead>(thread, d, given.stays(plan, place, begin, i) + of_strip,
                                                              given.comes(plan, place, begin, i));
-                  if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, d);
+                  if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, own_rows.row, key + 2 * at.t, d);
                   exchange.put(thread, i - chunk, d);
                 }
               });
+    Sum p[kOwn][2];
+    each_part(thread, ring, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
+      MH_FOR (o, kOwn) {
+        if (own + o < begin || own + o >= part_end) continue;
+        multiply_queries<kSize, kRelative, Z::kAhead>(thread, p[o], logits, plan, at, place, begin, own + o, found);
+        to_probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p[o]);
+        MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
+      }
+    });
+    if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, p);
+    // The gradients of all heads are there since the first barrier of the logits.
     MH_FOR (i, kChunk) {
       if (i >= values) break;
       Sum d[2];
@@ -132,7 +133,7 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t 
 
 template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
-  static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T, kSize>;
+  static constexpr int kAhead = kMixedAhead<T, kSize> < 2 ? 1 : 2;
   // Columns of the gradient, by one block, whose sums fit into the registers of a warp: with relative positions two.
   static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
@@ -157,7 +158,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
-  const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
+  const MixedQueries own_rows(a, a.turned, b, first + 16 * at.strip, at.g);
   const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
   const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
   const int of_block = block * plan.groups * kOwn, own = of_block + at.group * kOwn;
@@ -167,49 +168,51 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   auto* const rows = static_cast<T*>(memory);  // of dout, and behind them of q
   T* const of_queries = rows + a.heads * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
-  const Ring<T> ring = parts_of.ring;
+  Ring<T> ring = parts_of.ring;
   const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * a.heads)};
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.heads);
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets given{{v, a.value_heads}, {dout, nullptr}, 0, a.heads, a.value_size, rows};
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, of_queries);
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
-  const Parts<Meets, 2, decltype(tiles)> parts(plan, {given, logits}, first, queries, tiles);
-  const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
+  Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
+  const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
   if (plan.kept > 0) {
     given.keep(thread, a, plan, b, rows, first, queries);
     logits.keep(thread, a, plan, b, of_queries, first, queries);
   }
-  for (int part = 0; part < ring.slots; ++part) load(part);
-  int step = 0;
+  ring.begin(load);
 
   Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];
   int number = 0;
-  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
-    each_part(thread, ring, step, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
+    each_part(thread, ring, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
+      MH_ROLLED
       for (int i = begin + at.group; i < part_end; i += plan.groups) {
         Sum x[2];
         multiply_turned<kSize, kStride, Z::kAhead>(thread, x, given.stays(plan, place, begin, i) + of_strip,
                                                    given.comes(plan, place, begin, i));
-        if (a.dropout != nullptr && !a.dropped_first) drop_tile(a, b, i, own_rows.row, key + 2 * at.t, x);
+        if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, own_rows.row, key + 2 * at.t, x);
         exchange.put(thread, i, x);
       }
     });
     Sum dp[kOwn][2];
-    mix(thread, dp, exchange, a.heads,
-        [&](int i, int o, int, int x) { return own + o < a.in ? own_rows.matrix[x / 2][(own + o) * a.heads + i] : 0; });
-    if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, dp);
-    each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
+    const auto mix = [&] {
+      mix_rows(thread, dp, exchange, a.heads, own_rows.matrix, a.in, own, end);
+      if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, dp);
+    };
+    each_part(thread, ring, plan.heads, of_block, end, load, mix, [&](int begin, int part_end, const T* place) {
       MH_FOR (o, kOwn) {
         if (own + o < begin || own + o >= part_end) continue;
         Sum p[2], slopes[2];
         multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, own + o, found);
-        probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p, slopes);
-        MH_FOR (e, 4) {
-          const int64_t row = (b * a.in + own + o) * a.queries + own_rows.clamped[e / 2];
-          const float inverse = inverses[row], of_row = d[row];
-          MH_FOR (n, 2) slopes[n].x[e] *= inverse * (dp[o][n].x[e] - of_row);
+        to_probabilities<true>(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p, slopes);
+        const int64_t of_head = (b * a.in + own + o) * a.queries;
+        MH_FOR (r, 2) {
+          const float inverse = inverses[of_head + own_rows.clamped[r]], of_row = d[of_head + own_rows.clamped[r]];
+          MH_FOR (n, 2)
+            MH_FOR (e, 2) slopes[n].x[2 * r + e] *= inverse * (dp[o][n].x[2 * r + e] - of_row);
         }
         multiply_add<kColumns, kStride>(thread, sums[o], slopes, logits.comes(plan, place, begin, own + o) + column);
         if constexpr (kRelative)

@@ -45,7 +45,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
-  const MixedQueries own_rows(a, b, first + 16 * at.strip + at.g);
+  const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
   // The result's heads of this block, and of this warp.
   const int of_block = (kDivides ? thread.block_z() >> divided.bits : thread.block_z()) * plan.groups * kOwn,
             own = of_block + at.group * kOwn;
@@ -55,39 +55,38 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
 
   auto* const rows = static_cast<T*>(memory);
   const MixedMemory<T> parts_of(plan, rows, kStride);
-  const Ring<T> ring = parts_of.ring;
+  Ring<T> ring = parts_of.ring;
   const Exchange<Probability> exchange{parts_of.template fragments<Probability>(at.strip * a.in)};
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.in);
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, 0, a.in, rows);
   const Meets results{{v, a.value_heads}, {}, of_block, end, a.value_size, nullptr};
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
-  const Parts<Meets, 2, decltype(tiles)> parts(plan, {logits, results}, first, queries, tiles);
-  const auto load = [&](int part) { parts.load(thread, a, plan, b, part, ring.place(part)); };
+  Parts<Meets, 2, decltype(tiles)> parts({logits, results}, first, queries, tiles);
+  const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
   if (plan.kept > 0) logits.keep(thread, a, plan, b, rows, first, queries);
-  for (int part = 0; part < ring.slots; ++part) load(part);
-  int step = 0;
+  ring.begin(load);
 
   Sum sums[kOwn][kSize / 8];
   int number = 0;
-  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
-    each_part(thread, ring, step, plan.heads, 0, a.in, load, [&](int begin, int part_end, const T* place) {
+    each_part(thread, ring, plan.heads, 0, a.in, load, [&](int begin, int part_end, const T* place) {
       MH_ROLLED  // a round holds products of a whole tile: two at once do not fit into registers
       for (int j = begin + at.group; j < part_end; j += plan.groups) {
         Sum p[2];
         multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, j, found);
-        probabilities(thread, a, b, j, own_rows, key, tile.end, log_sums, p);
-        if (a.dropout != nullptr && a.dropped_first) drop_tile(a, b, j, own_rows.row, key + 2 * at.t, p);
+        to_probabilities(thread, a, b, j, own_rows, key, tile.end, log_sums, p);
+        if (a.dropout != nullptr && a.dropped_first) drop(a, b, j, own_rows.row, key + 2 * at.t, p);
         exchange.put(thread, j, p);
       }
     });
     Sum mixed[kOwn][2];
-    mix(thread, mixed, exchange, a.in, [&](int j, int i, int, int x) {
-      return own + i < a.heads ? own_rows.matrix[x / 2][j * a.heads + own + i] : 0;
-    });
-    if (a.dropout != nullptr && !a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, mixed);
-    each_part(thread, ring, step, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
+    const auto mix = [&] {
+      mix_rows(thread, mixed, exchange, a.in, own_rows.matrix, a.heads, own, end);
+      if (a.dropout != nullptr && !a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, mixed);
+    };
+    each_part(thread, ring, plan.heads, of_block, end, load, mix, [&](int begin, int part_end, const T* place) {
       MH_FOR (i, kOwn) {
         if (own + i < begin || own + i >= part_end) continue;
         multiply_add<kSize, kStride>(thread, sums[i], mixed[i], results.comes(plan, place, begin, own + i));

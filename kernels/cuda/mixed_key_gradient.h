@@ -70,7 +70,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   auto* const rows = static_cast<T*>(memory);  // that stay: of k, and behind them of v; or of r
   T* const of_values = rows + a.in * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
-  const Ring<T> ring = parts_of.ring;
+  Ring<T> ring = parts_of.ring;
   const int fragments = at.strip * Z::exchanged(a);
   const Exchange<Probability> probability{parts_of.template fragments<Probability>(fragments)};
   const Exchange<T> gradient{parts_of.template fragments<T>(fragments + (kOfValues ? a.in : 0))};
@@ -103,17 +103,18 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       else return Tiles{seeing};
     }
   }();
-  const Parts<Meets, 4, decltype(tiles)> parts(
-      plan,
+  Parts<Meets, 4, decltype(tiles)> parts(
       {of_heads(given, 0, a.heads, kOfKeys, true), of_heads(logits, 0, a.in, kOfValues, true),
        of_heads(given, of_block, end, kOfValues, false), of_heads(logits, of_block, in_end, kOfKeys, true)},
       first, rows_end, tiles);
-  const auto load = [&](int part) {
-    T* const place = ring.place(part);
-    if (kRelative || !plan.whole) return parts.load(thread, a, plan, b, part, place);
-    if (const MixedTile tile = tiles(part); tile.there()) {
+  // Where a place has all of a tile it is taken when work on the tile begins, and left when it ends.
+  const bool whole = !kRelative && plan.whole;
+  const auto load = [&](T* place) {
+    if (!whole) return parts.load(thread, a, plan, b, place);
+    if (const MixedTile tile = tiles(parts.number); tile.there()) {
       logits.load_coming(thread, a, plan, b, place, 0, a.in, tile);
       given.load_coming(thread, a, plan, b, place + a.in * 16 * kStride, 0, a.heads, tile);
+      ++parts.number;
     }
     thread.end_group();
   };
@@ -121,17 +122,21 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     logits.keep(thread, a, plan, b, rows, first, rows_end);
     given.keep(thread, a, plan, b, of_values, first, rows_end);
   }
-  for (int part = 0; part < ring.slots; ++part) load(part);
-  int step = 0;
+  ring.begin(load);
+  // Softmax's own probabilities are exchanged: they need not be taken twice.
+  const bool exchanged = kOfKeys && kOfValues && a.normaliser == Normaliser::softmax &&
+                         !(a.dropout != nullptr && a.dropped_first);
 
   Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kSize / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
   int number = 0;
-  for (MixedTile tile = tiles(0); tile.there(); tile = tiles.after(tile, ++number)) {
+  for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
     // Of the four columns.
     const auto query_of = [&](int c, int e) { return query + 8 * c + e; };
     const auto clamped = [&](int c, int e) { return query_of(c, e) < tile.end ? query_of(c, e) : tile.end - 1; };
-    const auto matrix_of = [&](int c, int e) { return a.matrix + b * a.matrix_row + clamped(c, e) * a.matrix_query; };
+    const auto matrix_of = [&](const float* all) {
+      return [=](int c, int e) { return all + b * a.matrix_row + clamped(c, e) * a.matrix_query; };
+    };
     // Of the two rows, the key that a query meets.
     const auto key_of = [&](int of_query, int r) {
       const int row = 16 * at.strip + at.g + 8 * r;
@@ -142,32 +147,35 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
              (!kDistances || key >= tile.window_first);
     };
     const auto drop = [&](int head, Sum(&x)[2]) {
-      MH_FOR (c, 2)
-        MH_FOR (e, 4) {
-          const int of_query = query_of(c, e % 2);
-          x[c].x[e] *= dropped(a, b, head, of_query, key_of(of_query, e / 2));
-        }
+      const uint32_t remaining = bits_of_sums<2, 1>([&](int c) {
+        const int of_query = query_of(c / 4, c % 2);
+        return uint32_t{remains(a, b, head, of_query, key_of(of_query, c / 2 % 2))};
+      });
+      drop_by(remaining, a.dropping.scale, x);
     };
-    // P_jᵀ of head j; slopes: times the derivative of the logits.
-    const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], Sum(&slopes)[2]) {
+    // P_jᵀ of head j; if wanted, slopes: times the derivative of the logits.
+    const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], auto& slopes) {
+      constexpr bool kSlopes = std::is_same_v<decltype(slopes), Sum(&)[2]>;
       multiply_turned<kSize, kStride, Z::kAhead>(thread, p, logits.stays(plan, place, begin, j) + of_strip,
                                                  logits.comes(plan, place, begin, j));
       if constexpr (kRelative)
         add_shifted<kSize, kPairs, Z::kAhead>(thread, p, found, logits.comes(plan, place, begin, j, 1),
                                               logits.window_of(plan, place, begin, j) + of_strip);
-      MH_FOR (c, 2)
-        MH_FOR (e, 2) {
-          const int64_t of_row = (b * a.in + j) * a.queries + clamped(c, e);
-          const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
-          MH_FOR (r, 2) {
-            float& x = p[c].x[2 * r + e];
-            const float product = x;
-            x = meet(query_of(c, e), key_of(query_of(c, e), r))
-                    ? thread.exp2(logarithm(thread, a, product) - log_sum) * inverse
-                    : 0;
-            slopes[c].x[2 * r + e] = x > 0 ? x * slope(thread, a, product) : 0;
+      if constexpr (!kDistances) hide_unseen<true>(thread, a, real, tile.from, first + 16 * at.strip, p);
+      by_normaliser(a, [&](const auto& normaliser) {
+        MH_FOR (c, 2)
+          MH_FOR (e, 2) {
+            const int64_t of_row = (b * a.in + j) * a.queries + clamped(c, e);
+            const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
+            MH_FOR (r, 2) {
+              float& x = p[c].x[2 * r + e];
+              const float product = x;
+              x = thread.exp2(normaliser.logarithm(thread, product) - log_sum) * inverse;
+              if (kDistances && !meet(query_of(c, e), key_of(query_of(c, e), r))) x = 0;
+              if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.by_slope(thread, x, x, product);
+            }
           }
-        }
+      });
     };
     const auto gradients_of = [&](int i, int begin, const T* place, Sum(&x)[2]) {
       if constexpr (kDistances)
@@ -177,16 +185,16 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         multiply_turned<kSize, kStride, Z::kAhead>(thread, x, given.stays(plan, place, begin, i) + of_strip,
                                                    given.comes(plan, place, begin, i));
     };
-    // Where a place has all of a tile it is taken when work on the tile begins, and is free again when it ends.
-    if (!kRelative && plan.whole) ring.await(thread);
-    const auto each = [&](int begin, int part_end, int offset, bool last, const auto& work) {
-      if (kRelative || !plan.whole) return each_part(thread, ring, step, plan.heads, begin, part_end, load, work);
-      work(0, part_end, ring.place(step) + offset);
-      if (last) thread.barrier();
+    if (whole) ring.await(thread, load);
+    const auto each = [&](int begin, int part_end, int offset, const auto& before, const auto& work) {
+      if (!whole) return each_part(thread, ring, plan.heads, begin, part_end, load, before, work);
+      before();
+      work(0, part_end, ring.place() + offset);
     };
+    const auto nothing = [] {};
     const int of_given = a.in * 16 * kStride;
     if constexpr (kOfKeys)
-      each(0, a.heads, of_given, !kOfValues, [&](int begin, int part_end, const T* place) {
+      each(0, a.heads, of_given, nothing, [&](int begin, int part_end, const T* place) {
         MH_ROLLED  // as mixed_forward's
         for (int i = begin + at.group; i < part_end; i += plan.groups) {
           Sum x[2];
@@ -195,25 +203,27 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
           gradient.put(thread, i, x);
         }
       });
-    if constexpr (kOfValues) {
-      each(0, a.in, 0, true, [&](int begin, int part_end, const T* place) {
+    if constexpr (kOfValues)
+      each(0, a.in, 0, nothing, [&](int begin, int part_end, const T* place) {
         MH_ROLLED
         for (int j = begin + at.group; j < part_end; j += plan.groups) {
-          Sum p[2], unused[2];
-          probabilities_of(j, begin, place, p, unused);
+          Sum p[2];
+          probabilities_of(j, begin, place, p, nothing);
           if (a.dropout != nullptr && a.dropped_first) drop(j, p);
           probability.put(thread, j, p);
         }
       });
+    if (whole) thread.barrier();  // else the next part begins with one
+    if constexpr (kOfValues) {
       Sum mixed[kOwn][2];
-      mix(thread, mixed, probability, a.in, [&](int j, int o, int c, int x) {
-        return own + o < a.heads ? matrix_of(c, x % 2)[j * a.heads + own + o] : 0;
-      });
-      if (a.dropout != nullptr && !a.dropped_first) {
-        MH_FOR (o, kOwn)
-          if (own + o < end) drop(own + o, mixed[o]);
-      }
-      each(of_block, end, of_given, false, [&](int begin, int part_end, const T* place) {
+      const auto mix = [&] {
+        mix_columns(thread, mixed, probability, a.in, matrix_of(a.matrix), a.matrix_query > 0, a.heads, own, end);
+        if (a.dropout != nullptr && !a.dropped_first) {
+          MH_FOR (o, kOwn)
+            if (own + o < end) drop(own + o, mixed[o]);
+        }
+      };
+      each(of_block, end, of_given, mix, [&](int begin, int part_end, const T* place) {
         MH_FOR (o, kOwn) {
           if (own + o < begin || own + o >= part_end) continue;
           multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o], given.comes(plan, place, begin, own + o));
@@ -222,26 +232,33 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     }
     if constexpr (kOfKeys) {
       Sum dp[kOwn][2];
-      mix(thread, dp, gradient, a.heads, [&](int i, int o, int c, int x) {
-        return own + o < a.in ? matrix_of(c, x % 2)[(own + o) * a.heads + i] : 0;
-      });
-      if (a.dropout != nullptr && a.dropped_first) {
-        MH_FOR (o, kOwn)
-          if (own + o < in_end) drop(own + o, dp[o]);
-      }
-      each(of_block, in_end, 0, false, [&](int begin, int part_end, const T* place) {
+      const auto mix = [&] {
+        mix_columns(thread, dp, gradient, a.heads, matrix_of(a.turned), a.matrix_query > 0, a.in, own, in_end);
+        if (a.dropout != nullptr && a.dropped_first) {
+          MH_FOR (o, kOwn)
+            if (own + o < in_end) drop(own + o, dp[o]);
+        }
+      };
+      each(of_block, in_end, 0, mix, [&](int begin, int part_end, const T* place) {
         MH_FOR (o, kOwn) {
           if (own + o < begin || own + o >= part_end) continue;
           const int j = own + o;
-          Sum p[2], slopes[2];
-          probabilities_of(j, begin, place, p, slopes);
+          Sum slopes[2];
+          if (exchanged) {
+            probability.get(thread, j, slopes);
+            MH_FOR (c, 2)
+              MH_FOR (e, 4) slopes[c].x[e] *= a.scale;
+          } else {
+            Sum p[2];
+            probabilities_of(j, begin, place, p, slopes);
+          }
           MH_FOR (c, 2)
             MH_FOR (e, 4) slopes[c].x[e] *= dp[o][c].x[e] - d[(b * a.in + j) * a.queries + clamped(c, e % 2)];
           multiply_add<kSize, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j));
         }
       });
     }
-    if (!kRelative && plan.whole) thread.barrier(), load(step + ring.slots), ++step;
+    if (whole) ring.end();
   }
   if constexpr (kDistances) {
     float* const to = dr + (b * a.in + own) * rows_end * int64_t{a.key_size};

@@ -51,7 +51,6 @@ struct SeenKeys {
     }
     return {};
   }
-  MH_DEVICE MixedTile after(const MixedTile&, int n) const { return (*this)(n); }
 };
 
 template <bool kRelative>
@@ -69,7 +68,6 @@ struct SeeingQueries {
     const int from = seeing.first + 16 * n;
     return {from, seeing.end, distance_row(a, a.positions.runs[run], from + 15, first), a.positions.distances};
   }
-  MH_DEVICE MixedTile after(const MixedTile&, int n) const { return (*this)(n); }
 };
 
 // Tiles of queries that have one of `rows` distances, those of r from row `first` on, to one of `real` keys; for each
@@ -93,7 +91,6 @@ struct QueriesOfDistances {
     }
     return {};
   }
-  MH_DEVICE MixedTile after(const MixedTile&, int n) const { return (*this)(n); }
 };
 
 template <class T>

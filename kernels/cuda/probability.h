@@ -64,48 +64,85 @@ MH_DEVICE void hide_unseen(const Thread& thread, const AttentionCall& a, int rea
     }
 }
 
-// log2 of what is summed for a product of query and key; of Sigsoftmax exp(a) σ(a) = exp(2a - softplus(a)).
-template <class Thread>
-MH_DEVICE float logarithm(const Thread& thread, const AttentionCall& a, float product) {
-  const float x = product * a.scale;
-  if (a.normaliser == Normaliser::softmax) return x * kLog2E;
-  const float size = x < 0 ? -x : x;
-  return ((x < 0 ? 2 * x : x) - thread.log1p(thread.exp2(-size * kLog2E))) * kLog2E;
-}
-
-// The derivative of its natural logarithm by the product.
-template <class Thread>
-MH_DEVICE float slope(const Thread& thread, const AttentionCall& a, float product) {
-  if (a.normaliser == Normaliser::softmax) return a.scale;
-  return a.scale * (2 - 1 / (1 + thread.exp2(-product * a.scale * kLog2E)));
-}
-
-// What remains of the probabilities of query i, of head `head` of row b, and keys s and s + 1: 0 or 1 / (1 - p).
-MH_DEVICE void dropped(const AttentionCall& a, int64_t b, int64_t head, int i, int s, float (&factor)[2]) {
-  const uint64_t element =
-      a.dropout_first + static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + i) * a.dropout_row + s);
-  PhiloxWords words = philox(a.dropping, element / 4);
-  const auto place = static_cast<unsigned>(element % 4);
-  MH_UNROLL
-  for (unsigned e = 0; e < 2; ++e) {
-    if (e == 1 && place == 3) words = philox(a.dropping, element / 4 + 1);
-    factor[e] = keeps(a.dropping, word_at(words, (place + e) % 4)) ? a.dropping.scale : 0;
+// log2 of what is summed for a product of query and key, and a number times the derivative of its natural logarithm by
+// the product; of Sigsoftmax exp(a) σ(a) = exp(2a - softplus(a)).
+struct OfSoftmax {
+  float factor, scale;
+  template <class Thread>
+  MH_DEVICE float logarithm(const Thread&, float product) const {
+    return product * factor;
   }
+  template <class Thread>
+  MH_DEVICE float by_slope(const Thread&, float x, float, float) const {
+    return x * scale;
+  }
+};
+struct OfSigsoftmax {
+  float scale;
+  template <class Thread>
+  MH_DEVICE float logarithm(const Thread& thread, float product) const {
+    const float x = product * scale, size = x < 0 ? -x : x;
+    return ((x < 0 ? 2 * x : x) - thread.log1p(thread.exp2(-size * kLog2E))) * kLog2E;
+  }
+  template <class Thread>
+  MH_DEVICE float by_slope(const Thread& thread, float x, float probability, float product) const {
+    return probability > 0 ? x * scale * (2 - 1 / (1 + thread.exp2(-product * scale * kLog2E))) : 0;
+  }
+};
+
+// work(one of both): which one is asked here, and not number by number.
+template <class Work>
+MH_DEVICE void by_normaliser(const AttentionCall& a, const Work& work) {
+  if (a.normaliser == Normaliser::softmax) work(OfSoftmax{a.scale * kLog2E, a.scale});
+  else work(OfSigsoftmax{a.scale});
 }
 
-// Of both in row r of a lane's numbers.
-MH_DEVICE void drop_pair(const AttentionCall& a, int64_t b, int64_t head, int i, int s, int r, Sum& sum) {
-  float factor[2];
-  dropped(a, b, head, i, s, factor);
-  sum.x[2 * r] *= factor[0], sum.x[2 * r + 1] *= factor[1];
-}
-
-// The same of one key.
-MH_DEVICE float dropped(const AttentionCall& a, int64_t b, int64_t head, int i, int s) {
+// Of a probability of head `head` of row b, whether it remains.
+MH_DEVICE bool remains(const AttentionCall& a, int64_t b, int64_t head, int query, int key) {
   const uint64_t element =
-      a.dropout_first + static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + i) * a.dropout_row + s);
-  const PhiloxWords words = philox(a.dropping, element / 4);
-  return keeps(a.dropping, word_at(words, static_cast<unsigned>(element % 4))) ? a.dropping.scale : 0;
+      a.dropout_first + static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
+  return keeps(a.dropping, word_at(philox(a.dropping, element / 4), static_cast<unsigned>(element % 4)));
+}
+
+// A bit for each number of a lane's sums: of sums[n].x[e] bit 4 n + e. Bits, as registers have no addresses by which a
+// loop could go through the sums, and without a loop all are drawn side by side, in registers that there are not.
+// draw(c): two bits of columns (rows) 2 c, or one of c.
+template <int kColumns, int kAtOnce, class Draw>
+MH_DEVICE uint32_t bits_of_sums(const Draw& draw) {
+  static_assert(kColumns <= 8);
+  uint32_t bits = 0;
+  MH_ROLLED
+  for (int c = 0; c < 4 * kColumns; c += kAtOnce) bits |= draw(c) << c;
+  return bits;
+}
+template <int kColumns>
+MH_DEVICE void drop_by(uint32_t remaining, float scale, Sum (&sums)[kColumns]) {
+  MH_FOR (n, kColumns)
+    MH_FOR (e, 4) sums[n].x[e] *= (remaining >> (4 * n + e) & 1) != 0 ? scale : 0;
+}
+
+// Probabilities of queries i and i + 8 and the keys from s on that a lane has, or their gradients: what is dropped
+// becomes zero, the others are divided by 1 - p.
+template <int kColumns>
+MH_DEVICE void drop(const AttentionCall& a, int64_t b, int64_t head, int i, int s, Sum (&sums)[kColumns]) {
+  const uint32_t remaining = bits_of_sums<kColumns, 2>([&](int c) {
+    const int query = i + c / 2 % 2 * 8, key = s + c / 4 * 8;
+    const uint64_t element = a.dropout_first + static_cast<uint64_t>(
+        ((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
+    const auto place = static_cast<unsigned>(element % 4);
+    PhiloxWords words = philox(a.dropping, element / 4);
+    uint32_t bits = keeps(a.dropping, word_at(words, place));
+    if (place == 3) words = philox(a.dropping, element / 4 + 1);
+    return bits | uint32_t{keeps(a.dropping, word_at(words, (place + 1) % 4))} << 1;
+  });
+  drop_by(remaining, a.dropping.scale, sums);
+}
+
+// Bits of those that remain where rows are keys s and s + 8, and columns queries from i on.
+template <int kColumns>
+MH_DEVICE uint32_t remaining_turned(const AttentionCall& a, int64_t b, int64_t head, int i, int s) {
+  return bits_of_sums<kColumns, 1>(
+      [&](int c) { return uint32_t{remains(a, b, head, i + c / 4 * 8 + c % 2, s + c / 2 % 2 * 8)}; });
 }
 
 }  // namespace mh::kernels

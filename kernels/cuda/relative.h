@@ -59,12 +59,8 @@ struct Sliding {
   template <int kCount, class Thread>
   MH_DEVICE void load(const Thread& thread, int place, const T* data, int64_t position, int first, int end, int size,
                       bool aligned) {
-    constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
-    for (int i = thread.index(); i < kCount * kVectors; i += thread.threads()) {
-      const int r = i / kVectors, c = i % kVectors * kVector, row = first + r;
-      copy_vector(thread, rows + wrapped(wrapped(place) + r) * kStride + c, data, position, row < 0 ? end : row, end, c,
-                  size, aligned);
-    }
+    load_rows<kSize>(thread, block_of(thread), rows, data, position, first, kCount, end, size, aligned,
+                     [&](int r) { return wrapped(wrapped(place) + r) * kStride; });
   }
   // The same of r.
   template <int kCount, class Thread>
@@ -139,14 +135,14 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths],
   }
 }
 
-// Of kRows queries, divided among threads as load_tile does, which have arrived for this one: those at `q` become
+// Of kRows queries, of which each thread's vectors have arrived for it: those at `q` become
 // q + u, and `shifted` q + v, rounded to T.
 template <int kRows, int kSize, class Thread, class T>
 MH_DEVICE void add_biases(const Thread& thread, const AttentionCall& a, int64_t head, T* q, T* shifted) {
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   const float *u = a.positions.u + head * a.key_size, *v = a.positions.v + head * a.key_size;
-  for (int i = thread.index(); i < kRows * kVectors; i += thread.threads()) {
-    const int at = i / kVectors * (kSize + kPad), from = i % kVectors * kVector;
+  each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
+    const int at = row * (kSize + kPad);
     MH_UNROLL
     for (int c = from; c < from + kVector; c += 2) {
       const bool has[2] = {c < a.key_size, c + 1 < a.key_size};
@@ -154,7 +150,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionCall& a, int64_t 
       put_pair(thread, q + at + c, x + (has[0] ? u[c] : 0), y + (has[1] ? u[c + 1] : 0));
       put_pair(thread, shifted + at + c, x + (has[0] ? v[c] : 0), y + (has[1] ? v[c + 1] : 0));
     }
-  }
+  });
 }
 
 // What a block of 16 queries a warp needs in shared memory besides, where kKeys keys at a time go by.

@@ -25,7 +25,12 @@ struct GpuThread {
   // x of the lane whose number differs in these bits.
   MH_DEVICE float exchange(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
-  MH_DEVICE float exp2(float x) const { return exp2f(x); }
+  // Of what is below 2^-126 zero, which spares the two multiplications of exp2f.
+  MH_DEVICE float exp2(float x) const {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
   MH_DEVICE float log2(float x) const { return log2f(x); }
   MH_DEVICE float log1p(float x) const { return log1pf(x); }
 
@@ -96,6 +101,17 @@ struct GpuThread {
   }
   MH_DEVICE void store(void* to, const uint32_t (&x)[2]) const {
     asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
+  }
+
+  // 4, 8 or 16 bytes of global memory, aligned to as many, that no kernel writes meanwhile.
+  MH_DEVICE void read(float (&to)[1], const float* from) const { to[0] = __ldg(from); }
+  MH_DEVICE void read(float (&to)[2], const float* from) const {
+    const float2 x = __ldg(reinterpret_cast<const float2*>(from));
+    to[0] = x.x, to[1] = x.y;
+  }
+  MH_DEVICE void read(float (&to)[4], const float* from) const {
+    const float4 x = __ldg(reinterpret_cast<const float4*>(from));
+    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
   }
 
   // 16 bytes from global to shared memory, both aligned to 16, of which the first `bytes` are read and the others zero.

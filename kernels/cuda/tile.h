@@ -22,32 +22,72 @@ MH_DEVICE float widened(const Thread&, float x) {
   return x;
 }
 
-// 16 bytes of row `row` from column c on, of the head at `data`, into shared memory; zeros where there is no row (row
-// >= end) or no column (c >= size). Asynchronous where rows are aligned.
-template <class Thread, class T>
-MH_DEVICE void copy_vector(const Thread& thread, T* to, const T* data, int64_t position, int row, int end, int c,
-                           int size, bool aligned) {
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T));
-  int count = row < end ? size - c : 0;
-  count = count < 0 ? 0 : count > kVector ? kVector : count;
-  const T* from = count > 0 ? data + row * position + c : data;
-  if (aligned) {
-    thread.copy_16(to, from, count * static_cast<int>(sizeof(T)));
+// Of threads that share some work, which one this is and how many there are: all of a block, or of a warp.
+struct Sharing {
+  int index, threads;
+};
+template <class Thread>
+MH_DEVICE Sharing block_of(const Thread& thread) {
+  return {thread.index(), thread.threads()};
+}
+template <class Thread>
+MH_DEVICE Sharing warp_of(const Thread& thread) {
+  return {thread.lane(), 32};
+}
+
+// visit(row, column) for the vectors of 16 bytes that this thread has of so many rows of kSize elements; with nothing
+// divided on the way where the threads make up whole rows.
+template <class T, int kSize, class Visit>
+MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  if constexpr (32 % kVectors == 0) {
+    const int column = by.index % kVectors * kVector, step = by.threads / kVectors;
+    for (int row = by.index / kVectors; row < rows; row += step) visit(row, column);
   } else {
-    for (int e = 0; e < kVector; ++e) to[e] = e < count ? from[e] : T{};
+    for (int i = by.index; i < rows * kVectors; i += by.threads) visit(i / kVectors, i % kVectors * kVector);
   }
 }
 
-// Rows first … first + kRows - 1 of one head, at data + r * position, into shared memory, kStride apart, by the whole
-// block; zeros from row `end` and column `size` on.
+// Elements to row `row`: rows are less than 2^31 elements apart.
+MH_DEVICE int64_t to_row(int row, int64_t position) { return int64_t{row} * static_cast<int>(position); }
+
+// Rows first … first + count - 1 of one head, at data + r * position, into shared memory, place(r) elements from `to`,
+// by the threads that share it; zeros before row 0, from row `end` and from column `size` on. Asynchronous where rows are
+// aligned.
+template <int kSize, class Thread, class T, class Place>
+MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T* data, int64_t position, int first, int count, int end,
+                         int size, bool aligned, const Place& place) {
+  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  const auto is_there = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(end); };
+  if (aligned && 32 % kVectors == 0) {
+    const int column = by.index % kVectors * kVector, step = by.threads / kVectors;
+    int row = by.index / kVectors;
+    const int last = column < size ? end : 0;
+    const T* from = data + to_row(first + row, position) + column;
+    const int64_t further = to_row(step, position);
+    for (; row < count; row += step, from += further)
+      thread.copy_16(to + place(row) + column, from,
+                     static_cast<unsigned>(first + row) < static_cast<unsigned>(last) ? 16 : 0);
+  } else if (aligned) {
+    each_vector<T, kSize>(by, count, [&](int r, int c) {
+      thread.copy_16(to + place(r) + c, data + to_row(first + r, position) + c,
+                     is_there(first + r) && c < size ? 16 : 0);
+    });
+  } else {
+    each_vector<T, kSize>(by, count, [&](int r, int c) {
+      const T* from = data + to_row(first + r, position) + c;
+      const int there = is_there(first + r) ? size - c : 0;
+      MH_ROLLED
+      for (int e = 0; e < kVector; ++e) to[place(r) + c + e] = e < there ? from[e] : T{};
+    });
+  }
+}
+
+// The same of kRows rows, kStride apart, by the whole block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t position, int first, int end, int size,
                          bool aligned) {
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
-  for (int i = thread.index(); i < kRows * kVectors; i += thread.threads()) {
-    const int r = i / kVectors, c = i % kVectors * kVector;
-    copy_vector(thread, to + r * kStride + c, data, position, first + r, end, c, size, aligned);
-  }
+  load_rows<kSize>(thread, block_of(thread), to, data, position, first, kRows, end, size, aligned, [](int r) { return r * kStride; });
 }
 
 // visit(s, stage, place) for tiles of kStep rows from s on, first … end - 1, by the whole block. What it reads has
@@ -112,7 +152,7 @@ MH_DEVICE void store_rows(const Thread& thread, T* through, const Sum (&sums)[kS
     const int r = i / kVectors, c = i % kVectors * kVector;
     if (first + r >= end || c >= size) continue;
     const T* from = through + r * kStride + c;
-    T* to = data + (first + r) * position + c;
+    T* to = data + to_row(first + r, position) + c;
     if (aligned && c + kVector <= size) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {

@@ -29,7 +29,7 @@ kernels::AnyRows rows_of(const at::Tensor& x) {
 bool aligned(const at::Tensor& x) {
   const int64_t bytes = x.element_size();
   return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && x.stride(0) * bytes % 16 == 0 &&
-         x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0;
+         x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0 && x.size(3) * bytes % 16 == 0;
 }
 
 at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
@@ -102,6 +102,14 @@ struct Mixing : Described<kernels::MixedCall> {
     call.matrix_query = m.dim() == 4 ? numbers : 0;
     call.matrix_row = m.dim() == 4 ? call.queries * numbers : m.dim() == 3 ? numbers : 0;
   }
+  // For a backward pass.
+  void turn(const at::Tensor& m) {
+    turned_ = m.transpose(-2, -1).contiguous();
+    call.turned = turned_.const_data_ptr<float>();
+  }
+
+ private:
+  at::Tensor turned_;
 };
 
 at::Tensor log_sums_of(const at::Tensor& q) {
@@ -252,7 +260,8 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
     std::array<at::Tensor, 3> g = gradients_of(q, k, v, m.size(-1), x);
     const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
                      dshifted = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : g[0];
-    const Mixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2], &q_u, &q_v, &dshifted});
+    Mixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2], &q_u, &q_v, &dshifted});
+    mixing.turn(m);
     x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
     x.dout = rows_of(dout), x.joined = false;
     x.d = d.mutable_data_ptr<float>(), x.sums = sums.mutable_data_ptr<float>();

@@ -5,9 +5,9 @@
 
 namespace mh::attention {
 
-// x, or a copy of it whose rows (d) are without gaps.
+// x, or a copy of it whose rows (d) are without gaps, and less than 2^31 elements apart.
 inline at::Tensor with_contiguous_rows(const at::Tensor& x) {
-  return x.size(3) == 1 || x.stride(3) == 1 ? x : x.contiguous();
+  return (x.size(3) == 1 || x.stride(3) == 1) && x.stride(2) < int64_t{1} << 31 ? x : x.contiguous();
 }
 
 // A new tensor (B, heads, length, size) of like's rows and type, stored as (B, length, heads, size), so that joining
