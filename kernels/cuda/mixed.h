@@ -4,6 +4,8 @@
 // while one is worked on; where a place has no room for all heads, in parts of some heads each.
 #pragma once
 
+#include <cstring>
+
 #include "cuda/attention_forward.h"
 #include "cuda/mixed_plan.h"
 
@@ -377,7 +379,7 @@ MH_DEVICE void mix_rows(const Thread& thread, Sum (&mixed)[kOwn][2], const Excha
 // The same where queries are columns: matrix_of(c, e) is that of column e of fragment c.
 template <int kOwn, class Thread, class X, class MatrixOf>
 MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
-                           const MatrixOf& matrix_of, bool by_query, int of_row, int own, int end) {
+                           const MatrixOf& matrix_of, int of_row, int own, int end) {
   if (own >= end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
   const bool vectors = has_vectors<kOwn>(matrix[0][0], of_row);
@@ -385,10 +387,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   for (int h = 0; h < heads; ++h) {
     float weights[2][2][kOwn];
     MH_FOR (c, 2)
-      MH_FOR (e, 2) {
-        if (by_query || c + e == 0) load_weights(thread, weights[c][e], matrix[c][e] + h * of_row + own, end - own, vectors);
-        else MH_FOR (o, kOwn) weights[c][e][o] = weights[0][0][o];
-      }
+      MH_FOR (e, 2) load_weights(thread, weights[c][e], matrix[c][e] + h * of_row + own, end - own, vectors);
     Sum x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kOwn)
@@ -396,6 +395,90 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
         MH_FOR (e, 4) mixed[o][n].x[e] += weights[n][e % 2][o] * x[n].x[e];
   }
 }
+
+// A matrix that all queries of a row of the batch have, by which 16-bit fragments are mixed on the tensor cores: two
+// heads' halves of a fragment, side by side, times their numbers of the unit matrix, one above the other. A column of
+// the matrix is rounded by its largest number, so that fp16 has place for it.
+template <class X, int kOwn>
+struct Weights {
+  const uint32_t* numbers;  // (heads and one more where they are odd, across): each twice; behind them scales (across)
+  int heads, across;        // across: heads of the block
+  uint32_t unit;            // what a lane has of two columns of the unit matrix
+  bool shared;              // whether there is one
+
+  // matrices: of a batch, (heads, of_row) each, or null; of_block, own: the first head of the block, and of the warp.
+  // `behind`: so many rows of other weights come first. All threads of the block; what they write is there behind the
+  // next barrier.
+  template <class Thread>
+  MH_DEVICE Weights(const Thread& thread, const MixedPlan& plan, void* memory, const float* matrices, int64_t b,
+                    const MixedCall& a, int from, int of_row, int of_block, int own, int behind = 0)
+      : heads(from),
+        across(plan.groups * kOwn),
+        unit(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0 : thread.lane() / 4 % 2 == 0 ? 0xFFFFu : 0xFFFF0000u),
+        shared(sizeof(X) == 2 && matrices != nullptr && a.matrix_query == 0) {
+    auto* const all = reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.bytes - plan.weights) +
+                      behind * across;
+    numbers = all + own - of_block;
+    if constexpr (sizeof(X) == 2) {
+      if (!shared) return;
+      const float* const matrix = matrices + b * a.matrix_row;
+      const int rows = rows_of_weights(heads) - 1;
+      MH_ROLLED
+      for (int i = thread.index(); i < rows * across; i += thread.threads()) {
+        const int row = i / across, column = i % across;
+        const bool there = row < heads && of_block + column < of_row;
+        float scale = 1;
+        if constexpr (std::is_same_v<X, Fp16>) scale = there ? power_below(matrix + of_block + column, of_row) : 1;
+        const float x = there ? matrix[row * of_row + of_block + column] / scale : 0;
+        all[i] = thread.pack(x, x, X{});
+        if (row == 0) reinterpret_cast<float*>(all)[rows * across + column] = scale;
+      }
+    }
+  }
+
+  template <class Thread>
+  MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange) const {
+    if constexpr (sizeof(X) == 2) {
+      const Left<X>* from = exchange.memory + thread.lane();
+      const uint32_t* weights = numbers;
+      MH_ROLLED
+      for (int h = 0; h < heads; h += 2, from += 2 * 32, weights += 2 * across) {
+        const bool both = h + 1 < heads;
+        const Left<X> x = from[0], y = both ? from[32] : Left<X>{};
+        const auto upper = *reinterpret_cast<const Own*>(weights), lower = *reinterpret_cast<const Own*>(weights + across);
+        MH_FOR (o, kOwn) {
+          const uint32_t right[2] = {upper.x[o] & unit, lower.x[o] & unit};
+          MH_FOR (n, 2) {
+            const uint32_t left[4] = {x.x[2 * n], x.x[2 * n + 1], y.x[2 * n], y.x[2 * n + 1]};
+            thread.multiply(mixed[o][n].x, left, right, X{});
+          }
+        }
+      }
+      if constexpr (std::is_same_v<X, Fp16>) {
+        const auto* const scales = reinterpret_cast<const float*>(weights);
+        MH_FOR (o, kOwn)
+          MH_FOR (n, 2)
+            MH_FOR (e, 4) mixed[o][n].x[e] *= scales[o];
+      }
+    }
+  }
+
+ private:
+  struct alignas(4 * kOwn) Own {
+    uint32_t x[kOwn];
+  };
+  // The power of two that the largest of a column's numbers has, or 1.
+  MH_DEVICE float power_below(const float* column, int of_row) const {
+    float largest = 0;
+    for (int row = 0; row < heads; ++row) largest = fmaxf(largest, fabsf(column[row * of_row]));
+    uint32_t bits;
+    memcpy(&bits, &largest, sizeof bits);
+    bits &= 0x7F800000u;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return power > 0 ? power : 1;
+  }
+};
 
 // The warps' results go through shared memory, which has room for plan.storing of each strip at once: store(its place
 // among them).

@@ -21,7 +21,7 @@ struct MixedSumsTiles {
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int of_chunk = of_result(a), most = a.in > of_chunk ? a.in : of_chunk, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + of_chunk, most, 0, of_chunk, 1, of_row, kRelative}, kStride,
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + of_chunk, most, 0, of_chunk, 0, 1, of_row, kRelative}, kStride,
                          limit);
   }
 };
@@ -140,7 +140,9 @@ struct MixedQueryGradientTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, a.heads, 1, of_row, kRelative}, kStride, limit);
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, a.heads, rows_of_weights(a.heads), 1, of_row,
+                          kRelative},
+                         kStride, limit);
   }
 };
 
@@ -182,6 +184,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     logits.keep(thread, a, plan, b, of_queries, first, queries);
   }
   ring.begin(load);
+  const Weights<T, kOwn> weights(thread, plan, memory, a.turned, b, a, a.heads, a.in, of_block, own);
 
   Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];
   int number = 0;
@@ -199,7 +202,8 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     });
     Sum dp[kOwn][2];
     const auto mix = [&] {
-      mix_rows(thread, dp, exchange, a.heads, own_rows.matrix, a.in, own, end);
+      if (weights.shared) weights.mix(thread, dp, exchange);
+      else mix_rows(thread, dp, exchange, a.heads, own_rows.matrix, a.in, own, end);
       if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, dp);
     };
     each_part(thread, ring, plan.heads, of_block, end, load, mix, [&](int begin, int part_end, const T* place) {

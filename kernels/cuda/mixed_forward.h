@@ -13,7 +13,8 @@ struct MixedForwardTiles {
   using Probability = typename Exchanged<T>::Probability;
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.heads, kOwn, of_row * a.in, most, 0, a.in, 1, of_row, kRelative}, kStride, limit);
+    return mixed_plan<T>(
+        {a.heads, kOwn, of_row * a.in, most, 0, a.in, rows_of_weights(a.in), 1, of_row, kRelative}, kStride, limit);
   }
 };
 
@@ -66,6 +67,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
   if (plan.kept > 0) logits.keep(thread, a, plan, b, rows, first, queries);
   ring.begin(load);
+  const Weights<Probability, kOwn> weights(thread, plan, memory, a.matrix, b, a, a.in, a.heads, of_block, own);
 
   Sum sums[kOwn][kSize / 8];
   int number = 0;
@@ -83,7 +85,8 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
     });
     Sum mixed[kOwn][2];
     const auto mix = [&] {
-      mix_rows(thread, mixed, exchange, a.in, own_rows.matrix, a.heads, own, end);
+      if (weights.shared) weights.mix(thread, mixed, exchange);
+      else mix_rows(thread, mixed, exchange, a.in, own_rows.matrix, a.heads, own, end);
       if (a.dropout != nullptr && !a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, mixed);
     };
     each_part(thread, ring, plan.heads, of_block, end, load, mix, [&](int begin, int part_end, const T* place) {

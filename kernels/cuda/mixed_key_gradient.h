@@ -21,9 +21,12 @@ struct MixedKeyGradientTiles {
   static constexpr int exchanged(const MixedCall& a) { return (kOfKeys ? a.heads : 0) + (kOfValues ? a.in : 0); }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, both = a.in + a.heads;
-    if (kStays == Staying::keys) return mixed_plan<T>({most, kOwn, both, most, both, exchanged(a)}, kStride, limit);
+    const int weights = (kOfValues ? rows_of_weights(a.in) : 0) + (kOfKeys ? rows_of_weights(a.heads) : 0);
+    if (kStays == Staying::keys)
+      return mixed_plan<T>({most, kOwn, both, most, both, exchanged(a), weights}, kStride, limit);
     const bool distances = kStays == Staying::distances;
-    return mixed_plan<T>({distances ? a.in : most, kOwn, distances ? a.in : both, most, 0, exchanged(a), 2, 1, true},
+    return mixed_plan<T>({distances ? a.in : most, kOwn, distances ? a.in : both, most, 0, exchanged(a), weights, 2,
+                          1, true},
                          kStride, limit);
   }
 };
@@ -123,6 +126,11 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     given.keep(thread, a, plan, b, of_values, first, rows_end);
   }
   ring.begin(load);
+  using ValueWeights = Weights<Probability, kOwn>;
+  const ValueWeights of_probabilities(thread, plan, memory, kOfValues ? a.matrix : nullptr, b, a, a.in, a.heads,
+                                      of_block, own);
+  const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.turned : nullptr, b, a, a.heads, a.in, of_block,
+                                      own, kOfValues ? rows_of_weights(a.in) : 0);
   // Softmax's own probabilities are exchanged: they need not be taken twice.
   const bool exchanged = kOfKeys && kOfValues && a.normaliser == Normaliser::softmax &&
                          !(a.dropout != nullptr && a.dropped_first);
@@ -217,7 +225,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     if constexpr (kOfValues) {
       Sum mixed[kOwn][2];
       const auto mix = [&] {
-        mix_columns(thread, mixed, probability, a.in, matrix_of(a.matrix), a.matrix_query > 0, a.heads, own, end);
+        if (of_probabilities.shared) of_probabilities.mix(thread, mixed, probability);
+        else mix_columns(thread, mixed, probability, a.in, matrix_of(a.matrix), a.heads, own, end);
         if (a.dropout != nullptr && !a.dropped_first) {
           MH_FOR (o, kOwn)
             if (own + o < end) drop(own + o, mixed[o]);
@@ -233,7 +242,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     if constexpr (kOfKeys) {
       Sum dp[kOwn][2];
       const auto mix = [&] {
-        mix_columns(thread, dp, gradient, a.heads, matrix_of(a.turned), a.matrix_query > 0, a.in, own, in_end);
+        if (of_gradients.shared) of_gradients.mix(thread, dp, gradient);
+        else mix_columns(thread, dp, gradient, a.heads, matrix_of(a.turned), a.in, own, in_end);
         if (a.dropout != nullptr && a.dropped_first) {
           MH_FOR (o, kOwn)
             if (own + o < in_end) drop(own + o, dp[o]);

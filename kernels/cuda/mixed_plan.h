@@ -13,6 +13,7 @@ struct MixedPlan {
   bool whole = false;        // a place has what all parts of the work read
   int place = 0, slots = 0;  // tiles of 16 rows of a place; places
   int bytes = 0;             // of shared memory
+  int weights = 0;           // of these, at their end, for numbers of matrices
   int storing = 0;           // warps of a strip whose results it has room for
   constexpr int threads() const { return 32 * groups * strips; }
 };
@@ -24,6 +25,7 @@ struct MixedNeeds {
   int meeting;       // heads that are worked at between two exchanges
   int together = 0;  // tiles that a place has if all work on a tile shares one; 0: it never does
   int exchanged = 0;
+  int weights = 0;  // numbers of matrices that each head that is divided has in shared memory
   // Tensors of a head that come by and that stay, and whether a window comes with them (mixed_relative.h).
   int coming = 1, stays = 1;
   bool window = false;
@@ -40,6 +42,9 @@ constexpr int heads_of_warp(int sums) {
   return most < 1 ? 1 : most > 4 ? 4 : most;
 }
 
+// Of a matrix of so many rows in shared memory: an even number of them, and one of scales.
+constexpr int rows_of_weights(int heads) { return (heads + 1) / 2 * 2 + 1; }
+
 // slots is 0 where nothing fits into `limit` bytes. stride: elements from row to row.
 template <class T>
 constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
@@ -48,12 +53,14 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
   const int of_tile = 16 * stride * static_cast<int>(sizeof(T)), fragment = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.groups = all < kMixedWarps ? all : kMixedWarps;
   plan.blocks = (all + plan.groups - 1) / plan.groups;
+  plan.weights = sizeof(T) == 2 ? (n.weights * plan.groups * n.own * 4 + 15) / 16 * 16 : 0;
   // Tiles that come for a head.
   const auto coming = [&](int strips) { return n.coming + (n.window ? 1 + strips : 0); };
   // With so many tiles of a strip that stay, and places of so many tiles; whether there are so many of these.
   const auto fits = [&](int strips, int kept, int place, int slots) {
     const int products = n.window ? plan.groups * kShiftedBytes : 0;
-    const int fixed = strips * (kept * of_tile + n.exchanged * fragment + products), left = limit - fixed;
+    const int fixed = strips * (kept * of_tile + n.exchanged * fragment + products) + plan.weights,
+              left = limit - fixed;
     plan.strips = strips, plan.kept = kept, plan.place = place;
     plan.slots = left < 0 || place == 0 ? 0 : left / (place * of_tile);
     plan.slots = plan.slots < kMostSlots ? plan.slots : kMostSlots;
