@@ -91,8 +91,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false) 
   const int64_t numbers = c.in * c.out;
   std::vector<float> matrix(static_cast<size_t>((by_row ? c.batch : 1) * (by_query ? a.queries : 1) * numbers));
   // Of any size: the tensor cores round its numbers, which fp16 has place for by their largest alone.
-  const float size = std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
-  for (float& x : matrix) x = size * normal(random);
+  const float spread = std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
+  for (float& x : matrix) x = spread * normal(random);
   std::vector<float> turned = matrix;
   for (size_t i = 0; i < matrix.size(); ++i) {
     const auto at = static_cast<int64_t>(i) % numbers;
@@ -115,7 +115,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false) 
   Tensor<T> out = dout, dq = q, dshifted = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
   const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums, d = log_sums,
+  std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums,
                      g = unwritten(c.batch * a.queries * numbers),
                      dr = unwritten(c.batch * c.in * c.distances * c.key_size);
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
@@ -126,7 +126,9 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false) 
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
   tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
-  tensors.log_sums = log_sums.data(), tensors.d = d.data(), tensors.sums = sums.data(), tensors.g = g.data();
+  std::vector<OfQuery> of_queries(log_sums.size() + kQueriesBehind, OfQuery{NAN, NAN, NAN, NAN});
+  tensors.of_queries = of_queries.data();
+  tensors.log_sums = log_sums.data(), tensors.sums = sums.data(), tensors.g = g.data();
   if (relative) {
     tensors.biased = q_u.any(), tensors.shifted = q_v.any();
     tensors.dshifted = dshifted.any(), tensors.dr = dr.data();

@@ -54,6 +54,14 @@ struct KeyRange {
 // Rows of the kernels' type.
 using AnyRows = Rows<void>;
 
+// What a backward pass of mixed heads knows of a query of a head: log2 of its sum of exponentials, the inverse of the sum
+// of its probabilities as they are taken from that, and Σ P dP.
+struct alignas(16) OfQuery {
+  float log_sum, inverse, d, nothing;
+};
+// So many behind the last, zeros, which tiles run into.
+constexpr int kQueriesBehind = 16;
+
 // The tensors of a call, in device memory, and where it goes. Sizes are those of the call; q and dq have its heads of
 // queries, out and dout those of the result, k and v those that they are read from.
 struct AttentionTensors {
@@ -62,8 +70,9 @@ struct AttentionTensors {
   // Whether dk and dv have the heads of k and v, each of which is read once; else those of their readers.
   bool joined = true;
   float* log_sums = nullptr;  // (batch, heads of queries, queries)
-  float* d = nullptr;         // the same size; a backward pass uses it
-  float* sums = nullptr;      // of mixed heads, the same
+  float* d = nullptr;         // the same size; a backward pass of heads that nothing mixes uses it
+  float* sums = nullptr;      // the same size; a backward pass of mixed heads uses it
+  OfQuery* of_queries = nullptr;  // and this, (batch * heads of queries * queries + kQueriesBehind)
   float* g = nullptr;         // of mixed heads (batch, queries, in, heads): the gradient of each query's matrix
   float* dscale = nullptr;    // of heads that nothing mixes (batch, heads, scale_tiles), to be summed over; or null
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and

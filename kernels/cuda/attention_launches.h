@@ -43,15 +43,14 @@ inline int parts_of_keys(int64_t blocks, int tiles, int at_once) {
 template <class T>
 struct Given {
   Rows<const T> q, k, v, dout;
-  const float *log_sums, *d, *inverses;
+  const float *log_sums, *d;
   explicit Given(const AttentionTensors& x)
       : q(rows_of<const T>(x.q)),
         k(rows_of<const T>(x.k)),
         v(rows_of<const T>(x.v)),
         dout(rows_of<const T>(x.dout)),
         log_sums(x.log_sums),
-        d(x.d),
-        inverses(x.sums) {}
+        d(x.d) {}
 };
 
 template <class T, int kSize, bool kOutputs, bool kRelative>
@@ -146,7 +145,9 @@ constexpr int kPartOfKeys = 64;  // a part of fewer keys is not worth a block
 template <class T>
 struct MixedGiven : Given<T> {
   Rows<const T> shifted;
-  explicit MixedGiven(const AttentionTensors& x) : Given<T>(x), shifted(rows_of<const T>(x.shifted)) {
+  const OfQuery* of_queries;
+  explicit MixedGiven(const AttentionTensors& x)
+      : Given<T>(x), shifted(rows_of<const T>(x.shifted)), of_queries(x.of_queries) {
     if (x.biased.data != nullptr) this->q = rows_of<const T>(x.biased);
   }
 };
@@ -196,10 +197,12 @@ struct MixedRowSums {
   static constexpr int kThreads = 128;
   MixedCall a;
   int64_t batch;
-  float *g, *sums, *d;
+  const float *log_sums, *sums;
+  float* g;
+  OfQuery* of_queries;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    mixed_row_sums(thread, a, batch, g, sums, d);
+    mixed_row_sums(thread, a, batch, log_sums, sums, g, of_queries);
   }
 };
 
@@ -213,8 +216,8 @@ struct MixedQueryGradient {
   Rows<T> dq, dshifted;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_query_gradient<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.dout, x.log_sums, x.inverses,
-                                              x.d, dq, dshifted, memory);
+    mixed_query_gradient<T, kSize, kRelative>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.dout, x.of_queries, dq,
+                                              dshifted, memory);
   }
 };
 
@@ -231,7 +234,7 @@ struct MixedKeyGradient {
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     mixed_key_gradient<T, kSize, kOfKeys, kOfValues, kStays>(thread, a, plan, x.q, x.shifted, x.k, x.v, x.dout,
-                                                             x.log_sums, x.inverses, x.d, joined, dk, dv, dr, memory);
+                                                             x.of_queries, joined, dk, dv, dr, memory);
   }
 };
 
@@ -427,9 +430,9 @@ struct AttentionLaunches {
     if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * of_sums.strips), x,
                                        Sums{a, of_sums, MixedGiven<T>(x), x.g, x.sums}, Sums::Z::chunks(a)))
       return problem;
-    const MixedRowSums of_rows{a, x.batch, x.g, x.sums, x.d};
+    const MixedRowSums of_rows{a, x.batch, x.log_sums, x.sums, x.g, x.of_queries};
     if (const char* problem =
-            launcher(Grid{tiles_of(x.batch * a.in * a.queries, of_rows.kThreads)}, of_rows.kThreads, 0, of_rows))
+            launcher(Grid{tiles_of(x.batch * a.in * a.queries + kQueriesBehind, of_rows.kThreads)}, of_rows.kThreads, 0, of_rows))
       return problem;
     using Queries = MixedQueryGradient<T, kSize, kRelative>;
     const MixedPlan of_queries = Queries::Z::plan(a, limit);

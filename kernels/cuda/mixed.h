@@ -257,13 +257,49 @@ struct MixedMemory {
   }
 };
 
-// Fragments (16, 16) of some heads, of one strip.
-template <class T>
+// Fragments (16, 16) of some heads, of one strip: of 16-bit numbers half a fragment of two heads side by side, as the
+// tensor cores take them to mix them.
+template <class X>
 struct Exchange {
-  Left<T>* memory;  // (heads, 32 lanes)
+  static constexpr int of(int heads) { return (heads + 1) / 2 * 2; }  // fragments in memory
+  struct alignas(8) Half {
+    uint32_t x[2];
+  };
+  Half* memory;  // (pairs of heads, halves, 32 lanes, 2 heads)
+  MH_DEVICE explicit Exchange(Left<X>* fragments) : memory(reinterpret_cast<Half*>(fragments)) {}
+  template <class Thread>
+  MH_DEVICE Half& half(const Thread& thread, int head, int n) const {
+    return memory[((head / 2 * 2 + n) * 32 + thread.lane()) * 2 + head % 2];
+  }
+  // Of an odd number of heads the other one of the last is zeros. By one warp of a strip.
+  template <class Thread>
+  MH_DEVICE void begin(const Thread& thread, int heads) const {
+    if (heads % 2 == 0) return;
+    MH_FOR (n, 2) half(thread, heads, n) = {};
+  }
   template <class Thread>
   MH_DEVICE void put(const Thread& thread, int head, const Sum (&sums)[2]) const {
-    Left<T> x;
+    MH_FOR (n, 2)
+      half(thread, head, n) = {thread.pack(sums[n].x[0], sums[n].x[1], X{}), thread.pack(sums[n].x[2], sums[n].x[3], X{})};
+  }
+  template <class Thread>
+  MH_DEVICE void get(const Thread& thread, int head, Sum (&sums)[2]) const {
+    MH_FOR (n, 2) {
+      const Half x = half(thread, head, n);
+      MH_FOR (r, 2) thread.unpack(x.x[r], sums[n].x[2 * r], sums[n].x[2 * r + 1], X{});
+    }
+  }
+};
+template <>
+struct Exchange<float> {
+  static constexpr int of(int heads) { return heads; }
+  Left<float>* memory;  // (heads, 32 lanes)
+  MH_DEVICE explicit Exchange(Left<float>* fragments) : memory(fragments) {}
+  template <class Thread>
+  MH_DEVICE void begin(const Thread&, int) const {}
+  template <class Thread>
+  MH_DEVICE void put(const Thread& thread, int head, const Sum (&sums)[2]) const {
+    Left<float> x;
     round_to(thread, x, sums[0], sums[1]);
     memory[head * 32 + thread.lane()] = x;
   }
@@ -324,14 +360,11 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
   return heads % kOwn == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kOwn) == 0;
 }
 
-// Products of 16 queries, the first of them `first`, and 16 keys of head j become probabilities; and if kSlopes, slopes
-// those times the derivative of the logits.
+// Products of 16 queries, the first of them `first`, and 16 keys of a head become probabilities; and if kSlopes, slopes
+// those times the derivative of the logits. log_sum: log2, of a lane's two queries.
 template <bool kSlopes, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q,
-                                int key, int end, const float* log_sums, Sum (&p)[2],
-                                [[maybe_unused]] Sum (&slopes)[2]) {
-  const float* of_head = log_sums + (b * a.in + j) * a.queries;
-  const float log_sum[2] = {of_head[q.clamped[0]] * kLog2E, of_head[q.clamped[1]] * kLog2E};
+MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, const MixedQueries& q, int key, int end,
+                                const float (&log_sum)[2], Sum (&p)[2], [[maybe_unused]] Sum (&slopes)[2]) {
   hide_unseen<false>(thread, a, end, q.first, key, p);
   by_normaliser(a, [&](const auto& normaliser) {
     MH_FOR (n, 2)
@@ -343,10 +376,13 @@ MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_
       }
   });
 }
+// Of head j of row b.
 template <class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q,
                                 int key, int end, const float* log_sums, Sum (&p)[2]) {
-  to_probabilities<false>(thread, a, b, j, q, key, end, log_sums, p, p);
+  const float* of_head = log_sums + (b * a.in + j) * a.queries;
+  const float log_sum[2] = {of_head[q.clamped[0]] * kLog2E, of_head[q.clamped[1]] * kLog2E};
+  to_probabilities<false>(thread, a, q, key, end, log_sum, p, p);
 }
 
 // Drops those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is the
@@ -439,19 +475,15 @@ struct Weights {
   template <class Thread>
   MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange) const {
     if constexpr (sizeof(X) == 2) {
-      const Left<X>* from = exchange.memory + thread.lane();
+      const auto* from = reinterpret_cast<const Left<X>*>(exchange.memory) + thread.lane();
       const uint32_t* weights = numbers;
       MH_ROLLED
       for (int h = 0; h < heads; h += 2, from += 2 * 32, weights += 2 * across) {
-        const bool both = h + 1 < heads;
-        const Left<X> x = from[0], y = both ? from[32] : Left<X>{};
+        const Left<X> left[2] = {from[0], from[32]};
         const auto upper = *reinterpret_cast<const Own*>(weights), lower = *reinterpret_cast<const Own*>(weights + across);
         MH_FOR (o, kOwn) {
           const uint32_t right[2] = {upper.x[o] & unit, lower.x[o] & unit};
-          MH_FOR (n, 2) {
-            const uint32_t left[4] = {x.x[2 * n], x.x[2 * n + 1], y.x[2 * n], y.x[2 * n + 1]};
-            thread.multiply(mixed[o][n].x, left, right, X{});
-          }
+          MH_FOR (n, 2) thread.multiply(mixed[o][n].x, left[n].x, right, X{});
         }
       }
       if constexpr (std::is_same_v<X, Fp16>) {

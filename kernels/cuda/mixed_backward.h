@@ -21,7 +21,7 @@ struct MixedSumsTiles {
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int of_chunk = of_result(a), most = a.in > of_chunk ? a.in : of_chunk, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + of_chunk, most, 0, of_chunk, 0, 1, of_row, kRelative}, kStride,
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + of_chunk, most, 0, Exchange<T>::of(of_chunk), 0, 1, of_row, kRelative}, kStride,
                          limit);
   }
 };
@@ -50,8 +50,8 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
   Ring<T> ring = parts_of.ring;
-  const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * Z::of_result(a))};
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::of_result(a));
+  const Exchange<T> exchange(parts_of.template fragments<T>(at.strip * Exchange<T>::of(Z::of_result(a))));
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(Z::of_result(a)));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, rows);
   const Meets given{{v, a.value_heads}, {dout, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
@@ -112,23 +112,26 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
     }
 }
 
-// g is divided by the sums, which become their inverses; d (batch, in, queries) = Σ_i m[j, i] G[j, i]. A thread for
-// each query of each head; blocks: of any number of threads, enough for all.
+// g is divided by the sums; of_queries (batch, in, queries), and zeros behind them: with d = Σ_i m[j, i] G[j, i]. A
+// thread for each; blocks: of any number of threads, enough for all.
 template <class Thread>
-MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t batch, float* g, float* sums,
-                              float* d) {
-  const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index();
-  if (i >= batch * a.in * a.queries) return;
-  const int64_t t = i % a.queries, j = i / a.queries % a.in, b = i / a.queries / a.in;
-  const float inverse = sums[i] > 0 ? 1 / sums[i] : 0;
-  float* of_pair = g + ((b * a.queries + t) * a.in + j) * a.heads;
-  const float* m = a.matrix + b * a.matrix_row + t * a.matrix_query + j * a.heads;
-  float sum = 0;
-  for (int64_t e = 0; e < a.heads; ++e) {
-    of_pair[e] *= inverse;
-    sum += m[e] * of_pair[e];
+MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t batch, const float* log_sums,
+                              const float* sums, float* g, OfQuery* of_queries) {
+  const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
+                all = batch * a.in * a.queries;
+  if (i >= all + kQueriesBehind) return;
+  OfQuery query{};
+  if (i < all) {
+    const int64_t t = i % a.queries, j = i / a.queries % a.in, b = i / a.queries / a.in;
+    query.log_sum = log_sums[i] * kLog2E, query.inverse = sums[i] > 0 ? 1 / sums[i] : 0;
+    float* of_pair = g + ((b * a.queries + t) * a.in + j) * a.heads;
+    const float* m = a.matrix + b * a.matrix_row + t * a.matrix_query + j * a.heads;
+    for (int64_t e = 0; e < a.heads; ++e) {
+      of_pair[e] *= query.inverse;
+      query.d += m[e] * of_pair[e];
+    }
   }
-  sums[i] = inverse, d[i] = sum;
+  of_queries[i] = query;
 }
 
 template <class T, int kSize, bool kRelative = false>
@@ -140,19 +143,18 @@ struct MixedQueryGradientTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, a.heads, rows_of_weights(a.heads), 1, of_row,
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, Exchange<T>::of(a.heads), rows_of_weights(a.heads), 1, of_row,
                           kRelative},
                          kStride, limit);
   }
 };
 
-// dq, and kRelative dshifted: of q and shifted, which are as mixed_forward's. inverses and d (batch, in, queries) of
-// mixed_row_sums. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
+// dq, and kRelative dshifted: of q and shifted, which are as mixed_forward's. of_queries of mixed_row_sums. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
                                     const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
-                                    const Rows<const T>& v, const Rows<const T>& dout, const float* log_sums,
-                                    const float* inverses, const float* d, const Rows<T>& dq, const Rows<T>& dshifted,
+                                    const Rows<const T>& v, const Rows<const T>& dout,
+                                    const OfQuery* of_queries, const Rows<T>& dq, const Rows<T>& dshifted,
                                     void* memory) {
   using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kColumns = Z::kColumns;
@@ -168,20 +170,21 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
   auto* const rows = static_cast<T*>(memory);  // of dout, and behind them of q
-  T* const of_queries = rows + a.heads * at.rows * kStride;
+  T* const kept_queries = rows + a.heads * at.rows * kStride;
   const MixedMemory<T> parts_of(plan, rows, kStride);
   Ring<T> ring = parts_of.ring;
-  const Exchange<T> exchange{parts_of.template fragments<T>(at.strip * a.heads)};
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.heads);
+  const Exchange<T> exchange(parts_of.template fragments<T>(at.strip * Exchange<T>::of(a.heads)));
+  if (at.group == 0) exchange.begin(thread, a.heads);
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(a.heads));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets given{{v, a.value_heads}, {dout, nullptr}, 0, a.heads, a.value_size, rows};
-  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, of_queries);
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, kept_queries);
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
   Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
   const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
   if (plan.kept > 0) {
     given.keep(thread, a, plan, b, rows, first, queries);
-    logits.keep(thread, a, plan, b, of_queries, first, queries);
+    logits.keep(thread, a, plan, b, kept_queries, first, queries);
   }
   ring.begin(load);
   const Weights<T, kOwn> weights(thread, plan, memory, a.turned, b, a, a.heads, a.in, of_block, own);
@@ -211,13 +214,13 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
         if (own + o < begin || own + o >= part_end) continue;
         Sum p[2], slopes[2];
         multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, own + o, found);
-        to_probabilities<true>(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p, slopes);
-        const int64_t of_head = (b * a.in + own + o) * a.queries;
-        MH_FOR (r, 2) {
-          const float inverse = inverses[of_head + own_rows.clamped[r]], of_row = d[of_head + own_rows.clamped[r]];
-          MH_FOR (n, 2)
-            MH_FOR (e, 2) slopes[n].x[2 * r + e] *= inverse * (dp[o][n].x[2 * r + e] - of_row);
-        }
+        float known[2][4];
+        MH_FOR (r, 2)
+          thread.read(known[r], &of_queries[(b * a.in + own + o) * a.queries + own_rows.clamped[r]].log_sum);
+        const float log_sum[2] = {known[0][0], known[1][0]};
+        to_probabilities<true>(thread, a, own_rows, key, tile.end, log_sum, p, slopes);
+        MH_FOR (n, 2)
+          MH_FOR (e, 4) slopes[n].x[e] *= known[e / 2][1] * (dp[o][n].x[e] - known[e / 2][2]);
         multiply_add<kColumns, kStride>(thread, sums[o], slopes, logits.comes(plan, place, begin, own + o) + column);
         if constexpr (kRelative)
           multiply_add_sliding<T>(thread, by_distance[o], slopes, found,

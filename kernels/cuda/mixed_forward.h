@@ -14,7 +14,7 @@ struct MixedForwardTiles {
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
     return mixed_plan<T>(
-        {a.heads, kOwn, of_row * a.in, most, 0, a.in, rows_of_weights(a.in), 1, of_row, kRelative}, kStride, limit);
+        {a.heads, kOwn, of_row * a.in, most, 0, Exchange<T>::of(a.in), rows_of_weights(a.in), 1, of_row, kRelative}, kStride, limit);
   }
 };
 
@@ -57,8 +57,9 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   auto* const rows = static_cast<T*>(memory);
   const MixedMemory<T> parts_of(plan, rows, kStride);
   Ring<T> ring = parts_of.ring;
-  const Exchange<Probability> exchange{parts_of.template fragments<Probability>(at.strip * a.in)};
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * a.in);
+  const Exchange<Probability> exchange(parts_of.template fragments<Probability>(at.strip * Exchange<T>::of(a.in)));
+  if (at.group == 0) exchange.begin(thread, a.in);
+  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(a.in));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, 0, a.in, rows);
   const Meets results{{v, a.value_heads}, {}, of_block, end, a.value_size, nullptr};

@@ -18,7 +18,9 @@ struct MixedKeyGradientTiles {
   static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T, kSize>;
   static constexpr int kAhead = kStays == Staying::distances ? 2 : kKeysAhead;
   using Probability = typename Exchanged<T>::Probability;
-  static constexpr int exchanged(const MixedCall& a) { return (kOfKeys ? a.heads : 0) + (kOfValues ? a.in : 0); }
+  static constexpr int exchanged(const MixedCall& a) {
+    return (kOfKeys ? Exchange<T>::of(a.heads) : 0) + (kOfValues ? Exchange<T>::of(a.in) : 0);
+  }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, both = a.in + a.heads;
     const int weights = (kOfValues ? rows_of_weights(a.in) : 0) + (kOfKeys ? rows_of_weights(a.heads) : 0);
@@ -43,9 +45,8 @@ constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
 MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
                                   const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
-                                  const Rows<const T>& v, const Rows<const T>& dout, const float* log_sums,
-                                  const float* inverses, const float* d, bool joined, const Rows<T>& dk,
-                                  const Rows<T>& dv, float* dr, void* memory) {
+                                  const Rows<const T>& v, const Rows<const T>& dout, const OfQuery* of_queries,
+                                  bool joined, const Rows<T>& dk, const Rows<T>& dv, float* dr, void* memory) {
   using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kStays>;
   using Probability = typename Z::Probability;
   constexpr bool kRelative = kStays != Staying::keys, kDistances = kStays == Staying::distances;
@@ -75,8 +76,12 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   const MixedMemory<T> parts_of(plan, rows, kStride);
   Ring<T> ring = parts_of.ring;
   const int fragments = at.strip * Z::exchanged(a);
-  const Exchange<Probability> probability{parts_of.template fragments<Probability>(fragments)};
-  const Exchange<T> gradient{parts_of.template fragments<T>(fragments + (kOfValues ? a.in : 0))};
+  const Exchange<Probability> probability(parts_of.template fragments<Probability>(fragments));
+  const Exchange<T> gradient(parts_of.template fragments<T>(fragments + (kOfValues ? Exchange<T>::of(a.in) : 0)));
+  if (at.group == 0) {
+    if (kOfValues) probability.begin(thread, a.in);
+    if (kOfKeys) gradient.begin(thread, a.heads);
+  }
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::exchanged(a));
   using Meets = Meeting<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Meets logits{{q, nullptr}, {k, a.key_heads}, 0, a.in, a.key_size, rows};
@@ -139,6 +144,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
+    const OfQuery* const of_tile = of_queries + b * a.in * a.queries + query;
     // Of the four columns.
     const auto query_of = [&](int c, int e) { return query + 8 * c + e; };
     const auto clamped = [&](int c, int e) { return query_of(c, e) < tile.end ? query_of(c, e) : tile.end - 1; };
@@ -173,12 +179,12 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
-            const int64_t of_row = (b * a.in + j) * a.queries + clamped(c, e);
-            const float log_sum = log_sums[of_row] * kLog2E, inverse = inverses[of_row];
+            float known[4];
+            thread.read(known, &of_tile[j * a.queries + 8 * c + e].log_sum);
             MH_FOR (r, 2) {
               float& x = p[c].x[2 * r + e];
               const float product = x;
-              x = thread.exp2(normaliser.logarithm(thread, product) - log_sum) * inverse;
+              x = thread.exp2(normaliser.logarithm(thread, product) - known[0]) * known[1];
               if (kDistances && !meet(query_of(c, e), key_of(query_of(c, e), r))) x = 0;
               if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.by_slope(thread, x, x, product);
             }
@@ -263,7 +269,10 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
             probabilities_of(j, begin, place, p, slopes);
           }
           MH_FOR (c, 2)
-            MH_FOR (e, 4) slopes[c].x[e] *= dp[o][c].x[e] - d[(b * a.in + j) * a.queries + clamped(c, e % 2)];
+            MH_FOR (e, 2) {
+              const float of_query = of_tile[j * a.queries + 8 * c + e].d;
+              MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] - of_query;
+            }
           multiply_add<kSize, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j));
         }
       });

@@ -253,8 +253,9 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &m = saved[3], &log_sums = saved[4];
     const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}}, {});
     const RelativePositions& p = policy.relative;
-    const at::Tensor dout = with_contiguous_rows(given[0]), d = at::empty_like(log_sums), sums = at::empty_like(d),
-                     of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, d.options());
+    const at::Tensor dout = with_contiguous_rows(given[0]), sums = at::empty_like(log_sums),
+                     known = at::empty({sums.numel() + kernels::kQueriesBehind, 4}, sums.options()),
+                     of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, sums.options());
     const GpuKernels gpu = kept(*context);
     AttentionTensors x = tensors_of(gpu, q, k, v, log_sums);
     std::array<at::Tensor, 3> g = gradients_of(q, k, v, m.size(-1), x);
@@ -264,11 +265,13 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
     mixing.turn(m);
     x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
     x.dout = rows_of(dout), x.joined = false;
-    x.d = d.mutable_data_ptr<float>(), x.sums = sums.mutable_data_ptr<float>();
+    x.sums = sums.mutable_data_ptr<float>();
+    x.of_queries = static_cast<kernels::OfQuery*>(known.mutable_data_ptr());
+    static_assert(sizeof(kernels::OfQuery) == 4 * sizeof(float));
     x.g = of_queries.mutable_data_ptr<float>();
     at::Tensor du, dbias, dr;
     if (p.u.defined()) {
-      dr = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, d.options());
+      dr = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());
       x.dshifted = rows_of(dshifted), x.dr = dr.mutable_data_ptr<float>();
     }
     model::check_cuda(gpu.kernels->mixed_backward(mixing.call, x));
