@@ -91,7 +91,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false) 
   const int64_t numbers = c.in * c.out;
   std::vector<float> matrix(static_cast<size_t>((by_row ? c.batch : 1) * (by_query ? a.queries : 1) * numbers));
   // Of any size: the tensor cores round its numbers, which fp16 has place for by their largest alone.
-  const float spread = std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
+  const float spread =
+      std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
   for (float& x : matrix) x = spread * normal(random);
   std::vector<float> turned = matrix;
   for (size_t i = 0; i < matrix.size(); ++i) {

@@ -33,8 +33,8 @@ struct AttentionCall : Policy {
   const int64_t* key_lengths = nullptr;  // (batch), or null: only so many keys of a row are real
   int dropout_heads = 0;                 // of a row, by which elements of the stream are counted
   int64_t scales_row = 0;                // head_scales[row * scales_row + head]
-  bool aligned = false;                  // every row of q, k, v, their gradients and r begins and ends at multiples of 16 bytes
-  Positions positions{};                 // what `relative` points to
+  bool aligned = false;   // every row of q, k, v, their gradients and r begins and ends at multiples of 16 bytes
+  Positions positions{};  // what `relative` points to
 };
 
 // Attention whose heads are mixed behind the softmax: P̄_i = Σ_j m[j, i] P_j. `heads` are those of the result; a scale
@@ -54,8 +54,8 @@ struct KeyRange {
 // Rows of the kernels' type.
 using AnyRows = Rows<void>;
 
-// What a backward pass of mixed heads knows of a query of a head: log2 of its sum of exponentials, the inverse of the sum
-// of its probabilities as they are taken from that, and Σ P dP.
+// What a backward pass of mixed heads knows of a query of a head: log2 of its sum of exponentials, the inverse of the
+// sum of its probabilities as they are taken from that, and Σ P dP.
 struct alignas(16) OfQuery {
   float log_sum, inverse, d, nothing;
 };
@@ -69,12 +69,12 @@ struct AttentionTensors {
   AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
   // Whether dk and dv have the heads of k and v, each of which is read once; else those of their readers.
   bool joined = true;
-  float* log_sums = nullptr;  // (batch, heads of queries, queries)
-  float* d = nullptr;         // the same size; a backward pass of heads that nothing mixes uses it
-  float* sums = nullptr;      // the same size; a backward pass of mixed heads uses it
+  float* log_sums = nullptr;      // (batch, heads of queries, queries)
+  float* d = nullptr;             // the same size; a backward pass of heads that nothing mixes uses it
+  float* sums = nullptr;          // the same size; a backward pass of mixed heads uses it
   OfQuery* of_queries = nullptr;  // and this, (batch * heads of queries * queries + kQueriesBehind)
-  float* g = nullptr;         // of mixed heads (batch, queries, in, heads): the gradient of each query's matrix
-  float* dscale = nullptr;    // of heads that nothing mixes (batch, heads, scale_tiles), to be summed over; or null
+  float* g = nullptr;             // of mixed heads (batch, queries, in, heads): the gradient of each query's matrix
+  float* dscale = nullptr;        // of heads that nothing mixes (batch, heads, scale_tiles), to be summed over; or null
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
   // tiles, and dr (batch, heads, distances, key_size), over rows. Mixed heads have no du and dv.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;

@@ -218,7 +218,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
           const bool there = query < seeing.end;
-          const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+          const float log_sum = there ? log_sums[rows + query] * kLog2E : 0;
+          [[maybe_unused]] const float of_row = kOfKeys && there ? d[rows + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, kept = keep(4 * n + 2 * r + e);

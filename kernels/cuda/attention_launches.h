@@ -431,8 +431,8 @@ struct AttentionLaunches {
                                        Sums{a, of_sums, MixedGiven<T>(x), x.g, x.sums}, Sums::Z::chunks(a)))
       return problem;
     const MixedRowSums of_rows{a, x.batch, x.log_sums, x.sums, x.g, x.of_queries};
-    if (const char* problem =
-            launcher(Grid{tiles_of(x.batch * a.in * a.queries + kQueriesBehind, of_rows.kThreads)}, of_rows.kThreads, 0, of_rows))
+    if (const char* problem = launcher(Grid{tiles_of(x.batch * a.in * a.queries + kQueriesBehind, of_rows.kThreads)},
+                                       of_rows.kThreads, 0, of_rows))
       return problem;
     using Queries = MixedQueryGradient<T, kSize, kRelative>;
     const MixedPlan of_queries = Queries::Z::plan(a, limit);

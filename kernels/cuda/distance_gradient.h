@@ -89,6 +89,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         }
       };
       multiply_keys(p, shared.q[stage], shared.k);
+      hide_unseen_distances(thread, a, of_run, end, i, lead + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t remaining = 0;
       if (a.dropout != nullptr)
@@ -103,14 +104,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
             const bool there = query < end;
             const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
             MH_FOR (r, 2) {
-              const int key = query + lead + own_row + 8 * r;
-              const bool seen = there && key >= of_run.first && sees(a, of_run.end, query, key);
-              const float product = p[n].x[2 * r + e];
-              const float x = seen ? thread.exp2(normaliser.logarithm(thread, product) - log_sum) : 0;
+              const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - log_sum);
               float keep = scale;
               if (a.dropout != nullptr) keep *= (remaining >> (4 * n + 2 * r + e) & 1) != 0 ? a.dropping.scale : 0;
               float& y = ds[n].x[2 * r + e];
-              y = x > 0 ? normaliser.by_slope(thread, x * (y * keep - of_row), x, product) : 0;
+              y = normaliser.by_slope(thread, x * (y * keep - of_row), x, product);
             }
           }
       });

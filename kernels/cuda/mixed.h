@@ -136,7 +136,7 @@ struct Meeting {
     if constexpr (kWindow)
       if (is_there(window))
         load_side(thread, a, b, place + kComing * plan.heads * 16 * kStride, window, begin, count,
-                        16 * plan.strips + 16, tile.window, tile.window_end);
+                  16 * plan.strips + 16, tile.window, tile.window_end);
   }
   // Behind what comes.
   template <class Thread>
@@ -163,8 +163,7 @@ struct Meeting {
   template <class Thread>
   MH_DEVICE void load_side(const Thread& thread, const MixedCall& a, int64_t b, T* to, const Side& side, int begin,
                            int count, int rows, int from, int from_end) const {
-    load_heads<kSize>(thread, to, side.rows, b, side.head_of, begin, count, rows, from, from_end, size,
-                               a.aligned);
+    load_heads<kSize>(thread, to, side.rows, b, side.head_of, begin, count, rows, from, from_end, size, a.aligned);
   }
 };
 
@@ -235,7 +234,8 @@ MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int f
 template <class T, class Thread, class Load, class Work>
 MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int first, int end, const Load& load,
                          const Work& work) {
-  each_part(thread, ring, at_once, first, end, load, [] {}, work);
+  each_part(
+      thread, ring, at_once, first, end, load, [] {}, work);
 }
 
 // How shared memory is divided: tiles that stay, places, and behind them fragments.
@@ -280,7 +280,8 @@ struct Exchange {
   template <class Thread>
   MH_DEVICE void put(const Thread& thread, int head, const Sum (&sums)[2]) const {
     MH_FOR (n, 2)
-      half(thread, head, n) = {thread.pack(sums[n].x[0], sums[n].x[1], X{}), thread.pack(sums[n].x[2], sums[n].x[3], X{})};
+      half(thread, head, n) = {thread.pack(sums[n].x[0], sums[n].x[1], X{}),
+                               thread.pack(sums[n].x[2], sums[n].x[3], X{})};
   }
   template <class Thread>
   MH_DEVICE void get(const Thread& thread, int head, Sum (&sums)[2]) const {
@@ -385,16 +386,16 @@ MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_
   to_probabilities<false>(thread, a, q, key, end, log_sum, p, p);
 }
 
-// Drops those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is the
-// same for all parts, so that the compiler would hold it for all heads in registers that there are not.
+// Drops those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is
+// the same for all parts, so that the compiler would hold it for all heads in registers that there are not.
 template <int kOwn>
 MH_DEVICE void drop_tiles(const MixedCall& a, int64_t b, int first, int end, int row, int column, Sum (&x)[kOwn][2]) {
   MH_FOR (o, kOwn)
     if (first + o < end) drop(a, b, first + o, row, column, x[o]);
 }
 
-// mixed[o] = Σ_h weights of its row h, times what head h exchanges: queries are rows of a piece. `of_row`: from row h of
-// the matrix to the next. own, end: of the heads that the weights are for.
+// mixed[o] = Σ_h weights of its row h, times what head h exchanges: queries are rows of a piece. `of_row`: from row h
+// of the matrix to the next. own, end: of the heads that the weights are for.
 template <int kOwn, class Thread, class X>
 MH_DEVICE void mix_rows(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
                         const float* const (&matrix)[2], int of_row, int own, int end) {
@@ -450,10 +451,12 @@ struct Weights {
                     const MixedCall& a, int from, int of_row, int of_block, int own, int behind = 0)
       : heads(from),
         across(plan.groups * kOwn),
-        unit(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0 : thread.lane() / 4 % 2 == 0 ? 0xFFFFu : 0xFFFF0000u),
+        unit(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
+             : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
+                                                        : 0xFFFF0000u),
         shared(sizeof(X) == 2 && matrices != nullptr && a.matrix_query == 0) {
-    auto* const all = reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.bytes - plan.weights) +
-                      behind * across;
+    auto* const all =
+        reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.bytes - plan.weights) + behind * across;
     numbers = all + own - of_block;
     if constexpr (sizeof(X) == 2) {
       if (!shared) return;
@@ -472,6 +475,7 @@ struct Weights {
     }
   }
 
+  // But for the scales.
   template <class Thread>
   MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange) const {
     if constexpr (sizeof(X) == 2) {
@@ -480,19 +484,19 @@ struct Weights {
       MH_ROLLED
       for (int h = 0; h < heads; h += 2, from += 2 * 32, weights += 2 * across) {
         const Left<X> left[2] = {from[0], from[32]};
-        const auto upper = *reinterpret_cast<const Own*>(weights), lower = *reinterpret_cast<const Own*>(weights + across);
+        const auto upper = *reinterpret_cast<const Own*>(weights),
+                   lower = *reinterpret_cast<const Own*>(weights + across);
         MH_FOR (o, kOwn) {
           const uint32_t right[2] = {upper.x[o] & unit, lower.x[o] & unit};
           MH_FOR (n, 2) thread.multiply(mixed[o][n].x, left[n].x, right, X{});
         }
       }
-      if constexpr (std::is_same_v<X, Fp16>) {
-        const auto* const scales = reinterpret_cast<const float*>(weights);
-        MH_FOR (o, kOwn)
-          MH_FOR (n, 2)
-            MH_FOR (e, 4) mixed[o][n].x[e] *= scales[o];
-      }
     }
+  }
+  // What head o of what has been mixed is to be multiplied by.
+  MH_DEVICE float scale(int o) const {
+    if (!std::is_same_v<X, Fp16> || !shared) return 1;
+    return reinterpret_cast<const float*>(numbers)[(rows_of_weights(heads) - 1) * across + o];
   }
 
  private:

@@ -21,8 +21,9 @@ struct MixedSumsTiles {
   static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int of_chunk = of_result(a), most = a.in > of_chunk ? a.in : of_chunk, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + of_chunk, most, 0, Exchange<T>::of(of_chunk), 0, 1, of_row, kRelative}, kStride,
-                         limit);
+    return mixed_plan<T>(
+        {a.in, kOwn, of_row * a.in + of_chunk, most, 0, Exchange<T>::of(of_chunk), 0, 1, of_row, kRelative}, kStride,
+        limit);
   }
 };
 
@@ -68,17 +69,16 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
-    each_part(thread, ring, plan.heads, chunk, chunk + values, load,
-              [&](int begin, int part_end, const T* place) {
-                MH_ROLLED
-                for (int i = begin + at.group; i < part_end; i += plan.groups) {
-                  Sum d[2];
-                  multiply_turned<kSize, kStride, Z::kAhead>(thread, d, given.stays(plan, place, begin, i) + of_strip,
-                                                             given.comes(plan, place, begin, i));
-                  if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, own_rows.row, key + 2 * at.t, d);
-                  exchange.put(thread, i - chunk, d);
-                }
-              });
+    each_part(thread, ring, plan.heads, chunk, chunk + values, load, [&](int begin, int part_end, const T* place) {
+      MH_ROLLED
+      for (int i = begin + at.group; i < part_end; i += plan.groups) {
+        Sum d[2];
+        multiply_turned<kSize, kStride, Z::kAhead>(thread, d, given.stays(plan, place, begin, i) + of_strip,
+                                                   given.comes(plan, place, begin, i));
+        if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, own_rows.row, key + 2 * at.t, d);
+        exchange.put(thread, i - chunk, d);
+      }
+    });
     Sum p[kOwn][2];
     each_part(thread, ring, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
       MH_FOR (o, kOwn) {
@@ -143,19 +143,19 @@ struct MixedQueryGradientTiles {
   static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, Exchange<T>::of(a.heads), rows_of_weights(a.heads), 1, of_row,
-                          kRelative},
+    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, Exchange<T>::of(a.heads),
+                          rows_of_weights(a.heads), 1, of_row, kRelative},
                          kStride, limit);
   }
 };
 
-// dq, and kRelative dshifted: of q and shifted, which are as mixed_forward's. of_queries of mixed_row_sums. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
+// dq, and kRelative dshifted: of q and shifted, which are as mixed_forward's. of_queries of mixed_row_sums. Blocks:
+// (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
                                     const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
-                                    const Rows<const T>& v, const Rows<const T>& dout,
-                                    const OfQuery* of_queries, const Rows<T>& dq, const Rows<T>& dshifted,
-                                    void* memory) {
+                                    const Rows<const T>& v, const Rows<const T>& dout, const OfQuery* of_queries,
+                                    const Rows<T>& dq, const Rows<T>& dshifted, void* memory) {
   using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kColumns = Z::kColumns;
   const int64_t b = thread.block_y();
@@ -220,7 +220,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
         const float log_sum[2] = {known[0][0], known[1][0]};
         to_probabilities<true>(thread, a, own_rows, key, tile.end, log_sum, p, slopes);
         MH_FOR (n, 2)
-          MH_FOR (e, 4) slopes[n].x[e] *= known[e / 2][1] * (dp[o][n].x[e] - known[e / 2][2]);
+          MH_FOR (e, 4) slopes[n].x[e] *= known[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - known[e / 2][2]);
         multiply_add<kColumns, kStride>(thread, sums[o], slopes, logits.comes(plan, place, begin, own + o) + column);
         if constexpr (kRelative)
           multiply_add_sliding<T>(thread, by_distance[o], slopes, found,

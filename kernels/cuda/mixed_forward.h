@@ -14,7 +14,8 @@ struct MixedForwardTiles {
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
     return mixed_plan<T>(
-        {a.heads, kOwn, of_row * a.in, most, 0, Exchange<T>::of(a.in), rows_of_weights(a.in), 1, of_row, kRelative}, kStride, limit);
+        {a.heads, kOwn, of_row * a.in, most, 0, Exchange<T>::of(a.in), rows_of_weights(a.in), 1, of_row, kRelative},
+        kStride, limit);
   }
 };
 
@@ -97,6 +98,9 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
       }
     });
   }
+  thread.barrier();  // without a tile there was none
+  float scales[kOwn];
+  MH_FOR (i, kOwn) scales[i] = weights.scale(i);
   if (kDivides && divided.count > 1) {
     thread.template wait<0>();
     MH_FOR (i, kOwn) {
@@ -106,18 +110,18 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
         float* const sum = divided.of(a, b, own + i, own_rows.row + 8 * r, thread.block_z() & (divided.count - 1));
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
-            if (const int column = n * 8 + 2 * at.t + e; column < a.value_size) sum[column] = sums[i][n].x[2 * r + e];
+            if (const int column = n * 8 + 2 * at.t + e; column < a.value_size)
+              sum[column] = sums[i][n].x[2 * r + e] * scales[i];
       }
     }
     return;
   }
   store_in_turns(thread, plan, at, [&](int turn) {
-    const float factor[2] = {1, 1};
     MH_FOR (i, kOwn) {
       if (own + i >= a.heads) break;
-      store_rows<kSize, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, sums[i], factor,
-                                 row_of(out, b, own + i, 0), out.position, first + 16 * at.strip, queries, a.value_size,
-                                 a.aligned);
+      store_rows<kSize, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, sums[i],
+                                 {scales[i], scales[i]}, row_of(out, b, own + i, 0), out.position,
+                                 first + 16 * at.strip, queries, a.value_size, a.aligned);
     }
   });
 }

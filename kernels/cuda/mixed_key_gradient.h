@@ -12,7 +12,7 @@ enum class Staying { keys, keys_of_run, distances };
 
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays = Staying::keys>
 struct MixedKeyGradientTiles {
-  static constexpr int kStride = kSize + kPad, kMost = kOfKeys && kOfValues ? 2 : 4;
+  static constexpr int kStride = kSize + kPad, kMost = kStays == Staying::distances || (kOfKeys && kOfValues) ? 2 : 4;
   static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
   static constexpr int kOwn = kFit < kMost ? kFit : kMost;
   static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T, kSize>;
@@ -27,9 +27,9 @@ struct MixedKeyGradientTiles {
     if (kStays == Staying::keys)
       return mixed_plan<T>({most, kOwn, both, most, both, exchanged(a), weights}, kStride, limit);
     const bool distances = kStays == Staying::distances;
-    return mixed_plan<T>({distances ? a.in : most, kOwn, distances ? a.in : both, most, 0, exchanged(a), weights, 2,
-                          1, true},
-                         kStride, limit);
+    return mixed_plan<T>(
+        {distances ? a.in : most, kOwn, distances ? a.in : both, most, 0, exchanged(a), weights, 2, 1, true}, kStride,
+        limit);
   }
 };
 // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
@@ -137,8 +137,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.turned : nullptr, b, a, a.heads, a.in, of_block,
                                       own, kOfValues ? rows_of_weights(a.in) : 0);
   // Softmax's own probabilities are exchanged: they need not be taken twice.
-  const bool exchanged = kOfKeys && kOfValues && a.normaliser == Normaliser::softmax &&
-                         !(a.dropout != nullptr && a.dropped_first);
+  const bool exchanged =
+      kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.dropout != nullptr && a.dropped_first);
 
   Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kSize / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
   int number = 0;
@@ -156,10 +156,6 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       const int row = 16 * at.strip + at.g + 8 * r;
       return kDistances ? of_query + tile.window - tile.from + row : first + row;
     };
-    const auto meet = [&](int of_query, int key) {
-      return of_query < tile.end && sees(a, kDistances ? tile.window_end : real, of_query, key) &&
-             (!kDistances || key >= tile.window_first);
-    };
     const auto drop = [&](int head, Sum(&x)[2]) {
       const uint32_t remaining = bits_of_sums<2, 1>([&](int c) {
         const int of_query = query_of(c / 4, c % 2);
@@ -175,7 +171,10 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       if constexpr (kRelative)
         add_shifted<kSize, kPairs, Z::kAhead>(thread, p, found, logits.comes(plan, place, begin, j, 1),
                                               logits.window_of(plan, place, begin, j) + of_strip);
-      if constexpr (!kDistances) hide_unseen<true>(thread, a, real, tile.from, first + 16 * at.strip, p);
+      if constexpr (kDistances)
+        hide_unseen_distances(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from,
+                              tile.window - tile.from + 16 * at.strip, p);
+      else hide_unseen<true>(thread, a, real, tile.from, first + 16 * at.strip, p);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
@@ -185,7 +184,6 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
               float& x = p[c].x[2 * r + e];
               const float product = x;
               x = thread.exp2(normaliser.logarithm(thread, product) - known[0]) * known[1];
-              if (kDistances && !meet(query_of(c, e), key_of(query_of(c, e), r))) x = 0;
               if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.by_slope(thread, x, x, product);
             }
           }
@@ -271,7 +269,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
           MH_FOR (c, 2)
             MH_FOR (e, 2) {
               const float of_query = of_tile[j * a.queries + 8 * c + e].d;
-              MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] - of_query;
+              MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * of_gradients.scale(o) - of_query;
             }
           multiply_add<kSize, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j));
         }
@@ -289,26 +287,31 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
             to[(int64_t{o} * rows_end + row) * a.key_size + column] = sums_k[o][n].x[x];
         }
     thread.template wait<0>();
-    return;
-  }
-  store_in_turns(thread, plan, at, [&](int turn) {
-    const float factor[2] = {1, 1};
-    T* const through = rows + (turn * at.rows + at.strip * 16) * kStride;
-    MH_FOR (o, kOwn) {
-      if constexpr (kOfKeys) {
-        if (own + o < a.in)
-          store_rows<kSize, kStride>(thread, through, sums_k[o], factor,
-                                     row_of(dk, b, joined ? a.key_head(own + o) : own + o, 0), dk.position,
-                                     first + 16 * at.strip, rows_end, a.key_size, a.aligned);
-      }
-      if constexpr (kOfValues) {
-        if (own + o < a.heads)
-          store_rows<kSize, kStride>(thread, through, sums_v[o], factor,
-                                     row_of(dv, b, joined ? a.value_head(own + o) : own + o, 0), dv.position,
-                                     first + 16 * at.strip, rows_end, a.value_size, a.aligned);
-      }
+  } else {
+    // Of values; without a tile there was no barrier.
+    float scales[kOwn];
+    if constexpr (kOfValues) {
+      thread.barrier();
+      MH_FOR (o, kOwn) scales[o] = of_probabilities.scale(o);
     }
-  });
+    store_in_turns(thread, plan, at, [&](int turn) {
+      T* const through = rows + (turn * at.rows + at.strip * 16) * kStride;
+      MH_FOR (o, kOwn) {
+        if constexpr (kOfKeys) {
+          if (own + o < a.in)
+            store_rows<kSize, kStride>(thread, through, sums_k[o], {1, 1},
+                                       row_of(dk, b, joined ? a.key_head(own + o) : own + o, 0), dk.position,
+                                       first + 16 * at.strip, rows_end, a.key_size, a.aligned);
+        }
+        if constexpr (kOfValues) {
+          if (own + o < a.heads)
+            store_rows<kSize, kStride>(thread, through, sums_v[o], {scales[o], scales[o]},
+                                       row_of(dv, b, joined ? a.value_head(own + o) : own + o, 0), dv.position,
+                                       first + 16 * at.strip, rows_end, a.value_size, a.aligned);
+        }
+      }
+    });
+  }
 }
 
 }  // namespace mh::kernels

@@ -127,8 +127,9 @@ template <int kColumns>
 MH_DEVICE void drop(const AttentionCall& a, int64_t b, int64_t head, int i, int s, Sum (&sums)[kColumns]) {
   const uint32_t remaining = bits_of_sums<kColumns, 2>([&](int c) {
     const int query = i + c / 2 % 2 * 8, key = s + c / 4 * 8;
-    const uint64_t element = a.dropout_first + static_cast<uint64_t>(
-        ((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
+    const uint64_t element =
+        a.dropout_first +
+        static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
     const auto place = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(a.dropping, element / 4);
     uint32_t bits = keeps(a.dropping, word_at(words, place));

@@ -33,6 +33,23 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionCall& a, int first, int size, int
   return {0, 0};
 }
 
+// A warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance to key
+// t + lead, of the keys of a run that are real: those of pairs that do not see one another become -inf.
+template <int kColumns, class Thread>
+MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionCall& a, const KeyRange& real, int end, int i,
+                                     int lead, Sum (&products)[kColumns]) {
+  const int offset = static_cast<int>(a.keys - a.queries), beyond = i + 8 * kColumns;
+  if (beyond <= end && i + lead >= real.first && beyond + lead + 15 <= real.end &&
+      (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
+    return;
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  MH_FOR (n, kColumns)
+    MH_FOR (e, 4) {
+      const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
+      if (query >= end || key < real.first || !sees(a, real.end, query, key)) products[n].x[e] = -INFINITY;
+    }
+}
+
 // How many warps a backward pass has, how many rows go by at once, and whether the next are on their way meanwhile (two
 // stages), by what has place in 163 KiB of shared memory.
 template <class T, int kSize>

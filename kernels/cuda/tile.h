@@ -52,11 +52,11 @@ MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
 MH_DEVICE int64_t to_row(int row, int64_t position) { return int64_t{row} * static_cast<int>(position); }
 
 // Rows first … first + count - 1 of one head, at data + r * position, into shared memory, place(r) elements from `to`,
-// by the threads that share it; zeros before row 0, from row `end` and from column `size` on. Asynchronous where rows are
-// aligned.
+// by the threads that share it; zeros before row 0, from row `end` and from column `size` on. Asynchronous where rows
+// are aligned.
 template <int kSize, class Thread, class T, class Place>
-MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T* data, int64_t position, int first, int count, int end,
-                         int size, bool aligned, const Place& place) {
+MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T* data, int64_t position, int first,
+                         int count, int end, int size, bool aligned, const Place& place) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
   const auto is_there = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(end); };
   if (aligned && 32 % kVectors == 0) {
@@ -87,7 +87,8 @@ MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t position, int first, int end, int size,
                          bool aligned) {
-  load_rows<kSize>(thread, block_of(thread), to, data, position, first, kRows, end, size, aligned, [](int r) { return r * kStride; });
+  load_rows<kSize>(thread, block_of(thread), to, data, position, first, kRows, end, size, aligned,
+                   [](int r) { return r * kStride; });
 }
 
 // visit(s, stage, place) for tiles of kStep rows from s on, first … end - 1, by the whole block. What it reads has

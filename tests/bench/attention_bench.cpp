@@ -3,12 +3,12 @@
 //   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
 //   attention_bench -       a line of those for each line of standard input
 //
-// KIND: plain, heads that nothing mixes, on a GPU by the tensor library, as in a layer; kernel, the same by our own
-// kernels everywhere; cross-head, where each head reads the next one's keys and values; scaled, by a number for each
-// head and row (alphas, gates of experts); mixhead-a, mixhead-b; relative, Transformer-XL's, with a memory of the same
-// length; decode-a, decode-b, one query after so many keys, forward alone. Milliseconds of a call, the median of those
-// of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU by its events and its
-// allocator's counts, after a few calls; fp16 there alone.
+// KIND: plain, heads that nothing mixes, on a GPU by the tensor library, as in a layer; cross-head, where each head
+// reads the next one's keys and values, and scaled, by a number for each head and row (alphas, gates of experts),
+// likewise; kernel, plain by our own kernels everywhere; mixhead-a, mixhead-b; relative, Transformer-XL's, with a
+// memory of the same length; decode-a, decode-b, one query after so many keys, forward alone. Milliseconds of a call,
+// the median of those of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU
+// by its events and its allocator's counts, after a few calls; fp16 there alone.
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
@@ -157,8 +157,10 @@ int measure(std::istream& arguments) {
     };
     p = {given({heads, d}, at::kFloat), given({heads, d}, at::kFloat), given({heads, keys, d}, *type), {{0, keys, 0}}};
   }
-  if (kind == "cross-head")
+  const bool pairs = kind == "cross-head", by_library = cuda && (kind == "plain" || pairs || kind == "scaled");
+  if (pairs)
     for (int64_t i = 0; i < heads; ++i) policy.key_heads.push_back((i + 1) % heads);
+  const at::Tensor others = pairs ? model::constant_on(device, policy.key_heads) : at::Tensor();
   if (kind == "scaled") policy.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
     for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, policy.head_scales})
@@ -166,8 +168,11 @@ int measure(std::istream& arguments) {
   };
   const auto call = [&] {
     const c10::AutoGradMode gradient(!decodes);
-    const at::Tensor out =
-        cuda && kind == "plain" ? at::scaled_dot_product_attention(q, k, v, {}, 0.0, true) : attend(q, k, v, m, policy);
+    const auto read = [&](const at::Tensor& x) { return pairs ? x.index_select(1, others) : x; };
+    at::Tensor out =
+        by_library ? at::scaled_dot_product_attention(q, read(k), read(v), {}, 0.0, true) : attend(q, k, v, m, policy);
+    if (by_library && policy.head_scales.defined())
+      out = out * policy.head_scales.to(*type).unsqueeze(-1).unsqueeze(-1);
     if (!decodes) out.backward(dout);
   };
   const Figures f = cuda ? on_gpu(device, call, clear) : on_cpu(call, clear);
