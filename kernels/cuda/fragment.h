@@ -13,11 +13,13 @@
 #define MH_DEVICE __device__ __forceinline__
 #define MH_UNROLL _Pragma("unroll")
 #define MH_UNROLL_AHEAD _Pragma("unroll kAhead")
+#define MH_UNROLL_4 _Pragma("unroll 4")
 #define MH_ROLLED _Pragma("unroll 1")
 #else
 #define MH_DEVICE inline
 #define MH_UNROLL
 #define MH_UNROLL_AHEAD
+#define MH_UNROLL_4
 #define MH_ROLLED
 #endif
 // A loop over registers, which have no addresses.

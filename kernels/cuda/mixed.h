@@ -40,23 +40,6 @@ struct Ring {
   MH_DEVICE void end() { at = at + 1 < slots ? at + 1 : 0; }
 };
 
-// `count` heads from head `first` on, each `rows` rows (a multiple of 16) from row `from` on: to (count, rows,
-// kStride), 16 rows of a head by a warp. head_of: which head of `source` each is, or null. Zeros before row 0 and from
-// row `end` on.
-template <int kSize, class Thread, class T>
-MH_DEVICE void load_heads(const Thread& thread, T* to, const Rows<const T>& source, int64_t b, const int64_t* head_of,
-                          int first, int count, int rows, int from, int end, int size, bool aligned) {
-  constexpr int kStride = kSize + kPad;
-  const int pieces = rows / 16;
-  MH_ROLLED
-  for (int i = thread.warp(); i < count * pieces; i += thread.threads() / 32) {
-    const int h = pieces == 1 ? i : i / pieces, row = pieces == 1 ? 0 : i % pieces * 16;
-    load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
-                     row_of(source, b, head_of != nullptr ? head_of[first + h] : first + h, 0), source.position,
-                     from + row, 16, end, size, aligned, [](int r) { return r * kStride; });
-  }
-}
-
 // 16 rows that stream by, zeros from `end` on; and where their window begins, and ends, if they have one.
 struct MixedTile {
   int from = 0, end = 0;
@@ -77,13 +60,21 @@ struct Tiles {
 template <class T, int kSize, int kComing = 1, int kStaying = 1, bool kWindow = false>
 struct Meeting {
   static constexpr int kStride = kSize + kPad;
+  // Of a row of the batch.
   struct Side {
-    Rows<const T> rows;
-    const int64_t* head_of;  // which head of them each is, or null
+    const T* data = nullptr;
+    int64_t head = 0;                  // from one to the next
+    int position = 0;                  // as to_row takes it
+    const int64_t* head_of = nullptr;  // which head of them each is, or null
+    Side() = default;
+    MH_DEVICE Side(const Rows<const T>& rows, int64_t b, const int64_t* heads)
+        : data(rows.data + b * rows.batch),
+          head(rows.head),
+          position(static_cast<int>(rows.position)),
+          head_of(heads) {}
     MH_DEVICE void become(const Side& x, bool asked) {
-      rows.data = asked ? x.rows.data : rows.data, rows.batch = asked ? x.rows.batch : rows.batch;
-      rows.head = asked ? x.rows.head : rows.head, rows.position = asked ? x.rows.position : rows.position;
-      head_of = asked ? x.head_of : head_of;
+      data = asked ? x.data : data, head = asked ? x.head : head;
+      position = asked ? x.position : position, head_of = asked ? x.head_of : head_of;
     }
   };
   struct None {
@@ -121,28 +112,28 @@ struct Meeting {
 
   // All that stays, where it is kept.
   template <class Thread>
-  MH_DEVICE void keep(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to, int row,
+  MH_DEVICE void keep(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* to, int row,
                       int rows_end) const {
-    load_staying(thread, a, plan, b, to, end - first, first, end - first, row, rows_end);
+    load_staying(thread, a, plan, to, end - first, first, end - first, row, rows_end);
   }
   template <class Thread>
-  MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place,
-                             int begin, int count, const MixedTile& tile) const {
+  MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* place, int begin,
+                             int count, const MixedTile& tile) const {
     // Alone it is always there; to ask would take registers.
-    if (kComing == 1 || is_there(coming)) load_side(thread, a, b, place, coming, begin, count, 16, tile.from, tile.end);
+    if (kComing == 1 || is_there(coming)) load_side(thread, a, place, coming, begin, count, 16, tile.from, tile.end);
     if constexpr (kComing == 2)
       if (is_there(coming_too))
-        load_side(thread, a, b, place + plan.heads * 16 * kStride, coming_too, begin, count, 16, tile.from, tile.end);
+        load_side(thread, a, place + plan.heads * 16 * kStride, coming_too, begin, count, 16, tile.from, tile.end);
     if constexpr (kWindow)
       if (is_there(window))
-        load_side(thread, a, b, place + kComing * plan.heads * 16 * kStride, window, begin, count,
-                  16 * plan.strips + 16, tile.window, tile.window_end);
+        load_side(thread, a, place + kComing * plan.heads * 16 * kStride, window, begin, count, 16 * plan.strips + 16,
+                  tile.window, tile.window_end);
   }
   // Behind what comes.
   template <class Thread>
-  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place,
-                              int begin, int count, int row, int rows_end) const {
-    load_staying(thread, a, plan, b, place + before_staying(plan), plan.heads, begin, count, row, rows_end);
+  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* place, int begin,
+                              int count, int row, int rows_end) const {
+    load_staying(thread, a, plan, place + before_staying(plan), plan.heads, begin, count, row, rows_end);
   }
 
  private:
@@ -151,28 +142,37 @@ struct Meeting {
   }
   // To (kStaying, heads at once, rows of the block, kStride).
   template <class Thread>
-  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* to,
-                              int at_once, int begin, int count, int row, int rows_end) const {
-    if (is_there(staying)) load_side(thread, a, b, to, staying, begin, count, 16 * plan.strips, row, rows_end);
+  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* to, int at_once,
+                              int begin, int count, int row, int rows_end) const {
+    if (is_there(staying)) load_side(thread, a, to, staying, begin, count, 16 * plan.strips, row, rows_end);
     if constexpr (kStaying == 2)
       if (is_there(staying_too))
-        load_side(thread, a, b, to + at_once * 16 * plan.strips * kStride, staying_too, begin, count, 16 * plan.strips,
+        load_side(thread, a, to + at_once * 16 * plan.strips * kStride, staying_too, begin, count, 16 * plan.strips,
                   row, rows_end);
   }
-  static MH_DEVICE bool is_there(const Side& side) { return side.rows.data != nullptr; }
+  static MH_DEVICE bool is_there(const Side& side) { return side.data != nullptr; }
+  // `count` heads from head `begin` on, each `rows` rows (a multiple of 16) from row `from` on: to (count, rows,
+  // kStride), 16 rows of a head by a warp. Zeros before row 0 and from row `end` on.
   template <class Thread>
-  MH_DEVICE void load_side(const Thread& thread, const MixedCall& a, int64_t b, T* to, const Side& side, int begin,
-                           int count, int rows, int from, int from_end) const {
-    load_heads<kSize>(thread, to, side.rows, b, side.head_of, begin, count, rows, from, from_end, size, a.aligned);
+  MH_DEVICE void load_side(const Thread& thread, const MixedCall& a, T* to, const Side& side, int begin, int count,
+                           int rows, int from, int from_end) const {
+    const int pieces = rows / 16;
+    MH_ROLLED
+    for (int i = thread.warp(); i < count * pieces; i += thread.threads() / 32) {
+      const int h = begin + (pieces == 1 ? i : i / pieces), row = pieces == 1 ? 0 : i % pieces * 16;
+      const T* const data = side.data + side.head * (side.head_of != nullptr ? side.head_of[h] : h);
+      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, data, side.position, from + row, 16, from_end,
+                       size, a.aligned, [](int r) { return r * kStride; });
+    }
   }
 };
 
 // Pieces of 16 columns of a product that are loaded ahead (multiply_turned), which registers have room for beside the
 // sums of several heads. With relative positions each kernel has its own number.
 template <class T, int kSize>
-constexpr int kMixedAhead = kWidest<T, kSize> ? 1
-                            : sizeof(T) == 4  ? 2
-                                              : 4;
+constexpr int kMixedAhead = kSize * sizeof(T) >= (sizeof(T) == 4 ? 1024 : 512) ? 1
+                            : sizeof(T) == 4                                   ? 2
+                                                                               : 4;
 
 // What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads; one of them at
 // least has heads. all(n): tile n.
@@ -191,12 +191,12 @@ struct Parts {
 
   // It comes to a place; nothing behind the last.
   template <class Thread, class T>
-  MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, int64_t b, T* place) {
+  MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* place) {
     if (const MixedTile tile = all(number); tile.there()) {
       const Meets x = next();
       const int heads = x.end - head < plan.heads ? x.end - head : plan.heads;
-      x.load_coming(thread, a, plan, b, place, head, heads, tile);
-      if (plan.kept == 0) x.load_staying(thread, a, plan, b, place, head, heads, row, rows_end);
+      x.load_coming(thread, a, plan, place, head, heads, tile);
+      if (plan.kept == 0) x.load_staying(thread, a, plan, place, head, heads, row, rows_end);
       head += plan.heads;
       if (head >= x.end) next_meeting();
     }
@@ -206,7 +206,7 @@ struct Parts {
  private:
   MH_DEVICE Meets next() const {
     Meets x = of[0];
-    MH_FOR (n, kMeetings) x.become(of[n], n == meeting);
+    MH_FOR (n, kMeetings - 1) x.become(of[n + 1], n + 1 == meeting);
     return x;
   }
   MH_DEVICE void next_meeting() {

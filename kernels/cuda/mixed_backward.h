@@ -54,14 +54,14 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const Exchange<T> exchange(parts_of.template fragments<T>(at.strip * Exchange<T>::of(Z::of_result(a))));
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(Z::of_result(a)));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
-  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, rows);
-  const Meets given{{v, a.value_heads}, {dout, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, of_block, end, rows);
+  const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
   Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
-  const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
+  const auto load = [&](T* place) { parts.load(thread, a, plan, place); };
   if (plan.kept > 0) {
-    logits.keep(thread, a, plan, b, rows, first, queries);
-    given.keep(thread, a, plan, b, of_chunk, first, queries);
+    logits.keep(thread, a, plan, rows, first, queries);
+    given.keep(thread, a, plan, of_chunk, first, queries);
   }
   ring.begin(load);
 
@@ -136,7 +136,7 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t 
 
 template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
-  static constexpr int kAhead = kMixedAhead<T, kSize> < 2 ? 1 : 2;
+  static constexpr int kAhead = kRelative || kMixedAhead<T, kSize> < 2 ? 1 : 2;
   // Columns of the gradient, by one block, whose sums fit into the registers of a warp: with relative positions two.
   static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
@@ -177,14 +177,14 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   if (at.group == 0) exchange.begin(thread, a.heads);
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(a.heads));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
-  const Meets given{{v, a.value_heads}, {dout, nullptr}, 0, a.heads, a.value_size, rows};
-  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, of_block, end, kept_queries);
+  const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.heads, a.value_size, rows};
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, of_block, end, kept_queries);
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
   Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
-  const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
+  const auto load = [&](T* place) { parts.load(thread, a, plan, place); };
   if (plan.kept > 0) {
-    given.keep(thread, a, plan, b, rows, first, queries);
-    logits.keep(thread, a, plan, b, kept_queries, first, queries);
+    given.keep(thread, a, plan, rows, first, queries);
+    logits.keep(thread, a, plan, kept_queries, first, queries);
   }
   ring.begin(load);
   const Weights<T, kOwn> weights(thread, plan, memory, a.turned, b, a, a.heads, a.in, of_block, own);

@@ -62,12 +62,12 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   if (at.group == 0) exchange.begin(thread, a.in);
   [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(a.in));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
-  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, q, shifted, k, 0, a.in, rows);
-  const Meets results{{v, a.value_heads}, {}, of_block, end, a.value_size, nullptr};
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, 0, a.in, rows);
+  const Meets results{{v, b, a.value_heads}, {}, of_block, end, a.value_size, nullptr};
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
   Parts<Meets, 2, decltype(tiles)> parts({logits, results}, first, queries, tiles);
-  const auto load = [&](T* place) { parts.load(thread, a, plan, b, place); };
-  if (plan.kept > 0) logits.keep(thread, a, plan, b, rows, first, queries);
+  const auto load = [&](T* place) { parts.load(thread, a, plan, place); };
+  if (plan.kept > 0) logits.keep(thread, a, plan, rows, first, queries);
   ring.begin(load);
   const Weights<Probability, kOwn> weights(thread, plan, memory, a.matrix, b, a, a.in, a.heads, of_block, own);
 

@@ -16,7 +16,7 @@ struct MixedKeyGradientTiles {
   static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
   static constexpr int kOwn = kFit < kMost ? kFit : kMost;
   static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T, kSize>;
-  static constexpr int kAhead = kStays == Staying::distances ? 2 : kKeysAhead;
+  static constexpr int kAhead = kStays == Staying::distances && sizeof(T) == 2 ? 2 : kKeysAhead;
   using Probability = typename Exchanged<T>::Probability;
   static constexpr int exchanged(const MixedCall& a) {
     return (kOfKeys ? Exchange<T>::of(a.heads) : 0) + (kOfValues ? Exchange<T>::of(a.in) : 0);
@@ -73,33 +73,33 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
 
   auto* const rows = static_cast<T*>(memory);  // that stay: of k, and behind them of v; or of r
   T* const of_values = rows + a.in * at.rows * kStride;
-  const MixedMemory<T> parts_of(plan, rows, kStride);
-  Ring<T> ring = parts_of.ring;
+  const MixedMemory<T> memory_of(plan, rows, kStride);
+  Ring<T> ring = memory_of.ring;
   const int fragments = at.strip * Z::exchanged(a);
-  const Exchange<Probability> probability(parts_of.template fragments<Probability>(fragments));
-  const Exchange<T> gradient(parts_of.template fragments<T>(fragments + (kOfValues ? Exchange<T>::of(a.in) : 0)));
+  const Exchange<Probability> probability(memory_of.template fragments<Probability>(fragments));
+  const Exchange<T> gradient(memory_of.template fragments<T>(fragments + (kOfValues ? Exchange<T>::of(a.in) : 0)));
   if (at.group == 0) {
     if (kOfValues) probability.begin(thread, a.in);
     if (kOfKeys) gradient.begin(thread, a.heads);
   }
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Z::exchanged(a));
+  [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Z::exchanged(a));
   using Meets = Meeting<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Meets logits{{q, nullptr}, {k, a.key_heads}, 0, a.in, a.key_size, rows};
-  Meets given{{dout, nullptr}, {v, a.value_heads}, 0, a.heads, a.value_size, of_values};
+  Meets logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in, a.key_size, rows};
+  Meets given{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.heads, a.value_size, of_values};
   if constexpr (kRelative) {
     const auto of_distances = rows_of_distances<T>(a);
     if constexpr (kDistances) {
-      logits.coming = {shifted, nullptr}, logits.coming_too = {q, nullptr};
-      logits.staying = {of_distances, nullptr}, logits.window = {k, a.key_heads};
-      given.coming = given.staying = {}, given.coming_too = {dout, nullptr}, given.window = {v, a.value_heads};
+      logits.coming = {shifted, b, nullptr}, logits.coming_too = {q, b, nullptr};
+      logits.staying = {of_distances, b, nullptr}, logits.window = {k, b, a.key_heads};
+      given.coming = given.staying = {}, given.coming_too = {dout, b, nullptr}, given.window = {v, b, a.value_heads};
     } else {
-      logits.coming_too = {shifted, nullptr}, logits.window = {of_distances, nullptr};
+      logits.coming_too = {shifted, b, nullptr}, logits.window = {of_distances, b, nullptr};
     }
   }
   // What is worked at, in its order: gradients and probabilities that are exchanged, values and keys of own heads.
-  const auto of_heads = [](Meets x, int begin, int part_end, bool asked, bool with_staying) {
-    x.first = begin, x.end = asked && part_end > begin ? part_end : begin;
-    if (!with_staying) x.staying.rows.data = nullptr;
+  const auto of_heads = [](Meets x, int begin, int part_end, bool with_staying) {
+    x.first = begin, x.end = part_end > begin ? part_end : begin;
+    if (!with_staying) x.staying.data = nullptr;
     return x;
   };
   const auto tiles = [&] {
@@ -111,24 +111,30 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       else return Tiles{seeing};
     }
   }();
-  Parts<Meets, 4, decltype(tiles)> parts(
-      {of_heads(given, 0, a.heads, kOfKeys, true), of_heads(logits, 0, a.in, kOfValues, true),
-       of_heads(given, of_block, end, kOfValues, false), of_heads(logits, of_block, in_end, kOfKeys, true)},
-      first, rows_end, tiles);
+  const auto parts_of = [&](const auto&... meets) {
+    return Parts<Meets, sizeof...(meets), decltype(tiles)>({meets...}, first, rows_end, tiles);
+  };
+  auto parts = [&] {
+    const Meets own_given = of_heads(given, of_block, end, false),
+                own_logits = of_heads(logits, of_block, in_end, true);
+    if constexpr (kOfKeys && kOfValues) return parts_of(given, logits, own_given, own_logits);
+    else if constexpr (kOfKeys) return parts_of(given, own_logits);
+    else return parts_of(logits, own_given);
+  }();
   // Where a place has all of a tile it is taken when work on the tile begins, and left when it ends.
   const bool whole = !kRelative && plan.whole;
   const auto load = [&](T* place) {
-    if (!whole) return parts.load(thread, a, plan, b, place);
+    if (!whole) return parts.load(thread, a, plan, place);
     if (const MixedTile tile = tiles(parts.number); tile.there()) {
-      logits.load_coming(thread, a, plan, b, place, 0, a.in, tile);
-      given.load_coming(thread, a, plan, b, place + a.in * 16 * kStride, 0, a.heads, tile);
+      logits.load_coming(thread, a, plan, place, 0, a.in, tile);
+      given.load_coming(thread, a, plan, place + a.in * 16 * kStride, 0, a.heads, tile);
       ++parts.number;
     }
     thread.end_group();
   };
   if (plan.kept > 0) {
-    logits.keep(thread, a, plan, b, rows, first, rows_end);
-    given.keep(thread, a, plan, b, of_values, first, rows_end);
+    logits.keep(thread, a, plan, rows, first, rows_end);
+    given.keep(thread, a, plan, of_values, first, rows_end);
   }
   ring.begin(load);
   using ValueWeights = Weights<Probability, kOwn>;

@@ -104,12 +104,13 @@ using MeetingOfQueries = Meeting<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
 // Of the logits of some heads. kRelative: q is q + u, and shifted q + v.
 template <class T, int kSize, bool kRelative>
-MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const MixedCall& a, const Rows<const T>& q,
+MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const MixedCall& a, int64_t b, const Rows<const T>& q,
                                                                   [[maybe_unused]] const Rows<const T>& shifted,
                                                                   const Rows<const T>& k, int first, int end,
                                                                   const T* kept) {
-  MeetingOfQueries<T, kSize, kRelative> logits{{k, a.key_heads}, {q, nullptr}, first, end, a.key_size, kept};
-  if constexpr (kRelative) logits.staying_too = {shifted, nullptr}, logits.window = {rows_of_distances<T>(a), nullptr};
+  MeetingOfQueries<T, kSize, kRelative> logits{{k, b, a.key_heads}, {q, b, nullptr}, first, end, a.key_size, kept};
+  if constexpr (kRelative)
+    logits.staying_too = {shifted, b, nullptr}, logits.window = {rows_of_distances<T>(a), b, nullptr};
   return logits;
 }
 

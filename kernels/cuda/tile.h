@@ -44,6 +44,7 @@ MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
     const int column = by.index % kVectors * kVector, step = by.threads / kVectors;
     for (int row = by.index / kVectors; row < rows; row += step) visit(row, column);
   } else {
+    MH_UNROLL_4
     for (int i = by.index; i < rows * kVectors; i += by.threads) visit(i / kVectors, i % kVectors * kVector);
   }
 }
@@ -65,6 +66,7 @@ MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T
     const int last = column < size ? end : 0;
     const T* from = data + to_row(first + row, position) + column;
     const int64_t further = to_row(step, position);
+    MH_UNROLL_4
     for (; row < count; row += step, from += further)
       thread.copy_16(to + place(row) + column, from,
                      static_cast<unsigned>(first + row) < static_cast<unsigned>(last) ? 16 : 0);
