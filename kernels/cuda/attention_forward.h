@@ -56,8 +56,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const 
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       Right<T> right[2];
-      // Of wide rows nothing of the next piece is loaded ahead.
-      if constexpr (kSize * sizeof(T) >= 512) thread.warp_barrier();
+      if constexpr (kWidest<T, kSize>) thread.warp_barrier();  // nothing of the next piece is loaded ahead
       load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, sums[n], operand, right[0]);
       multiply(thread, sums[n + 1], operand, right[1]);

@@ -471,7 +471,8 @@ struct AttentionLaunches {
     const int tiles = kStays == Staying::distances ? tiles_of(a.positions.distances, rows)
                                                    : key_tiles<kStays == Staying::keys_of_run>(a, rows);
     return launched(launcher, tiles, x,
-                    Body{a, plan, MixedGiven<T>(x), x.joined, rows_of<T>(x.dk), rows_of<T>(x.dv), x.dr});
+                    Body{a, plan, MixedGiven<T>(x), x.joined, rows_of<T>(x.dk), rows_of<T>(x.dv), x.dr},
+                    Body::Z::kPieces);
   }
 };
 

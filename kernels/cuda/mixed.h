@@ -170,9 +170,9 @@ struct Meeting {
 // Pieces of 16 columns of a product that are loaded ahead (multiply_turned), which registers have room for beside the
 // sums of several heads. With relative positions each kernel has its own number.
 template <class T, int kSize>
-constexpr int kMixedAhead = kSize * sizeof(T) >= (sizeof(T) == 4 ? 1024 : 512) ? 1
-                            : sizeof(T) == 4                                   ? 2
-                                                                               : 4;
+constexpr int kMixedAhead = kWidest<T, kSize>                            ? 1
+                            : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
+                                                                         : 4;
 
 // What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads; one of them at
 // least has heads. all(n): tile n.

@@ -140,7 +140,8 @@ struct MixedQueryGradientTiles {
   // Columns of the gradient, by one block, whose sums fit into the registers of a warp: with relative positions two.
   static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
-  static constexpr int kStride = kSize + kPad, kOwn = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
+  static constexpr int kStride = kSize + kPad, kFit = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
+  static constexpr int kOwn = kRelative && kFit > 2 ? 2 : kFit;
   static constexpr MixedPlan plan(const MixedCall& a, int limit) {
     const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
     return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, Exchange<T>::of(a.heads),

@@ -13,7 +13,11 @@ enum class Staying { keys, keys_of_run, distances };
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays = Staying::keys>
 struct MixedKeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kMost = kStays == Staying::distances || (kOfKeys && kOfValues) ? 2 : 4;
-  static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kSize);
+  // Columns of the gradient of distances, by one block: of wide rows of fp32 half of them, so that registers have
+  // place.
+  static constexpr int kColumns = kStays == Staying::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
+                       kPieces = kSize / kColumns;
+  static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kColumns);
   static constexpr int kOwn = kFit < kMost ? kFit : kMost;
   static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T, kSize>;
   static constexpr int kAhead = kStays == Staying::distances && sizeof(T) == 2 ? 2 : kKeysAhead;
@@ -41,7 +45,7 @@ constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 // strips keys, batch, plan.blocks). Keys that are not real get zeros. With relative positions q is q + u, shifted is
 // q + v, and tiles are those of each run, of which there are as many as of all keys and one for each further run at
 // most. Of distances dr (batch, in, distances, key_size) is made, by kOfKeys alone, zeros where no pair has the
-// distance; blocks: (tiles of distances, batch, plan.blocks).
+// distance; blocks: (tiles of distances, batch, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
 MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
                                   const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
@@ -52,7 +56,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   constexpr bool kRelative = kStays != Staying::keys, kDistances = kStays == Staying::distances;
   [[maybe_unused]] constexpr Pairs kPairs = kDistances ? Pairs::distances_queries : Pairs::keys_queries;
   static_assert(!kDistances || (kOfKeys && !kOfValues));
-  constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
+  constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kColumns = Z::kColumns;
   const int64_t b = thread.block_y();
   const MixedPlace at(thread, plan);
   // Rows that stay: from `first` on, up to `rows_end` - 1.
@@ -65,7 +69,9 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   }
   const int of_strip = at.strip * 16 * kStride;
   // Heads of this block, of the queries and of the result; and of this warp.
-  const int of_block = thread.block_z() * plan.groups * kOwn, own = of_block + at.group * kOwn;
+  const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
+  [[maybe_unused]] const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
+  const int of_block = block * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn;
   const int in_end = of_next < a.in ? of_next : a.in, end = of_next < a.heads ? of_next : a.heads;
   const int keys = static_cast<int>(a.keys);
@@ -146,7 +152,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   const bool exchanged =
       kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.dropout != nullptr && a.dropped_first);
 
-  Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kSize / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
+  Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kColumns / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
@@ -277,7 +283,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
               const float of_query = of_tile[j * a.queries + 8 * c + e].d;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * of_gradients.scale(o) - of_query;
             }
-          multiply_add<kSize, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j));
+          multiply_add<kColumns, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j) + column);
         }
       });
     }
@@ -286,11 +292,11 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   if constexpr (kDistances) {
     float* const to = dr + (b * a.in + own) * rows_end * int64_t{a.key_size};
     MH_FOR (o, kOwn)
-      MH_FOR (n, kSize / 8)
+      MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
-          const int row = first + 16 * at.strip + at.g + x / 2 * 8, column = n * 8 + 2 * at.t + x % 2;
-          if (own + o < in_end && row < rows_end && column < a.key_size)
-            to[(int64_t{o} * rows_end + row) * a.key_size + column] = sums_k[o][n].x[x];
+          const int row = first + 16 * at.strip + at.g + x / 2 * 8, c = column + n * 8 + 2 * at.t + x % 2;
+          if (own + o < in_end && row < rows_end && c < a.key_size)
+            to[(int64_t{o} * rows_end + row) * a.key_size + c] = sums_k[o][n].x[x];
         }
     thread.template wait<0>();
   } else {
