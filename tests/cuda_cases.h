@@ -109,17 +109,17 @@ struct Case {
   std::vector<int64_t> of_keys, of_values;
   std::vector<float> scales;
 
-  // Heads of logits, and of the result; sizes up to most_size.
-  Case(int64_t in, int64_t out, int64_t most_length, int64_t most_size, bool one_size) {
+  // Heads of logits, and of the result; sizes up to most_size. windows: always, of which most end within the keys.
+  Case(int64_t in, int64_t out, int64_t most_length, int64_t most_size, bool one_size, bool windows = false) {
     reference::PolicyCase& c = exact;
     c.batch = pick(1, 2), c.in = in, c.out = out;
     const bool whole = pick(0, 1) == 1;  // of which all rows are aligned
     c.key_size = whole ? (most_size + 7) / 8 * 8 : pick(1, most_size);
     c.value_size = one_size || whole ? c.key_size : pick(1, most_size);
     mh::kernels::Policy& p = c.policy;
-    p.causal = pick(0, 1) == 1;
+    p.causal = windows || pick(0, 1) == 1;
     p.queries = pick(1, most_length), p.keys = p.causal ? p.queries + pick(0, most_length) : pick(0, most_length);
-    p.window = p.causal && pick(0, 1) == 1 ? pick(1, p.keys + 5) : 0;
+    p.window = windows ? pick(1, 24) : p.causal && pick(0, 1) == 1 ? pick(1, p.keys + 5) : 0;
     p.scale = 0.25F;
     p.normaliser = pick(0, 3) == 0 ? mh::kernels::Normaliser::sigsoftmax : mh::kernels::Normaliser::softmax;
     if (!p.causal && pick(0, 1) == 1)
