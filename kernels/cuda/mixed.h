@@ -1,6 +1,6 @@
 // What the kernels for mixed heads share. A block holds 16 rows a strip, of all heads; the warps of a strip divide the
 // heads among them and exchange probabilities, or their gradients, through shared memory as fragments, lane by lane. So
-// each is made once, and mixed in fp32. Tiles of 16 rows stream by in a ring of places, the next ones on their way
+// each is made once, and mixed by the tensor cores or in fp32. Tiles of 16 rows stream by in a ring of places, the next ones on their way
 // while one is worked on; where a place has no room for all heads, in parts of some heads each.
 #pragma once
 
