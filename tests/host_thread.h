@@ -391,6 +391,11 @@ class Thread {
 inline void Device::start() {
   current().stack.begun(scheduler_);
   (*body_)(Thread(*this, current_), shared_);
+  // What nobody waits for may still arrive where others write.
+  auto under_way = current().groups;
+  under_way.push_back(current().group);
+  for (const auto& group : under_way)
+    if (!group.empty()) fail("a thread ends while its copies are under way");
   current().done = true, ++progress_;
   current().stack.go_on_with(scheduler_, true);
 }

@@ -195,9 +195,11 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
       else shared.go_on(thread, a, head, a.positions.runs[run], first, i, place);
     }
   };
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.position, first, keys,
+  // Those that are not real are not looked at: they may be anything.
+  const int looked_at = real < keys ? real : keys;
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.position, first, looked_at,
                                          a.key_size, a.aligned);
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, keys,
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, looked_at,
                                          a.value_size, a.aligned);
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;

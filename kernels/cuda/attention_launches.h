@@ -197,12 +197,13 @@ struct MixedRowSums {
   static constexpr int kThreads = 128;
   MixedCall a;
   int64_t batch;
+  MixedWeights weights;
   const float *log_sums, *sums;
   float* g;
   OfQuery* of_queries;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    mixed_row_sums(thread, a, batch, log_sums, sums, g, of_queries);
+    mixed_row_sums(thread, a, batch, weights, log_sums, sums, g, of_queries);
   }
 };
 
@@ -430,7 +431,7 @@ struct AttentionLaunches {
     if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * of_sums.strips), x,
                                        Sums{a, of_sums, MixedGiven<T>(x), x.g, x.sums}, Sums::Z::chunks(a)))
       return problem;
-    const MixedRowSums of_rows{a, x.batch, x.log_sums, x.sums, x.g, x.of_queries};
+    const MixedRowSums of_rows{a, x.batch, MixedWeights::of<T>(a), x.log_sums, x.sums, x.g, x.of_queries};
     if (const char* problem = launcher(Grid{tiles_of(x.batch * a.in * a.queries + kQueriesBehind, of_rows.kThreads)},
                                        of_rows.kThreads, 0, of_rows))
       return problem;

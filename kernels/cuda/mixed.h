@@ -1,7 +1,7 @@
 // What the kernels for mixed heads share. A block holds 16 rows a strip, of all heads; the warps of a strip divide the
 // heads among them and exchange probabilities, or their gradients, through shared memory as fragments, lane by lane. So
-// each is made once, and mixed by the tensor cores or in fp32. Tiles of 16 rows stream by in a ring of places, the next ones on their way
-// while one is worked on; where a place has no room for all heads, in parts of some heads each.
+// each is made once, and mixed by the tensor cores or in fp32. Tiles of 16 rows stream by in a ring of places, the next
+// ones on their way while one is worked on; where a place has no room for all heads, in parts of some heads each.
 #pragma once
 
 #include <cstring>
@@ -20,8 +20,10 @@ struct Ring {
   int at = 0;       // the place that is read
 
   MH_DEVICE T* place() const { return memory + at * size; }
-  template <class Load>
-  MH_DEVICE void begin(const Load& load) const {
+  // What has been copied so far, which stays, comes with the first.
+  template <class Thread, class Load>
+  MH_DEVICE void begin(const Thread& thread, const Load& load) const {
+    if (slots == 1) thread.end_group();
     MH_ROLLED
     for (int slot = 0; slot < slots - 1; ++slot) load(memory + slot * size);
   }
@@ -433,6 +435,18 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   }
 }
 
+// The power of two that the largest of so many numbers has, or 1: what weights in fp16 are scaled by.
+MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
+  float largest = 0;
+  for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(numbers[i * apart]));
+  uint32_t bits;
+  memcpy(&bits, &largest, sizeof bits);
+  bits &= 0x7F800000u;
+  float power;
+  memcpy(&power, &bits, sizeof power);
+  return power > 0 ? power : 1;
+}
+
 // A matrix that all queries of a row of the batch have, by which 16-bit fragments are mixed on the tensor cores: two
 // heads' halves of a fragment, side by side, times their numbers of the unit matrix, one above the other. A column of
 // the matrix is rounded by its largest number, so that fp16 has place for it.
@@ -467,7 +481,8 @@ struct Weights {
         const int row = i / across, column = i % across;
         const bool there = row < heads && of_block + column < of_row;
         float scale = 1;
-        if constexpr (std::is_same_v<X, Fp16>) scale = there ? power_below(matrix + of_block + column, of_row) : 1;
+        if constexpr (std::is_same_v<X, Fp16>)
+          scale = there ? power_below(matrix + of_block + column, of_row, heads) : 1;
         const float x = there ? matrix[row * of_row + of_block + column] / scale : 0;
         all[i] = thread.pack(x, x, X{});
         if (row == 0) reinterpret_cast<float*>(all)[rows * across + column] = scale;
@@ -503,17 +518,6 @@ struct Weights {
   struct alignas(4 * kOwn) Own {
     uint32_t x[kOwn];
   };
-  // The power of two that the largest of a column's numbers has, or 1.
-  MH_DEVICE float power_below(const float* column, int of_row) const {
-    float largest = 0;
-    for (int row = 0; row < heads; ++row) largest = fmaxf(largest, fabsf(column[row * of_row]));
-    uint32_t bits;
-    memcpy(&bits, &largest, sizeof bits);
-    bits &= 0x7F800000u;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return power > 0 ? power : 1;
-  }
 };
 
 // The warps' results go through shared memory, which has room for plan.storing of each strip at once: store(its place

@@ -63,7 +63,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
     logits.keep(thread, a, plan, rows, first, queries);
     given.keep(thread, a, plan, of_chunk, first, queries);
   }
-  ring.begin(load);
+  ring.begin(thread, load);
 
   float of_pair[kOwn][kChunk][2] = {}, of_head[kOwn][2] = {};
   int number = 0;
@@ -112,11 +112,30 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
     }
 }
 
+// Numbers of a matrix as the gradients are mixed by them: rounded, where the tensor cores do it (Weights), so that P dP
+// adds up to d.
+struct MixedWeights {
+  bool bf16, fp16;
+  float scale = 1;
+  template <class T>
+  static constexpr MixedWeights of(const MixedCall& a) {
+    const bool shared = a.matrix_query == 0;
+    return {shared && std::is_same_v<T, Bf16>, shared && std::is_same_v<T, Fp16>};
+  }
+  template <class Thread>
+  MH_DEVICE float operator()(const Thread& thread, float x) const {
+    float rounded = x, nothing;
+    if (bf16) thread.unpack(thread.pack(x, 0, Bf16{}), rounded, nothing, Bf16{});
+    if (fp16) thread.unpack(thread.pack(x / scale, 0, Fp16{}), rounded, nothing, Fp16{});
+    return rounded * scale;
+  }
+};
+
 // g is divided by the sums; of_queries (batch, in, queries), and zeros behind them: with d = Σ_i m[j, i] G[j, i]. A
 // thread for each; blocks: of any number of threads, enough for all.
 template <class Thread>
-MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t batch, const float* log_sums,
-                              const float* sums, float* g, OfQuery* of_queries) {
+MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t batch, MixedWeights weights,
+                              const float* log_sums, const float* sums, float* g, OfQuery* of_queries) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
                 all = batch * a.in * a.queries;
   if (i >= all + kQueriesBehind) return;
@@ -126,9 +145,10 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t 
     query.log_sum = log_sums[i] * kLog2E, query.inverse = sums[i] > 0 ? 1 / sums[i] : 0;
     float* of_pair = g + ((b * a.queries + t) * a.in + j) * a.heads;
     const float* m = a.matrix + b * a.matrix_row + t * a.matrix_query + j * a.heads;
+    if (weights.fp16) weights.scale = power_below(m, 1, a.heads);
     for (int64_t e = 0; e < a.heads; ++e) {
       of_pair[e] *= query.inverse;
-      query.d += m[e] * of_pair[e];
+      query.d += weights(thread, m[e]) * of_pair[e];
     }
   }
   of_queries[i] = query;
@@ -187,7 +207,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     given.keep(thread, a, plan, rows, first, queries);
     logits.keep(thread, a, plan, kept_queries, first, queries);
   }
-  ring.begin(load);
+  ring.begin(thread, load);
   const Weights<T, kOwn> weights(thread, plan, memory, a.turned, b, a, a.heads, a.in, of_block, own);
 
   Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];

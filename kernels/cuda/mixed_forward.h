@@ -68,7 +68,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   Parts<Meets, 2, decltype(tiles)> parts({logits, results}, first, queries, tiles);
   const auto load = [&](T* place) { parts.load(thread, a, plan, place); };
   if (plan.kept > 0) logits.keep(thread, a, plan, rows, first, queries);
-  ring.begin(load);
+  ring.begin(thread, load);
   const Weights<Probability, kOwn> weights(thread, plan, memory, a.matrix, b, a, a.in, a.heads, of_block, own);
 
   Sum sums[kOwn][kSize / 8];

@@ -142,7 +142,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     logits.keep(thread, a, plan, rows, first, rows_end);
     given.keep(thread, a, plan, of_values, first, rows_end);
   }
-  ring.begin(load);
+  ring.begin(thread, load);
   using ValueWeights = Weights<Probability, kOwn>;
   const ValueWeights of_probabilities(thread, plan, memory, kOfValues ? a.matrix : nullptr, b, a, a.in, a.heads,
                                       of_block, own);

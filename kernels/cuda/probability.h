@@ -29,8 +29,8 @@ MH_DEVICE KeyRange queries_seeing(const AttentionCall& a, int64_t b, int first, 
   if (a.key_lengths != nullptr && a.key_lengths[b] <= first) return {0, 0};
   if (a.causal) {
     if (first > offset) seeing.first = first - offset;
-    if (a.window > 0 && end - 1 - offset + a.window < queries)
-      seeing.end = static_cast<int>(end - 1 - offset + a.window);
+    if (const int64_t beyond = end - 1 - offset + a.window; a.window > 0 && beyond < queries)
+      seeing.end = beyond > 0 ? static_cast<int>(beyond) : 0;
   }
   return seeing;
 }
