@@ -102,6 +102,10 @@ void close(const std::string& what, const Doubles& found, const Doubles& exact, 
 }
 
 // Sizes, and all else that a policy says.
+// What cases are about: anything; windows, of which most end within the keys; or rows of few real keys, or none, in
+// blocks of their own.
+enum class About { anything, windows, lengths };
+
 struct Case {
   reference::PolicyCase exact;
   AttentionCall call;
@@ -109,21 +113,23 @@ struct Case {
   std::vector<int64_t> of_keys, of_values;
   std::vector<float> scales;
 
-  // Heads of logits, and of the result; sizes up to most_size. windows: always, of which most end within the keys.
-  Case(int64_t in, int64_t out, int64_t most_length, int64_t most_size, bool one_size, bool windows = false) {
+  // Heads of logits, and of the result; sizes up to most_size.
+  Case(int64_t in, int64_t out, int64_t most_length, int64_t most_size, bool one_size, About about = About::anything) {
     reference::PolicyCase& c = exact;
     c.batch = pick(1, 2), c.in = in, c.out = out;
     const bool whole = pick(0, 1) == 1;  // of which all rows are aligned
     c.key_size = whole ? (most_size + 7) / 8 * 8 : pick(1, most_size);
     c.value_size = one_size || whole ? c.key_size : pick(1, most_size);
     mh::kernels::Policy& p = c.policy;
-    p.causal = windows || pick(0, 1) == 1;
+    const bool windows = about == About::windows, lengths = about == About::lengths;
+    p.causal = windows || (!lengths && pick(0, 1) == 1);
     p.queries = pick(1, most_length), p.keys = p.causal ? p.queries + pick(0, most_length) : pick(0, most_length);
     p.window = windows ? pick(1, 24) : p.causal && pick(0, 1) == 1 ? pick(1, p.keys + 5) : 0;
     p.scale = 0.25F;
     p.normaliser = pick(0, 3) == 0 ? mh::kernels::Normaliser::sigsoftmax : mh::kernels::Normaliser::softmax;
-    if (!p.causal && pick(0, 1) == 1)
-      for (int64_t b = 0; b < c.batch; ++b) c.key_lengths.push_back(pick(0, p.keys));
+    if (lengths || (!p.causal && pick(0, 1) == 1))
+      for (int64_t b = 0; b < c.batch; ++b)
+        c.key_lengths.push_back(pick(0, lengths ? std::min<int64_t>(p.keys, 8) : p.keys));
     c.key_heads = in, c.value_heads = out;
     if (pick(0, 2) == 0) {
       c.key_heads = pick(1, 3), c.value_heads = pick(1, 3);

@@ -73,8 +73,8 @@ Doubles summed(const Doubles& x, int64_t batch, int64_t heads, int64_t kept) {
 
 // With from as much memory as is needed at least to as much as is enough for all.
 template <class T, int kSize>
-void check_case(int64_t most_heads, int64_t most_length, bool relative = false, bool windows = false) {
-  Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false, windows);
+void check_case(int64_t most_heads, int64_t most_length, bool relative = false, About about = About::anything) {
+  Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false, about);
   reference::PolicyCase& c = z.exact;
   const bool by_position = pick(0, 1) == 1;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
@@ -122,7 +122,10 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   const int least = least_memory<T, kSize>(a, relative);
-  const Cramped launcher{{device}, static_cast<int>(pick(least, pick(0, 2) > 0 ? 2 * least : 163)) << 10};
+  const int64_t most = about == About::lengths ? least
+                       : pick(0, 2) > 0        ? 2 * least
+                                               : 163;  // a single place, or several
+  const Cramped launcher{{device}, static_cast<int>(pick(least, most)) << 10};
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
@@ -190,7 +193,8 @@ std::string wrong_plan(int limit, bool relative = false) {
 TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random shapes, thread by thread", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60); }));
-  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, true); }));
+  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, About::windows); }));
+  CHECK(check_few("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, About::lengths); }));
   // Results of some warps at a time go through shared memory.
   CHECK(check_few("fp32, large", [] { check_case<float, 96>(8, 5); }));
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
@@ -201,7 +205,7 @@ TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random 
 TEST_CASE("so they do with relative positions, with gaps between the keys, thread by thread", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(4, 50, true); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
-  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, true); }));
+  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, About::windows); }));
   // Gradients of queries by halves of the columns, those of keys and of values apart.
   CHECK(check_few("fp32, large", [] { check_case<float, 192>(4, 5, true); }));
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 16, true); }));
