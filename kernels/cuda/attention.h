@@ -45,6 +45,11 @@ struct MixedCall : AttentionCall {
   const float* turned = nullptr;  // the transpose of each, (heads, in), for a backward pass
   int64_t matrix_row = 0, matrix_query = 0;
   bool dropped_first = false;  // what is mixed is dropped, not what has been
+
+  // Of matrices or their transposes, the one that all queries of row b have, or null.
+  constexpr const float* shared(const float* matrices, int64_t b) const {
+    return matrix_query == 0 ? matrices + b * matrix_row : nullptr;
+  }
 };
 
 struct KeyRange {

@@ -237,7 +237,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
     by_normaliser(a, [&](const auto& normaliser) {
       if (a.dropout == nullptr) return take(normaliser, [&](int) { return scale; });
       const uint32_t remaining = remaining_turned<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
-      take(normaliser, [&](int x) { return (remaining >> x & 1) != 0 ? scale * a.dropping.scale : 0; });
+      take(normaliser, [&](int x) { return remains_of(remaining, x, scale * a.dropping.scale); });
     });
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);

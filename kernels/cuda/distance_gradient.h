@@ -93,10 +93,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t remaining = 0;
       if (a.dropout != nullptr)
-        remaining = bits_of_sums<Z::kQueries / 8, 1>([&](int c) {
-          const int query = i + c / 4 * 8 + 2 * t + c % 2;
-          return uint32_t{remains(a, b, head, query, query + lead + own_row + c / 2 % 2 * 8)};
-        });
+        remaining = remaining_turned<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + own_row);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (n, Z::kQueries / 8)
           MH_FOR (e, 2) {
@@ -106,7 +103,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
             MH_FOR (r, 2) {
               const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - log_sum);
               float keep = scale;
-              if (a.dropout != nullptr) keep *= (remaining >> (4 * n + 2 * r + e) & 1) != 0 ? a.dropping.scale : 0;
+              if (a.dropout != nullptr) keep *= remains_of(remaining, 4 * n + 2 * r + e, a.dropping.scale);
               float& y = ds[n].x[2 * r + e];
               y = normaliser.by_slope(thread, x * (y * keep - of_row), x, product);
             }

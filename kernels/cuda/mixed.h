@@ -457,24 +457,22 @@ struct Weights {
   uint32_t unit;            // what a lane has of two columns of the unit matrix
   bool shared;              // whether there is one
 
-  // matrices: of a batch, (heads, of_row) each, or null; of_block, own: the first head of the block, and of the warp.
-  // `behind`: so many rows of other weights come first. All threads of the block; what they write is there behind the
-  // next barrier.
+  // matrix: (heads, of_row), or null; of_block, own: the first head of the block, and of the warp. `behind`: so many
+  // rows of other weights come first. All threads of the block; what they write is there behind the next barrier.
   template <class Thread>
-  MH_DEVICE Weights(const Thread& thread, const MixedPlan& plan, void* memory, const float* matrices, int64_t b,
-                    const MixedCall& a, int from, int of_row, int of_block, int own, int behind = 0)
+  MH_DEVICE Weights(const Thread& thread, const MixedPlan& plan, void* memory, const float* matrix, int from,
+                    int of_row, int of_block, int own, int behind = 0)
       : heads(from),
         across(plan.groups * kOwn),
         unit(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
              : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
                                                         : 0xFFFF0000u),
-        shared(sizeof(X) == 2 && matrices != nullptr && a.matrix_query == 0) {
+        shared(sizeof(X) == 2 && matrix != nullptr) {
     auto* const all =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.bytes - plan.weights) + behind * across;
     numbers = all + own - of_block;
     if constexpr (sizeof(X) == 2) {
       if (!shared) return;
-      const float* const matrix = matrices + b * a.matrix_row;
       const int rows = rows_of_weights(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * across; i += thread.threads()) {

@@ -12,6 +12,23 @@
 
 namespace mh::kernels {
 
+// A warp's dP̄, of heads begin … end - 1 of the result, which are in a place, and a tile of keys from `key` on: into
+// exchange, where head `first` is the first.
+template <int kSize, int kAhead, class Thread, class T, class Meets>
+MH_DEVICE void exchange_gradients(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const MixedPlace& at,
+                                  int64_t b, const MixedQueries& q, int key, const Meets& given, int begin, int end,
+                                  const T* place, const Exchange<T>& exchange, int first) {
+  MH_ROLLED  // as mixed_forward's
+  for (int i = begin + at.group; i < end; i += plan.groups) {
+    Sum x[2];
+    multiply_turned<kSize, Meets::kStride, kAhead>(thread, x,
+                                                   given.stays(plan, place, begin, i) + at.strip * 16 * Meets::kStride,
+                                                   given.comes(plan, place, begin, i));
+    if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, q.row, key + 2 * at.t, x);
+    exchange.put(thread, i - first, x);
+  }
+}
+
 template <class T, int kSize, bool kRelative = false>
 struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
@@ -39,7 +56,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
+  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
   const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
   const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
@@ -49,10 +66,10 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
 
   auto* const rows = static_cast<T*>(memory);  // of q, and behind them of dout
   T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in * at.rows * kStride;
-  const MixedMemory<T> parts_of(plan, rows, kStride);
-  Ring<T> ring = parts_of.ring;
-  const Exchange<T> exchange(parts_of.template fragments<T>(at.strip * Exchange<T>::of(Z::of_result(a))));
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(Z::of_result(a)));
+  const MixedMemory<T> memory_of(plan, rows, kStride);
+  Ring<T> ring = memory_of.ring;
+  const Exchange<T> exchange(memory_of.template fragments<T>(at.strip * Exchange<T>::of(Z::of_result(a))));
+  [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Exchange<T>::of(Z::of_result(a)));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, of_block, end, rows);
   const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
@@ -70,14 +87,8 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
     each_part(thread, ring, plan.heads, chunk, chunk + values, load, [&](int begin, int part_end, const T* place) {
-      MH_ROLLED
-      for (int i = begin + at.group; i < part_end; i += plan.groups) {
-        Sum d[2];
-        multiply_turned<kSize, kStride, Z::kAhead>(thread, d, given.stays(plan, place, begin, i) + of_strip,
-                                                   given.comes(plan, place, begin, i));
-        if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, own_rows.row, key + 2 * at.t, d);
-        exchange.put(thread, i - chunk, d);
-      }
+      exchange_gradients<kSize, Z::kAhead>(thread, a, plan, at, b, own_rows, key, given, begin, part_end, place,
+                                           exchange, chunk);
     });
     Sum p[kOwn][2];
     each_part(thread, ring, plan.heads, of_block, end, load, [&](int begin, int part_end, const T* place) {
@@ -182,7 +193,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows, of_strip = at.strip * 16 * kStride;
+  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
   const MixedQueries own_rows(a, a.turned, b, first + 16 * at.strip, at.g);
   const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
   const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
@@ -192,11 +203,11 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
 
   auto* const rows = static_cast<T*>(memory);  // of dout, and behind them of q
   T* const kept_queries = rows + a.heads * at.rows * kStride;
-  const MixedMemory<T> parts_of(plan, rows, kStride);
-  Ring<T> ring = parts_of.ring;
-  const Exchange<T> exchange(parts_of.template fragments<T>(at.strip * Exchange<T>::of(a.heads)));
+  const MixedMemory<T> memory_of(plan, rows, kStride);
+  Ring<T> ring = memory_of.ring;
+  const Exchange<T> exchange(memory_of.template fragments<T>(at.strip * Exchange<T>::of(a.heads)));
   if (at.group == 0) exchange.begin(thread, a.heads);
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(a.heads));
+  [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Exchange<T>::of(a.heads));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.heads, a.value_size, rows};
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, of_block, end, kept_queries);
@@ -208,21 +219,15 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     logits.keep(thread, a, plan, kept_queries, first, queries);
   }
   ring.begin(thread, load);
-  const Weights<T, kOwn> weights(thread, plan, memory, a.turned, b, a, a.heads, a.in, of_block, own);
+  const Weights<T, kOwn> weights(thread, plan, memory, a.shared(a.turned, b), a.heads, a.in, of_block, own);
 
   Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
     each_part(thread, ring, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
-      MH_ROLLED
-      for (int i = begin + at.group; i < part_end; i += plan.groups) {
-        Sum x[2];
-        multiply_turned<kSize, kStride, Z::kAhead>(thread, x, given.stays(plan, place, begin, i) + of_strip,
-                                                   given.comes(plan, place, begin, i));
-        if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, own_rows.row, key + 2 * at.t, x);
-        exchange.put(thread, i, x);
-      }
+      exchange_gradients<kSize, Z::kAhead>(thread, a, plan, at, b, own_rows, key, given, begin, part_end, place,
+                                           exchange, 0);
     });
     Sum dp[kOwn][2];
     const auto mix = [&] {

@@ -56,11 +56,11 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
                                 kDivides ? thread.block_z() & (divided.count - 1) : 0, kDivides ? divided.count : 1);
 
   auto* const rows = static_cast<T*>(memory);
-  const MixedMemory<T> parts_of(plan, rows, kStride);
-  Ring<T> ring = parts_of.ring;
-  const Exchange<Probability> exchange(parts_of.template fragments<Probability>(at.strip * Exchange<T>::of(a.in)));
+  const MixedMemory<T> memory_of(plan, rows, kStride);
+  Ring<T> ring = memory_of.ring;
+  const Exchange<Probability> exchange(memory_of.template fragments<Probability>(at.strip * Exchange<T>::of(a.in)));
   if (at.group == 0) exchange.begin(thread, a.in);
-  [[maybe_unused]] float* const found = parts_of.products(thread, plan.strips * Exchange<T>::of(a.in));
+  [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Exchange<T>::of(a.in));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
   const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, 0, a.in, rows);
   const Meets results{{v, b, a.value_heads}, {}, of_block, end, a.value_size, nullptr};
@@ -69,7 +69,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const MixedCall& a, const Mix
   const auto load = [&](T* place) { parts.load(thread, a, plan, place); };
   if (plan.kept > 0) logits.keep(thread, a, plan, rows, first, queries);
   ring.begin(thread, load);
-  const Weights<Probability, kOwn> weights(thread, plan, memory, a.matrix, b, a, a.in, a.heads, of_block, own);
+  const Weights<Probability, kOwn> weights(thread, plan, memory, a.shared(a.matrix, b), a.in, a.heads, of_block, own);
 
   Sum sums[kOwn][kSize / 8];
   int number = 0;

@@ -143,11 +143,10 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     given.keep(thread, a, plan, of_values, first, rows_end);
   }
   ring.begin(thread, load);
-  using ValueWeights = Weights<Probability, kOwn>;
-  const ValueWeights of_probabilities(thread, plan, memory, kOfValues ? a.matrix : nullptr, b, a, a.in, a.heads,
-                                      of_block, own);
-  const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.turned : nullptr, b, a, a.heads, a.in, of_block,
-                                      own, kOfValues ? rows_of_weights(a.in) : 0);
+  const Weights<Probability, kOwn> of_probabilities(thread, plan, memory, kOfValues ? a.shared(a.matrix, b) : nullptr,
+                                                    a.in, a.heads, of_block, own);
+  const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.shared(a.turned, b) : nullptr, a.heads, a.in,
+                                      of_block, own, kOfValues ? rows_of_weights(a.in) : 0);
   // Softmax's own probabilities are exchanged: they need not be taken twice.
   const bool exchanged =
       kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.dropout != nullptr && a.dropped_first);
@@ -157,23 +156,16 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
     const OfQuery* const of_tile = of_queries + b * a.in * a.queries + query;
-    // Of the four columns.
-    const auto query_of = [&](int c, int e) { return query + 8 * c + e; };
-    const auto clamped = [&](int c, int e) { return query_of(c, e) < tile.end ? query_of(c, e) : tile.end - 1; };
     const auto matrix_of = [&](const float* all) {
-      return [=](int c, int e) { return all + b * a.matrix_row + clamped(c, e) * a.matrix_query; };
+      return [=](int c, int e) {
+        const int of_column = query + 8 * c + e, clamped = of_column < tile.end ? of_column : tile.end - 1;
+        return all + b * a.matrix_row + clamped * a.matrix_query;
+      };
     };
-    // Of the two rows, the key that a query meets.
-    const auto key_of = [&](int of_query, int r) {
-      const int row = 16 * at.strip + at.g + 8 * r;
-      return kDistances ? of_query + tile.window - tile.from + row : first + row;
-    };
+    // The first key of the strip; or what is added to a query for the key to which it has the first distance.
+    const int meets = 16 * at.strip + (kDistances ? tile.window - tile.from : first);
     const auto drop = [&](int head, Sum(&x)[2]) {
-      const uint32_t remaining = bits_of_sums<2, 1>([&](int c) {
-        const int of_query = query_of(c / 4, c % 2);
-        return uint32_t{remains(a, b, head, of_query, key_of(of_query, c / 2 % 2))};
-      });
-      drop_by(remaining, a.dropping.scale, x);
+      drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets + at.g), a.dropping.scale, x);
     };
     // P_jᵀ of head j; if wanted, slopes: times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], auto& slopes) {
@@ -184,9 +176,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         add_shifted<kSize, kPairs, Z::kAhead>(thread, p, found, logits.comes(plan, place, begin, j, 1),
                                               logits.window_of(plan, place, begin, j) + of_strip);
       if constexpr (kDistances)
-        hide_unseen_distances(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from,
-                              tile.window - tile.from + 16 * at.strip, p);
-      else hide_unseen<true>(thread, a, real, tile.from, first + 16 * at.strip, p);
+        hide_unseen_distances(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, meets, p);
+      else hide_unseen<true>(thread, a, real, tile.from, meets, p);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {

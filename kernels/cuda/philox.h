@@ -10,18 +10,10 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
-// Keeps the compiler from making what follows of x ahead of branches and loops, for which it would take registers.
-MH_DEVICE void made_here([[maybe_unused]] uint32_t& x) {
-#ifdef __CUDA_ARCH__
-  asm volatile("" : "+r"(x));
-#endif
-}
-
 // Ten rounds of Philox: the four words at counter (block, site, update).
 MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
   const uint32_t update = how.update_at != nullptr ? *how.update_at : how.update;
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), how.site, update};
-  made_here(c[0]);
   uint32_t k0 = how.key[0], k1 = how.key[1];
   MH_FOR (round, 10) {
     const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];

@@ -97,11 +97,10 @@ MH_DEVICE void by_normaliser(const AttentionCall& a, const Work& work) {
   else work(OfSigsoftmax{a.scale});
 }
 
-// Of a probability of head `head` of row b, whether it remains.
-MH_DEVICE bool remains(const AttentionCall& a, int64_t b, int64_t head, int query, int key) {
-  const uint64_t element =
-      a.dropout_first + static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
-  return keeps(a.dropping, word_at(philox(a.dropping, element / 4), static_cast<unsigned>(element % 4)));
+// The element of the stream that decides of a probability of head `head` of row b.
+MH_DEVICE uint64_t dropout_element(const AttentionCall& a, int64_t b, int64_t head, int query, int key) {
+  return a.dropout_first +
+         static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
 }
 
 // A bit for each number of a lane's sums: of sums[n].x[e] bit 4 n + e. Bits, as registers have no addresses by which a
@@ -115,10 +114,12 @@ MH_DEVICE uint32_t bits_of_sums(const Draw& draw) {
   for (int c = 0; c < 4 * kColumns; c += kAtOnce) bits |= draw(c) << c;
   return bits;
 }
+// What number x of them is multiplied by, of which `scale` remains.
+MH_DEVICE float remains_of(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 template <int kColumns>
-MH_DEVICE void drop_by(uint32_t remaining, float scale, Sum (&sums)[kColumns]) {
+MH_DEVICE void drop_by(uint32_t bits, float scale, Sum (&sums)[kColumns]) {
   MH_FOR (n, kColumns)
-    MH_FOR (e, 4) sums[n].x[e] *= (remaining >> (4 * n + e) & 1) != 0 ? scale : 0;
+    MH_FOR (e, 4) sums[n].x[e] *= remains_of(bits, 4 * n + e, scale);
 }
 
 // Probabilities of queries i and i + 8 and the keys from s on that a lane has, or their gradients: what is dropped
@@ -126,10 +127,7 @@ MH_DEVICE void drop_by(uint32_t remaining, float scale, Sum (&sums)[kColumns]) {
 template <int kColumns>
 MH_DEVICE void drop(const AttentionCall& a, int64_t b, int64_t head, int i, int s, Sum (&sums)[kColumns]) {
   const uint32_t remaining = bits_of_sums<kColumns, 2>([&](int c) {
-    const int query = i + c / 2 % 2 * 8, key = s + c / 4 * 8;
-    const uint64_t element =
-        a.dropout_first +
-        static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
+    const uint64_t element = dropout_element(a, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto place = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(a.dropping, element / 4);
     uint32_t bits = keeps(a.dropping, word_at(words, place));
@@ -139,11 +137,15 @@ MH_DEVICE void drop(const AttentionCall& a, int64_t b, int64_t head, int i, int 
   drop_by(remaining, a.dropping.scale, sums);
 }
 
-// Bits of those that remain where rows are keys s and s + 8, and columns queries from i on.
-template <int kColumns>
+// Bits of those that remain where columns are queries from i on, and rows keys s and s + 8; or, kByDistance, distances,
+// those of query t to key t + s and to the eighth behind it.
+template <int kColumns, bool kByDistance = false>
 MH_DEVICE uint32_t remaining_turned(const AttentionCall& a, int64_t b, int64_t head, int i, int s) {
-  return bits_of_sums<kColumns, 1>(
-      [&](int c) { return uint32_t{remains(a, b, head, i + c / 4 * 8 + c % 2, s + c / 2 % 2 * 8)}; });
+  return bits_of_sums<kColumns, 1>([&](int c) {
+    const int query = i + c / 4 * 8 + c % 2;
+    const uint64_t element = dropout_element(a, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
+    return uint32_t{keeps(a.dropping, word_at(philox(a.dropping, element / 4), static_cast<unsigned>(element % 4)))};
+  });
 }
 
 }  // namespace mh::kernels
