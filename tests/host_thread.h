@@ -323,7 +323,7 @@ class Thread {
     while (groups.size() > kGroups) {
       for (const Device::Copy& copy : groups.front()) {
         std::memset(copy.to, 0, 16);
-        std::memcpy(copy.to, copy.from, copy.bytes);
+        if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);  // without bytes, from may be null
       }
       groups.erase(groups.begin());
     }

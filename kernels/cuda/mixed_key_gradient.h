@@ -163,9 +163,9 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       };
     };
     // The first key of the strip; or what is added to a query for the key to which it has the first distance.
-    const int meets = 16 * at.strip + (kDistances ? tile.window - tile.from : first);
+    const auto meets = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Sum(&x)[2]) {
-      drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets + at.g), a.dropping.scale, x);
+      drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets() + at.g), a.dropping.scale, x);
     };
     // P_jᵀ of head j; if wanted, slopes: times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], auto& slopes) {
@@ -176,8 +176,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         add_shifted<kSize, kPairs, Z::kAhead>(thread, p, found, logits.comes(plan, place, begin, j, 1),
                                               logits.window_of(plan, place, begin, j) + of_strip);
       if constexpr (kDistances)
-        hide_unseen_distances(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, meets, p);
-      else hide_unseen<true>(thread, a, real, tile.from, meets, p);
+        hide_unseen_distances(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, meets(), p);
+      else hide_unseen<true>(thread, a, real, tile.from, meets(), p);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
