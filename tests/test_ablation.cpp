@@ -11,6 +11,8 @@
 #include "numbers.h"
 #include "status.h"
 
+namespace test_ablation {
+
 using namespace mh;
 using namespace mh::analysis;
 using attention::Kind;
@@ -278,3 +280,5 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
     }
   CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);
 }
+
+}  // namespace test_ablation

@@ -17,6 +17,8 @@
 #include "peak.h"
 #include "train/optimizer.h"
 
+namespace test_adaptive {
+
 using namespace mh;
 using namespace mh::model;
 using models::configured;
@@ -491,3 +493,5 @@ TEST_CASE("bands that make no sense are refused, by the key that is wrong", "[ad
   at::Tensor tokens = some_tokens(1, 4, 30, 1);
   CHECK_THROWS_AS(ends.output->loss((*ends.embedding)(tokens), tokens, 0.1, {}), Error);
 }
+
+}  // namespace test_adaptive

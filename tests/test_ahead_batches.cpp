@@ -11,6 +11,8 @@
 #include "train/ahead_batches.h"
 #include "translation.h"
 
+namespace test_ahead_batches {
+
 using namespace mh;
 using namespace mh::train;
 
@@ -109,3 +111,5 @@ TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[
   CHECK_THROWS_WITH(found->parts(7), Catch::Contains("update 7"));
   CHECK(found->load(1, found->parts(1)[0]).targets.item<int64_t>() == 101);
 }
+
+}  // namespace test_ahead_batches

@@ -6,6 +6,8 @@
 
 #include "gradients.h"
 
+namespace test_attention {
+
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
@@ -221,3 +223,5 @@ TEST_CASE("a head size of width / heads is the standard layer, parameters includ
   const at::Tensor x = normal({2, 5, 12}, 1);
   CHECK(at::equal(sized(x, x, {}), standard(x, x, {})));
 }
+
+}  // namespace test_attention

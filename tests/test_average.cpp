@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "runs.h"
 
+namespace test_average {
+
 using namespace runs;
 
 namespace {
@@ -125,3 +127,5 @@ TEST_CASE("checkpoints that are not alike have no mean", "[average]") {
   CHECK((has(refusal({&a, &lacks}), "decoder.norm.bias") && has(refusal({&a, &lacks}), "lacks")));
   CHECK(has(refusal({&a, &more}), "decoder.norm.bais"));
 }
+
+}  // namespace test_average

@@ -18,6 +18,8 @@
 #include "task/device_search.h"
 #include "translators.h"
 
+namespace test_beam_search {
+
 using namespace mh;
 using namespace mh::task;
 using translators::built;
@@ -591,3 +593,5 @@ TEST_CASE("searches that make no sense", "[search]") {
   o.check(*model);
   CHECK(longest_hypothesis({5, 1, 1.2, 10, 1, false}, *model, 6) == 17);
 }
+
+}  // namespace test_beam_search

@@ -10,6 +10,8 @@
 #include "status.h"
 #include "translators.h"
 
+namespace test_bert {
+
 using namespace mh;
 using namespace mh::model;
 using models::configured;
@@ -304,3 +306,5 @@ TEST_CASE("keys that make no sense with a head, or without one", "[bert]") {
   }
   CHECK(status_of([&] { build_language_model(configured(tiny("")), 30, at::kCPU)->new_state(); }) == 2);
 }
+
+}  // namespace test_bert

@@ -10,6 +10,8 @@
 #include "attention/cached_attention.h"
 #include "attention/mixed_cpu.h"
 
+namespace test_cached_attention {
+
 using namespace mh;
 
 namespace {
@@ -148,3 +150,5 @@ TEST_CASE("rows of a cache are the same bits wherever they stand", "[search]") {
   moved.reorder(alone);
   CHECK(at::equal(step(plain, q).narrow(0, 1, 1), step(moved, q.narrow(0, 1, 1))));
 }
+
+}  // namespace test_cached_attention

@@ -6,6 +6,8 @@
 
 #include "attention/relative_product.h"
 
+namespace test_causal_product {
+
 using namespace mh::attention;
 
 namespace {
@@ -164,3 +166,5 @@ TEST_CASE("logits of distances and their gradients are those of plain loops", "[
     RC_ASSERT(difference(r.grad(), dr.squeeze(0)) < tolerance);
   }));
 }
+
+}  // namespace test_causal_product

@@ -8,6 +8,8 @@
 
 #include "layers.h"
 
+namespace test_combinations {
+
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
@@ -233,3 +235,5 @@ TEST_CASE("random combinations of stages, shapes and masks", "[combinations]") {
     check_cross(c);
   }));
 }
+
+}  // namespace test_combinations

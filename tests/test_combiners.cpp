@@ -8,6 +8,8 @@
 #include "attention/hard_concrete.h"
 #include "layers.h"
 
+namespace test_combiners {
+
 using namespace mh;
 using namespace mh::attention;
 using layers::by_heads;
@@ -216,3 +218,5 @@ TEST_CASE("combiners that act on head outputs leave the fused path open", "[comb
   }
   CHECK(Layer("heads = 2\nmixer = 'talking-heads'\ncombiner = 'alphas'", 32).layer->describe_path(false) != "fused");
 }
+
+}  // namespace test_combiners

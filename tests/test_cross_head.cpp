@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "gradients.h"
 
+namespace test_cross_head {
+
 using namespace mh;
 using namespace mh::attention;
 using namespace numbers;
@@ -157,3 +159,5 @@ TEST_CASE("one permutation serves the whole batch, and each layer draws its own"
   CHECK(at::allclose(l.layer->forward(part, part, causal(), rest),
                      l.layer->forward(x, x, causal(), update(2)).narrow(0, 3, 2), 1e-4, 1e-5));
 }
+
+}  // namespace test_cross_head

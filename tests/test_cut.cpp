@@ -16,6 +16,8 @@
 #include "passes.h"
 #include "status.h"
 
+namespace test_cut {
+
 using namespace mh;
 using namespace mh::attention;
 using analysis::Kept;
@@ -502,3 +504,5 @@ TEST_CASE("heads as on a command line", "[cut]") {
              "one of the kinds of attention decoder.self; found 'decoder.cross:0:1'"));
   CHECK(says(refused({"0:1", "decoder.self:0:1"}, {self}), "each head once"));
 }
+
+}  // namespace test_cut

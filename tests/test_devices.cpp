@@ -17,6 +17,8 @@
 #include "train/regulariser.h"
 #include "translators.h"
 
+namespace test_devices {
+
 using namespace mh;
 using namespace mh::model;
 
@@ -181,3 +183,5 @@ TEST_CASE("terms of the loss are made there", "[devices]") {
     value.backward();
   }
 }
+
+}  // namespace test_devices

@@ -11,6 +11,8 @@
 #include "status.h"
 #include "translators.h"
 
+namespace test_encoder_decoder {
+
 using namespace mh;
 using namespace mh::model;
 using models::configured;
@@ -243,3 +245,5 @@ TEST_CASE("keys that make no sense with an encoder, or without one", "[translati
   CHECK(with("encoder_layers = 2\n", 30).find("a backbone with an encoder") != std::string::npos);
   CHECK(with("shared_embedding = true\n", 30).find("a backbone with an encoder") != std::string::npos);
 }
+
+}  // namespace test_encoder_decoder

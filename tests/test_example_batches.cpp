@@ -14,6 +14,8 @@
 #include "task/example_scores.h"
 #include "train/batches.h"
 
+namespace test_example_batches {
+
 using namespace mh;
 using model::HeadTask;
 
@@ -327,3 +329,5 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
     CHECK(refusal([&] { model::adoption_of(checkpoint, odd->parameters(), "--init m"); }).find("--init m") == 0);
   }
 }
+
+}  // namespace test_example_batches

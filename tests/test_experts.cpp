@@ -13,6 +13,8 @@
 #include "model/model_config.h"
 #include "status.h"
 
+namespace test_experts {
+
 using namespace mh;
 using namespace mh::analysis;
 using numbers::doubles;
@@ -196,3 +198,5 @@ TEST_CASE("a model without experts has no report of them", "[experts]") {
   auto model = build(kMae);
   CHECK(status_of([&] { require_experts(*model); }) == 0);
 }
+
+}  // namespace test_experts

@@ -9,6 +9,8 @@
 #include "train/finetune.h"
 #include "train/only.h"
 
+namespace test_finetune {
+
 using namespace runs;
 
 namespace {
@@ -194,3 +196,5 @@ TEST_CASE("fine-tuning takes over groups and how gates are trained, and no lengt
   run_of(folder, "plain", length(1));
   CHECK(taken_over(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
 }
+
+}  // namespace test_finetune

@@ -10,6 +10,8 @@
 #include "layers.h"
 #include "passes.h"
 
+namespace test_fold {
+
 using namespace mh;
 using passes::check_same;
 using passes::Model;
@@ -129,3 +131,5 @@ TEST_CASE("what depends on the input does not fold", "[fold]") {
     refuses(whole.config, *whole.model, "one matrix across heads");
   }
 }
+
+}  // namespace test_fold

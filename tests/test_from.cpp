@@ -6,6 +6,8 @@
 #include "runs.h"
 #include "status.h"
 
+namespace test_from {
+
 using namespace runs;
 
 namespace {
@@ -57,3 +59,5 @@ TEST_CASE("a run from a checkpoint of another vocabulary or of other parameters 
         }) == 3);
   CHECK_FALSE(std::filesystem::exists(folder.file("other")));
 }
+
+}  // namespace test_from

@@ -13,6 +13,8 @@
 #include "numbers.h"
 #include "status.h"
 
+namespace test_fused_cpu {
+
 using namespace mh;
 using numbers::error;
 using numbers::size_of;
@@ -295,3 +297,5 @@ TEST_CASE("the attention kernel behind a memory sees it all, and its own positio
     CHECK(error(fast.dv, exact.dv) <= 1e-5);
   }
 }
+
+}  // namespace test_fused_cpu

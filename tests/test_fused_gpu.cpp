@@ -14,6 +14,8 @@
 #include "host_launcher.h"
 #include "numbers.h"
 
+namespace test_fused_gpu {
+
 using namespace mh;
 using numbers::error;
 using numbers::size_of;
@@ -184,3 +186,5 @@ TEST_CASE("mixed heads by the kernels of a GPU are those of the CPU's, for all t
         bf16);
   }));
 }
+
+}  // namespace test_fused_gpu

@@ -18,6 +18,8 @@
 #include "model/ops.h"
 #include "numbers.h"
 
+namespace test_fused_policy {
+
 using namespace mh;
 using attention::FusedPolicy;
 using numbers::error;
@@ -299,3 +301,5 @@ TEST_CASE("layers with Sigsoftmax, relative positions, windows and weights of he
           CHECK(error(found[1][i], found[0][i]) <= 5e-6 * largest + 5e-5 * size_of(found[0][i]));
       }
 }
+
+}  // namespace test_fused_policy

@@ -19,6 +19,8 @@
 #include "numbers.h"
 #include "skip.h"
 
+namespace test_gpu_kernels {
+
 using namespace mh;
 using attention::FusedPolicy;
 using numbers::error;
@@ -421,3 +423,5 @@ TEST_CASE("mixed heads on a GPU take a 25th of the memory of composed operations
   INFO("bytes besides results: " << mine << ", composed " << theirs);
   CHECK(25 * mine <= theirs);
 }
+
+}  // namespace test_gpu_kernels

@@ -18,6 +18,8 @@
 #include "train/optimizer.h"
 #include "train/recorded_pass.h"
 
+namespace test_gpu_models {
+
 using namespace mh;
 using namespace mh::model;
 using numbers::error;
@@ -165,3 +167,5 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
       CHECK(pass.recorded());
     }
 }
+
+}  // namespace test_gpu_models

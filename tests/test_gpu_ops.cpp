@@ -16,6 +16,8 @@
 #include "numbers.h"
 #include "train/optimizer.h"
 
+namespace test_gpu_ops {
+
 using namespace mh;
 using numbers::error;
 using numbers::size_of;
@@ -201,3 +203,5 @@ TEST_CASE("a training step by the kernels of a GPU is the CPU's", "[gpu-ops]") {
       check_near(there, here, bf16 ? 3e-2 : 1e-4);
     }
 }
+
+}  // namespace test_gpu_ops

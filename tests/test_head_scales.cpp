@@ -7,6 +7,8 @@
 #include "model/memories.h"
 #include "model/model_config.h"
 
+namespace test_head_scales {
+
 using namespace mh;
 using namespace mh::attention;
 using layers::normal;
@@ -148,3 +150,5 @@ TEST_CASE("a model above a layer with copies goes on with all of them, memories 
     }
   }
 }
+
+}  // namespace test_head_scales

@@ -13,6 +13,8 @@
 #include "numbers.h"
 #include "status.h"
 
+namespace test_importance {
+
 using namespace mh;
 using namespace mh::analysis;
 using attention::HeadScales;
@@ -506,3 +508,5 @@ TEST_CASE("layers that have lost heads: of all of them, or of one side", "[impor
     CHECK(importance_of(name, fewer.subject(Side::value)).at(Kind::decoder_self)[0].size() == 2);
   }
 }
+
+}  // namespace test_importance

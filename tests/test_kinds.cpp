@@ -19,6 +19,8 @@
 #include "status.h"
 #include "translation.h"
 
+namespace test_kinds {
+
 using namespace mh;
 using namespace mh::analysis;
 
@@ -635,3 +637,5 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
   const Asked plain("[attention.encoder.self]\ncombiner = 'mae'\n");
   CHECK(status_of([&] { require_experts(*plain.model, {Kind::decoder_cross}); }) == 2);
 }
+
+}  // namespace test_kinds

@@ -12,6 +12,8 @@
 #include "status.h"
 #include "translation.h"
 
+namespace test_kinds_training {
+
 using namespace mh;
 using namespace mh::train;
 using analysis::HeadPair;
@@ -354,3 +356,5 @@ TEST_CASE("layers of a translation model are not skipped", "[kinds]") {
   INFO(said);
   CHECK(said.find("a model that can skip layers") != std::string::npos);
 }
+
+}  // namespace test_kinds_training

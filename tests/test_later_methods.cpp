@@ -8,6 +8,8 @@
 #include "attention/differential.h"
 #include "gradients.h"
 
+namespace test_later_methods {
+
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
@@ -214,3 +216,5 @@ TEST_CASE("gradients of a mixture of heads equal differences, and it is refused 
       Layer("heads = 4\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 3\nchosen = 2", 8),
       Error);
 }
+
+}  // namespace test_later_methods

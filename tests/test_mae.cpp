@@ -10,6 +10,8 @@
 #include "layers.h"
 #include "train/procedure.h"
 
+namespace test_mae {
+
 using namespace mh;
 using namespace mh::attention;
 using numbers::doubles;
@@ -772,3 +774,5 @@ TEST_CASE("block coordinate descent: gates in some epochs, all else in every one
   }
   CHECK(gates == 8);
 }
+
+}  // namespace test_mae

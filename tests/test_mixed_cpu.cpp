@@ -19,6 +19,8 @@
 #include "skip.h"
 #include "status.h"
 
+namespace test_mixed_cpu {
+
 using namespace mh;
 using attention::FusedPolicy;
 using numbers::error;
@@ -313,3 +315,5 @@ TEST_CASE("what the kernel of mixed heads cannot take is named", "[attention][mi
   l.layer->set_path(attention::Path::fused);
   CHECK(refusal([&] { l(x, x, mask); }).find("an added mask") != std::string::npos);
 }
+
+}  // namespace test_mixed_cpu

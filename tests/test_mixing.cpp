@@ -9,6 +9,8 @@
 #include "attention/masked_softmax.h"
 #include "gradients.h"
 
+namespace test_mixing {
+
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
@@ -610,3 +612,5 @@ TEST_CASE("options of talking heads that make no sense are refused", "[mixing]")
   mask.additive = at::zeros({1, 2, 3, 3});
   CHECK_THROWS_AS(l(x, x, mask), Error);
 }
+
+}  // namespace test_mixing

@@ -8,6 +8,8 @@
 #include "model/product.h"
 #include "models.h"
 
+namespace test_model {
+
 using namespace mh;
 using namespace mh::model;
 using models::configured;
@@ -207,3 +209,5 @@ TEST_CASE("products of matrices with gaps between their rows, and of rows that a
     CHECK(at::allclose(product_tn(x, x).to(at::kDouble), at::mm(x.t(), x).to(at::kDouble), 1e-5, 1e-4));
   }
 }
+
+}  // namespace test_model

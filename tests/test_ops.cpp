@@ -11,6 +11,8 @@
 #include "model/product.h"
 #include "numbers.h"
 
+namespace test_ops {
+
 using namespace mh;
 using numbers::error;
 using numbers::size_of;
@@ -270,3 +272,5 @@ TEST_CASE("embedding scales, and its gradient adds up repeated tokens", "[ops]")
   CHECK(error(w.grad(), expected) < 1e-4);
   CHECK(model::embedding(tokens, w.detach().to(at::kBFloat16), 1).scalar_type() == at::kFloat);
 }
+
+}  // namespace test_ops

@@ -9,6 +9,8 @@
 #include "numbers.h"
 #include "peak.h"
 
+namespace test_ops_cross_entropy {
+
 using namespace mh;
 using numbers::error;
 using numbers::size_of;
@@ -184,3 +186,5 @@ TEST_CASE("two runs of cross-entropy have the same bits", "[ops]") {
     CHECK(at::equal(a.second, b.second));
   }
 }
+
+}  // namespace test_ops_cross_entropy

@@ -7,6 +7,8 @@
 #include "base/random.h"
 #include "model/ops.h"
 
+namespace test_ops_dropout {
+
 using namespace mh;
 
 namespace {
@@ -83,3 +85,5 @@ TEST_CASE("a dropped infinity is zero", "[ops]") {
   CHECK_FALSE(y.isnan().any().item<bool>());
   CHECK(y.eq(0).any().item<bool>());
 }
+
+}  // namespace test_ops_dropout

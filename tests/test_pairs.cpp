@@ -12,6 +12,8 @@
 #include "status.h"
 #include "task/scoring.h"
 
+namespace test_pairs {
+
 using namespace mh;
 using namespace mh::train;
 
@@ -322,3 +324,5 @@ TEST_CASE("a run refuses data of the other kind, and what is of texts", "[pairs]
              "joint vocabulary"));
   CHECK(error_of(config_of(folder, "[train]\nlength = '1u'\n")).empty());
 }
+
+}  // namespace test_pairs

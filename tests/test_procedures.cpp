@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "runs.h"
 
+namespace test_procedures {
+
 using namespace mh;
 using namespace mh::train;
 using namespace runs;
@@ -254,3 +256,5 @@ TEST_CASE("joint training: gates take their own SGD in the same update as all el
     CHECK(at::allclose(find(half, p.name()) - p.master(), share * by, 1e-3, 1e-7));
   }
 }
+
+}  // namespace test_procedures

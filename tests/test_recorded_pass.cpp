@@ -11,6 +11,8 @@
 #include "models.h"
 #include "train/recorded_pass.h"
 
+namespace test_recorded_pass {
+
 using namespace models;
 
 namespace {
@@ -138,3 +140,5 @@ TEST_CASE("work that cannot be recorded is refused, with what to do", "[record]"
     CHECK(text.find("train.record=false") != std::string::npos);
   }
 }
+
+}  // namespace test_recorded_pass

@@ -10,6 +10,8 @@
 #include "layers.h"
 #include "runs.h"
 
+namespace test_regularisers {
+
 using namespace mh;
 using namespace mh::train;
 
@@ -398,3 +400,5 @@ TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all ar
   term->observer()->routing({}, even, chosen.view({1, 2, heads}));
   CHECK(term->loss({}).item<double>() == Approx(0.5 * k));
 }
+
+}  // namespace test_regularisers

@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "gradients.h"
 
+namespace test_relative {
+
 using namespace mh;
 using namespace mh::attention;
 using namespace numbers;
@@ -217,3 +219,5 @@ TEST_CASE("relative scores are refused in cross-attention and for odd widths", "
              .layer->places()
              .incremental);
 }
+
+}  // namespace test_relative

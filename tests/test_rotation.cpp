@@ -14,6 +14,8 @@
 #include "layers.h"
 #include "runs.h"
 
+namespace test_rotation {
+
 using namespace mh;
 using namespace mh::analysis;
 using namespace runs;
@@ -563,3 +565,5 @@ TEST_CASE("head rotation: what cannot be done is refused before training begins"
       run_of(folder, "random", rotation("mode = 'random'\nstart = 1\n") + length(3) + "[data]\nvalid = ''\n"));
   CHECK(without_pairs(told(folder, "random")) == std::vector<std::string>{"swapped 1"});
 }
+
+}  // namespace test_rotation

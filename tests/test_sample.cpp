@@ -9,6 +9,8 @@
 #include "status.h"
 #include "task/scoring.h"
 
+namespace test_sample {
+
 using namespace mh;
 
 namespace {
@@ -112,3 +114,5 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
   CHECK(count.rows == 24);
   CHECK(passes == 6);
 }
+
+}  // namespace test_sample

@@ -9,6 +9,8 @@
 #include "base/signals.h"
 #include "model/product.h"
 
+namespace test_signals {
+
 using namespace mh;
 
 namespace {
@@ -49,3 +51,5 @@ TEST_CASE("a signal in the middle of a product changes nothing but that it is no
   CHECK(worst < 1e-3);
   CHECK(stop_signal() == SIGALRM);
 }
+
+}  // namespace test_signals

@@ -18,6 +18,8 @@
 #include "model/model_config.h"
 #include "status.h"
 
+namespace test_spectrum {
+
 using namespace mh;
 using namespace mh::analysis;
 using numbers::doubles;
@@ -445,3 +447,5 @@ TEST_CASE("a dump holds the attention matrices of the sample", "[spectrum]") {
   CHECK(std::equal(data, data + wanted.numel(), wanted.const_data_ptr<float>()));
   CHECK(status_of([&] { AttentionDump(*model, int64_t{1} << 30, 6, 6); }) == 2);
 }
+
+}  // namespace test_spectrum

@@ -13,6 +13,8 @@
 #include "status.h"
 #include "task/scoring.h"
 
+namespace test_streams {
+
 using namespace mh;
 using namespace mh::train;
 using runs::logged;
@@ -544,3 +546,5 @@ TEST_CASE("options of a checkpoint that change no parameter may be overridden", 
   CHECK(contains(refusal([&] { load({"train.lr=1"}); }), "a key of model or attention"));
   CHECK(contains(refusal([&] { load({"model.same_lenght=true"}); }), "did you mean"));
 }
+
+}  // namespace test_streams

@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "gradients.h"
 
+namespace test_synthesizer {
+
 using namespace mh;
 using namespace mh::attention;
 using namespace numbers;
@@ -109,3 +111,5 @@ TEST_CASE("synthesizers are refused beyond their length, behind a memory, and wh
   }
   CHECK_THROWS_AS(Layer(configured("synthesizer-random", 2, 3, 5), 4, 5, Kind::decoder_cross), Error);
 }
+
+}  // namespace test_synthesizer

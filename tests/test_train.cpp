@@ -12,6 +12,8 @@
 #include "status.h"
 #include "task/scoring.h"
 
+namespace test_train {
+
 using namespace mh;
 using namespace mh::train;
 using runs::write_text;
@@ -338,3 +340,5 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
     }
   CHECK(score(1) == Approx(sum).epsilon(1e-5));
 }
+
+}  // namespace test_train

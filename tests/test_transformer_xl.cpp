@@ -14,6 +14,8 @@
 #include "train/procedure.h"
 #include "train/procedures/skip_retain.h"
 
+namespace test_transformer_xl {
+
 using namespace mh;
 using namespace mh::model;
 
@@ -489,3 +491,5 @@ TEST_CASE("Transformer-XL refuses what makes no sense in it", "[txl]") {
   CHECK_THROWS_AS(build("memory = 4\n"), Error);  // sinusoidal
   CHECK_THROWS_AS(build("positions = 'none'\nsame_length = true\n"), Error);
 }
+
+}  // namespace test_transformer_xl

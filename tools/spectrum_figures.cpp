@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::vector<Figures> figures_of(const PlaceSpectra& place) {
   const analysis::Ranks means = place.spectra.means();
   const auto area = numbers(means.area), effective = numbers(means.effective), rank_share = numbers(means.share),
              stable = numbers(means.stable), first = numbers(means.first);
-  const auto entropy = place.has_entropy ? numbers(place.entropy.entropy()) : std::vector<double>(area.size(), none);
+  const auto entropy = place.has_entropy ? numbers(place.entropy.entropy()) : std::vector<double>(area.size(), kNone);
   const auto share = place.has_entropy ? numbers(place.entropy.share()) : entropy;
   std::vector<Figures> heads;
   for (size_t h = 0; h < area.size(); ++h) {

@@ -23,7 +23,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 double change(double now, double before) { return before != 0 ? 100 * (now - before) / before : kNone; }
 
-void check(const Arguments& a) {
+void check_report(const Arguments& a) {
   auto refuse = [](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{"mh-swap report", expected, found, "mh-swap report MODEL... DATA"});
   };
@@ -46,7 +46,7 @@ std::string layers_of(const io::Checkpoint& checkpoint) {
 }  // namespace
 
 void report(const Arguments& a, const task::ScoringOptions& given) {
-  check(a);
+  check_report(a);
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < a.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(a.files[i]));
   const TextSource data(a.files.back());

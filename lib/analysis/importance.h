@@ -63,7 +63,7 @@ const char* name_of(attention::HeadSide side);
 // The sides that are meant in a layer: of `whole` all that it has. One of a layer's sides that it lacks is none.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
 
-// Registers a measure that only watches: `const Watched<Confidence> entry("confidence", "help");`
+// Registers a measure that only watches: `const Watched<Confidence> confidence_entry("confidence", "help");`
 template <class M>
 class Watched {
  public:

@@ -25,7 +25,7 @@ class Focus : public AttentionMeasure {
   }
 };
 
-const Watched<Focus> entry("entropy", "minus the mean entropy of attention: focused heads are important");
+const Watched<Focus> focus_entry("entropy", "minus the mean entropy of attention: focused heads are important");
 
 }  // namespace
 }  // namespace mh::analysis

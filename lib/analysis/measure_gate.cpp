@@ -27,7 +27,7 @@ class Gate : public Measure {
   }
 };
 
-const Watched<Gate> entry("gate", "mean of what the head's output is weighed by");
+const Watched<Gate> gate_entry("gate", "mean of what the head's output is weighed by");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -48,8 +48,8 @@ class DropHead : public Weighing {
   int64_t heads_;
 };
 
-const Optioned<Combiner, DropHead, DropHeadOptions> entry(combiners(), "drop-head",
-                                                          "dropout of whole heads, one draw a row");
+const Optioned<Combiner, DropHead, DropHeadOptions> drop_head_entry(combiners(), "drop-head",
+                                                                    "dropout of whole heads, one draw a row");
 
 }  // namespace
 }  // namespace mh::attention

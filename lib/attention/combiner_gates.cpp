@@ -44,7 +44,7 @@ class Gates : public Weighing {
   model::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
-const Optioned<Combiner, Gates, GatesOptions> entry(combiners(), "gates", "a learned sigmoid gate for each head");
+const Optioned<Combiner, Gates, GatesOptions> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -59,8 +59,8 @@ class HardConcreteGates : public Weighing {
   model::Parameter* log_a_ = nullptr;
 };
 
-const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> entry(combiners(), kHardConcrete,
-                                                                       "gates that learn to be exactly 0 or 1");
+const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> hard_concrete_gates_entry(
+    combiners(), kHardConcrete, "gates that learn to be exactly 0 or 1");
 
 }  // namespace
 }  // namespace mh::attention

@@ -41,8 +41,8 @@ class HeadWeights : public Weighing {
   at::Tensor on_device_;  // the same
 };
 
-const Optioned<Combiner, HeadWeights, HeadWeightsOptions> entry(combiners(), "head-weights",
-                                                                "fixed weights of the heads");
+const Optioned<Combiner, HeadWeights, HeadWeightsOptions> head_weights_entry(combiners(), "head-weights",
+                                                                             "fixed weights of the heads");
 
 }  // namespace
 }  // namespace mh::attention

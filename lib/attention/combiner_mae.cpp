@@ -160,8 +160,8 @@ class MixtureOfExperts : public Weighing {
   at::Tensor drops_;
 };
 
-const Optioned<Combiner, MixtureOfExperts, MaeOptions> entry(combiners(), "mae",
-                                                             "a gated mixture of experts that each leave out heads");
+const Optioned<Combiner, MixtureOfExperts, MaeOptions> mixture_of_experts_entry(
+    combiners(), "mae", "a gated mixture of experts that each leave out heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -75,7 +75,7 @@ class MixtureOfHeads : public Weighing {
   model::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
-const Optioned<Combiner, MixtureOfHeads, MixtureOfHeadsOptions> entry(
+const Optioned<Combiner, MixtureOfHeads, MixtureOfHeadsOptions> mixture_of_heads_entry(
     combiners(), "mixture-of-heads", "each position weighs some heads and chooses a few of the rest");
 
 }  // namespace

@@ -78,9 +78,9 @@ struct Described {
   Described& operator=(const Described&) = delete;
 };
 
-struct Plain : Described<kernels::AttentionCall> {
-  Plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy, bool gradient,
-        std::initializer_list<const at::Tensor*> all)
+struct DescribedPlain : Described<kernels::AttentionCall> {
+  DescribedPlain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy,
+                 bool gradient, std::initializer_list<const at::Tensor*> all)
       : Described(q, k, v, policy, gradient, all) {
     call.heads = call.dropout_heads = static_cast<int>(q.size(1));
     if (const at::Tensor& s = policy.head_scales; s.defined()) {
@@ -90,9 +90,9 @@ struct Plain : Described<kernels::AttentionCall> {
   }
 };
 
-struct Mixing : Described<kernels::MixedCall> {
-  Mixing(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const FusedPolicy& policy,
-         bool gradient, std::initializer_list<const at::Tensor*> all)
+struct DescribedMixing : Described<kernels::MixedCall> {
+  DescribedMixing(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
+                  const FusedPolicy& policy, bool gradient, std::initializer_list<const at::Tensor*> all)
       : Described(q, k, v, policy, gradient, all) {
     call.in = static_cast<int>(m.size(-2)), call.heads = static_cast<int>(m.size(-1));
     call.dropped_first = policy.dropped_before_mixing;
@@ -149,7 +149,7 @@ void keep(AutogradContext& context, const GpuKernels& gpu) {
 std::pair<at::Tensor, at::Tensor> attend(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const FusedPolicy& policy, bool gradient) {
   at::Tensor out = by_position(q, q.size(1), q.size(2), v.size(3)), sums = log_sums_of(q);
-  const Plain plain(q, k, v, policy, gradient, {&q, &k, &v, &out});
+  const DescribedPlain plain(q, k, v, policy, gradient, {&q, &k, &v, &out});
   AttentionTensors x = tensors_of(gpu, q, k, v, sums);
   x.out = rows_of(out);
   x.parts = gpu.kernels->key_parts(plain.call, x.batch);
@@ -183,7 +183,7 @@ struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
     const GpuKernels gpu = kept(*context);
     AttentionTensors x = tensors_of(gpu, q, k, v, saved[4]);
     std::array<at::Tensor, 3> g = gradients_of(q, k, v, q.size(1), x);
-    const Plain plain(q, k, v, policy, true, {&q, &k, &v, &out, &dout, &g[0], &g[1], &g[2]});
+    const DescribedPlain plain(q, k, v, policy, true, {&q, &k, &v, &out, &dout, &g[0], &g[1], &g[2]});
     x.out = rows_of(out), x.dout = rows_of(dout), x.d = d.mutable_data_ptr<float>(), x.joined = false;
     at::Tensor dscale;
     if (scales.defined()) {
@@ -221,7 +221,7 @@ std::pair<at::Tensor, at::Tensor> mix(const GpuKernels& gpu, const at::Tensor& q
                                       bool gradient) {
   at::Tensor out = by_position(q, m.size(-1), q.size(2), v.size(3)), sums = log_sums_of(q);
   const at::Tensor q_u = biased(q, policy.relative.u), q_v = biased(q, policy.relative.v);
-  const Mixing mixing(q, k, v, m, policy, gradient, {&q, &k, &v, &out, &q_u, &q_v});
+  const DescribedMixing mixing(q, k, v, m, policy, gradient, {&q, &k, &v, &out, &q_u, &q_v});
   AttentionTensors x = tensors_of(gpu, q, k, v, sums);
   x.out = rows_of(out), x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
   x.parts = gpu.kernels->mixed_key_parts(mixing.call, x.batch);
@@ -261,7 +261,7 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
     std::array<at::Tensor, 3> g = gradients_of(q, k, v, m.size(-1), x);
     const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
                      dshifted = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : g[0];
-    Mixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2], &q_u, &q_v, &dshifted});
+    DescribedMixing mixing(q, k, v, m, policy, true, {&q, &k, &v, &dout, &g[0], &g[1], &g[2], &q_u, &q_v, &dshifted});
     mixing.turn(m);
     x.biased = rows_of(q_u), x.shifted = rows_of(q_v);
     x.dout = rows_of(dout), x.joined = false;

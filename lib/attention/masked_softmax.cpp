@@ -17,7 +17,7 @@ using kernels::SoftmaxOf;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool in_kernel(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
+bool has_fused_rows(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
 
 // visit(row) for every row of the last axis, on all threads.
 template <class Visit>
@@ -61,7 +61,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const auto of = static_cast<SoftmaxOf>(kind);
     const at::Tensor allowed = given.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
-    if (in_kernel(a)) {
+    if (has_fused_rows(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
       forward_rows(a, allowed, of, p);
     } else {
@@ -77,7 +77,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];
     const auto of = static_cast<SoftmaxOf>(context->saved_data["kind"].toInt());
-    if (!in_kernel(p)) {
+    if (!has_fused_rows(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
       if (of == SoftmaxOf::sigmoid) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};

@@ -61,8 +61,8 @@ class Differential : public Mixer {
   model::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
 };
 
-const Plain<Mixer, Differential> entry(mixers(), "differential",
-                                       "pairs of heads: the first's probabilities less λ times the second's");
+const Plain<Mixer, Differential> differential_entry(
+    mixers(), "differential", "pairs of heads: the first's probabilities less λ times the second's");
 
 }  // namespace
 }  // namespace mh::attention

@@ -20,7 +20,8 @@ class MixheadA : public Mixhead {
   model::Parameter* matrix_ = nullptr;
 };
 
-const Optioned<Mixer, MixheadA, MixheadOptions> entry(mixers(), "mixhead-a", "one learned matrix across the heads");
+const Optioned<Mixer, MixheadA, MixheadOptions> mixhead_a_entry(mixers(), "mixhead-a",
+                                                                "one learned matrix across the heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -27,8 +27,8 @@ class MixheadB : public Mixhead {
   model::Parameter *query_ = nullptr, *matrix_ = nullptr;
 };
 
-const Optioned<Mixer, MixheadB, MixheadOptions> entry(mixers(), "mixhead-b",
-                                                      "a matrix across the heads for each position, from its queries");
+const Optioned<Mixer, MixheadB, MixheadOptions> mixhead_b_entry(
+    mixers(), "mixhead-b", "a matrix across the heads for each position, from its queries");
 
 }  // namespace
 }  // namespace mh::attention

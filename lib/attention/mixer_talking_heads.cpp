@@ -75,8 +75,8 @@ class TalkingHeads : public Mixer {
   model::Parameter *pre_ = nullptr, *post_ = nullptr;
 };
 
-const Optioned<Mixer, TalkingHeads, TalkingHeadsOptions> entry(mixers(), "talking-heads",
-                                                               "learned matrices across logits and probabilities");
+const Optioned<Mixer, TalkingHeads, TalkingHeadsOptions> talking_heads_entry(
+    mixers(), "talking-heads", "learned matrices across logits and probabilities");
 
 }  // namespace
 }  // namespace mh::attention

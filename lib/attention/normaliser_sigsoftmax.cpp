@@ -16,7 +16,8 @@ class Sigsoftmax : public Normaliser {
   bool by_query() const override { return true; }
 };
 
-const Plain<Normaliser, Sigsoftmax> entry(normalisers(), "sigsoftmax", "exponentials times sigmoids, summing to 1");
+const Plain<Normaliser, Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
+                                                     "exponentials times sigmoids, summing to 1");
 
 }  // namespace
 }  // namespace mh::attention

@@ -55,8 +55,8 @@ class CrossHead : public Pairing {
   double rate_;
 };
 
-const Optioned<Pairing, CrossHead, CrossHeadOptions> entry(pairings(), "cross-head",
-                                                           "in training, at times, those of a random other head");
+const Optioned<Pairing, CrossHead, CrossHeadOptions> cross_head_entry(
+    pairings(), "cross-head", "in training, at times, those of a random other head");
 
 }  // namespace
 }  // namespace mh::attention

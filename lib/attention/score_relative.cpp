@@ -205,8 +205,8 @@ class Relative : public Score {
   int64_t table_first_ = 0;
 };
 
-const Optioned<Score, Relative, RelativeOptions> entry(scores(), "relative",
-                                                       "dot products with keys and with their distances");
+const Optioned<Score, Relative, RelativeOptions> relative_entry(scores(), "relative",
+                                                                "dot products with keys and with their distances");
 
 }  // namespace
 }  // namespace mh::attention

@@ -235,7 +235,7 @@ Registry<StageFactory<Mixer>>& mixers();
 Registry<StageFactory<Combiner>>& combiners();
 
 // Registers an implementation without options, made by `Implementation()` or `Implementation(const Shape&)`:
-// `Plain<Mixer, NoMixing> entry(mixers(), "none", "help");`
+// `Plain<Mixer, NoMixing> no_mixing_entry(mixers(), "none", "help");`
 template <class S, class Implementation>
 class Plain {
  public:

@@ -58,7 +58,8 @@ class Registry {
 };
 
 // Registers an implementation that is made from nothing:
-// `const Registered<Regulariser, Disagreement> entry(regularisers(), "disagreement", "heads that differ");`
+// `const Registered<Regulariser, Disagreement> disagreement_entry(regularisers(), "disagreement", "heads that
+// differ");`
 template <class Interface, class Implementation>
 class Registered {
  public:

@@ -217,7 +217,7 @@ class Bert : public Architecture {
   }
 };
 
-const Registered<Architecture, Bert> entry(architectures(), "bert", "encoder with BERT's heads");
+const Registered<Architecture, Bert> bert_entry(architectures(), "bert", "encoder with BERT's heads");
 
 }  // namespace
 

@@ -106,8 +106,8 @@ class BertBackbone : public Backbone {
   Reads reads() const override { return Reads::examples; }
 };
 
-const Registered<Backbone, BertBackbone> entry(backbones(), "bert",
-                                               "encoder that is pre-trained on masked words and fine-tuned to a task");
+const Registered<Backbone, BertBackbone> bert_backbone_entry(
+    backbones(), "bert", "encoder that is pre-trained on masked words and fine-tuned to a task");
 
 }  // namespace
 

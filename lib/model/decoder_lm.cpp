@@ -94,7 +94,7 @@ class DecoderBackbone : public Backbone {
   }
 };
 
-const Registered<Backbone, DecoderBackbone> entry(backbones(), "decoder", "decoder language model");
+const Registered<Backbone, DecoderBackbone> decoder_backbone_entry(backbones(), "decoder", "decoder language model");
 
 }  // namespace
 

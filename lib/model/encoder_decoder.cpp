@@ -204,8 +204,8 @@ class EncoderDecoderBackbone : public Backbone {
   Reads reads() const override { return Reads::pairs; }
 };
 
-const Registered<Backbone, EncoderDecoderBackbone> entry(backbones(), "encoder-decoder",
-                                                         "translation model: an encoder reads, a decoder writes");
+const Registered<Backbone, EncoderDecoderBackbone> encoder_decoder_backbone_entry(
+    backbones(), "encoder-decoder", "translation model: an encoder reads, a decoder writes");
 
 }  // namespace
 

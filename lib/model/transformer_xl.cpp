@@ -136,8 +136,8 @@ class TransformerXlBackbone : public Backbone {
   }
 };
 
-const Registered<Backbone, TransformerXlBackbone> entry(backbones(), "transformer-xl",
-                                                        "decoder language model with a memory of earlier segments");
+const Registered<Backbone, TransformerXlBackbone> transformer_xl_backbone_entry(
+    backbones(), "transformer-xl", "decoder language model with a memory of earlier segments");
 
 }  // namespace
 

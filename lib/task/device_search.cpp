@@ -15,7 +15,7 @@ namespace {
 
 // Of the rows of a step, S sentences with a width of W each: the ways that it sees, in the order in which they are
 // taken. What a way goes on with is a row of its sentence, 0 … W - 1; that of a sum of minus infinity is none.
-struct Seen {
+struct Ways {
   at::Tensor sums;    // (S, Q) fp64
   at::Tensor tokens;  // (S, Q) int64
   at::Tensor rows;    // (S, Q) int64
@@ -44,7 +44,7 @@ class DeviceSearch {
     tokens_ = at::full({count(), width_}, end(), whole_);
     sums_ = at::zeros({count(), width_}, whole_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
-      std::vector<Seen> seen;
+      std::vector<Ways> seen;
       const int64_t steps = steps_ahead(), first = length_;
       prepare(steps);
       for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
@@ -108,12 +108,12 @@ class DeviceSearch {
 
   // A step of a beam search: then tokens_ and sums_ are those of the first `beam` ways that do not end, best first, and
   // the model's state is theirs.
-  Seen look(int64_t step) {
+  Ways look(int64_t step) {
     const int64_t beam = rules_.options().beam, ways = 2 * beam, before = width_;
     const at::Tensor logits = next_logits();
     const Best best = best_of(logits, ways, rules_.never(length_));
     const int64_t each = best.tokens.size(1);
-    Seen seen;
+    Ways seen;
     const at::Tensor log_sums = best.log_sums.view({count(), before});
     seen.finite = log_sums.sum(1, true);
     // (S, W, each); those of a row in the order of tokens, of which the smaller comes first where sums are equal.
@@ -147,14 +147,14 @@ class DeviceSearch {
   }
 
   // A step of samples, each of which stays in its row.
-  Seen draw(int64_t step) {
+  Ways draw(int64_t step) {
     const SamplingOptions& o = rules_.sampling();
     const at::Tensor logits = next_logits();
     const std::vector<int32_t> never = rules_.never(length_);
     const int64_t entries = logits.size(1), all = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
     if (entries <= static_cast<int64_t>(never.size())) Rules::refuse_nothing();
     const Best best = best_of(logits, o.temperature == 0 ? 1 : all, never);
-    Seen seen;
+    Ways seen;
     const at::Tensor log_sums = best.log_sums.view({count(), width_});
     seen.finite = log_sums.sum(1, true);
     at::Tensor place = at::zeros({count() * width_, 1}, whole_);
@@ -178,16 +178,16 @@ class DeviceSearch {
   }
 
   // Brings the hypotheses of those that are not done up to what the steps from `length` on have seen.
-  void follow(const std::vector<Seen>& seen, int64_t length) {
+  void follow(const std::vector<Ways>& seen, int64_t length) {
     if (seen.empty()) return;
     // (steps, S, …). Only the first of these waits for the device.
-    const auto read = [&](at::Tensor Seen::*part) {
+    const auto read = [&](at::Tensor Ways::*part) {
       std::vector<at::Tensor> all;
-      for (const Seen& one : seen) all.push_back(one.*part);
+      for (const Ways& one : seen) all.push_back(one.*part);
       return at::stack(all).to(at::kCPU).contiguous();
     };
-    const at::Tensor all_sums = read(&Seen::sums), all_tokens = read(&Seen::tokens), all_rows = read(&Seen::rows),
-                     all_finite = read(&Seen::finite);
+    const at::Tensor all_sums = read(&Ways::sums), all_tokens = read(&Ways::tokens), all_rows = read(&Ways::rows),
+                     all_finite = read(&Ways::finite);
     std::vector<Way> ways;
     for (size_t step = 0; step < seen.size(); ++step, ++length) {
       for (size_t b = 0; b < beams_.size(); ++b) {

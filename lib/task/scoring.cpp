@@ -199,7 +199,7 @@ Pieces pieces_of(const Text& text, const ScoringOptions& o, const Lanes& lanes) 
 
 // Pairs of this many are sorted by length together, so that what is told of them in their order need not be held for
 // all.
-constexpr int64_t kWindow = 4096;
+constexpr int64_t kSortedTogether = 4096;
 
 // Rows that stand alone, by number.
 struct Alone {
@@ -235,7 +235,7 @@ Pieces pieces_of(const Alone& all, const ScoringOptions& o) {
   return [all, chosen, room = o.batch * o.block, window = std::vector<int64_t>(), begin = size_t{0},
           at = size_t{0}]() mutable -> std::optional<Piece> {
     if (at == window.size()) {
-      const size_t end = std::min(chosen.size(), begin + static_cast<size_t>(kWindow));
+      const size_t end = std::min(chosen.size(), begin + static_cast<size_t>(kSortedTogether));
       if (begin == end) return std::nullopt;
       window.assign(chosen.begin() + static_cast<int64_t>(begin), chosen.begin() + static_cast<int64_t>(end));
       std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return all.sizes(a) < all.sizes(b); });

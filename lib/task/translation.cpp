@@ -14,7 +14,7 @@ namespace mh::task {
 
 namespace {
 
-constexpr int64_t kWindow = 4096;  // pairs that are sorted by length together
+constexpr int64_t kSortedPairs = 4096;  // pairs that are sorted by length together
 
 // Of category "private use", so no rule of BLEU's tokenisation cuts it or throws it away, and no text has it.
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
@@ -146,8 +146,8 @@ std::string reference_of(const io::Tokenizer& tokenizer, std::vector<int32_t> to
 void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t, const std::vector<Hypothesis>&)>& each,
                const std::function<void(int64_t, int64_t)>& progress) {
-  for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kWindow) {
-    const int64_t end = std::min(pairs.size(), begin + kWindow);
+  for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
+    const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
     std::vector<Sentence> sentences;
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
     const auto found = translator.translate(

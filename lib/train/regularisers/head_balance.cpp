@@ -23,8 +23,8 @@ class HeadBalance : public ShownTerm {
   }
 };
 
-const Registered<Regulariser, HeadBalance> entry(regularisers(), "head-balance",
-                                                 "a mixture of heads that chooses all of them");
+const Registered<Regulariser, HeadBalance> head_balance_entry(regularisers(), "head-balance",
+                                                              "a mixture of heads that chooses all of them");
 
 }  // namespace
 }  // namespace mh::train

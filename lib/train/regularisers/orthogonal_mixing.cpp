@@ -41,8 +41,8 @@ class OrthogonalMixing : public ShownTerm {
   std::vector<model::Parameter*> matrices_;
 };
 
-const Registered<Regulariser, OrthogonalMixing> entry(regularisers(), "orthogonal-mixing",
-                                                      "mixing matrices near orthogonal ones");
+const Registered<Regulariser, OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
+                                                                        "mixing matrices near orthogonal ones");
 
 }  // namespace
 }  // namespace mh::train
