@@ -110,7 +110,7 @@ void check_same(const Subject& s) {
 }  // namespace
 
 TEST_CASE("models without heads score in one pass as one after the other", "[ablation]") {
-  const auto text = some_text(77);
+  const auto text = some_text(41);
   for (const std::string attention :
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
