@@ -21,7 +21,7 @@ struct CrossEntropyRows {
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     constexpr float kLog2e = 1.4426950408889634f;
-    constexpr double kLn2 = 0.6931471805599453;
+    constexpr double kNatsOfBit = 0.6931471805599453;
     const int64_t r = thread.block_x(), n = how.vocabulary, shift = r * n % 4, target = targets[r];
     T* row = logits + r * n;
     if (target < 0) {
@@ -49,7 +49,7 @@ struct CrossEntropyRows {
     if (how.smoothing != 0) total = sum_over_block(thread, total, shares);
     const float share = how.smoothing / static_cast<float>(n);
     if (thread.index() == 0) {
-      const double log_sum = static_cast<double>(highest) + kLn2 * static_cast<double>(thread.log2(sum));
+      const double log_sum = static_cast<double>(highest) + kNatsOfBit * static_cast<double>(thread.log2(sum));
       const double nll = log_sum - static_cast<double>(at_target), e = static_cast<double>(how.smoothing);
       const double mean = static_cast<double>(total) / static_cast<double>(n);
       losses[r] = {nll, e == 0 ? nll : (1 - e) * nll + e * (log_sum - mean)};
