@@ -220,8 +220,8 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   auto wants = [](const at::Tensor& t) { return t.defined() && at::GradMode::is_enabled() && t.requires_grad(); };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
-      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets,
-      given.there, vocabulary, label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
+      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets, given.there,
+      vocabulary, label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
   return loss;
 }
 
