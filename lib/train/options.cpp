@@ -39,6 +39,13 @@ void TrainOptions::check() const {
     refuse("train.decode", "train.validate_by=bleu, which it is for", join(set, "; "), "");
   if (warmup_share > 0 && warmup.count > 0)
     refuse("train.warmup_share", "either this or train.warmup", str(warmup_share, " and ", to_string(warmup)), "");
+  if (decay_from == "start") {
+    if (schedule != "linear" && schedule != "cosine")
+      refuse("train.decay_from", "warmup, or train.schedule=linear or cosine", str("start with ", schedule), "");
+    if (period.count > 0)
+      refuse("train.decay_from", "warmup, from whose end the cycles of train.period count, or no period",
+             str("start and train.period=", to_string(period)), "");
+  }
   if (schedule == "cyclic-cosine" && period.count == 0)
     refuse("train.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
 }

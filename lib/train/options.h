@@ -50,6 +50,7 @@ struct TrainOptions {
   double clip = 0;
   double label_smoothing = 0;
   std::string schedule = "constant";
+  std::string decay_from = "warmup";
   Length warmup{0, Length::Unit::updates};
   double warmup_share = 0;
   double warmup_lr = 1e-7;
@@ -114,6 +115,11 @@ struct TrainOptions {
     f.field("label_smoothing", label_smoothing, "share of the target spread over all entries", between(0, 1));
     f.field("schedule", schedule, "of the learning rate after the warm-up",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"});
+    f.field(
+        "decay_from", decay_from,
+        "Origin of linear and cosine decay: the end of the warm-up (fairseq, transformers) or the first update (BERT, "
+        "Transformer-XL).",
+        {"warmup", "start"});
     f.field("warmup", warmup, "linear rise from warmup_lr to lr");
     f.field("warmup_share", warmup_share, "the same as a share of the horizon, in place of warmup", between(0, 1));
     f.field("warmup_lr", warmup_lr, "where the warm-up starts", at_least(0));

@@ -1,4 +1,5 @@
-// Learning rates by update. Updates count from 1: rate(n) is used for the n-th.
+// Learning-rate schedules. An update takes the rate of the number of updates completed before it, as the published
+// programs do: the first update takes the rate at 0 completed updates, and update n the rate at n - 1.
 #pragma once
 
 #include <functional>
@@ -14,14 +15,23 @@ struct ScheduleLengths {
   int64_t period = 0;
 };
 
-// warm-up: warmup_lr + n (lr - warmup_lr) / W for n < W. Then
+// Returns the learning rate at c = `completed` updates; lr is train.lr, W the warm-up, H the horizon, T the period.
+//
+// Warm-up, c < W: warmup_lr + c (lr - warmup_lr) / W. From c = W on:
 //   constant       lr
-//   inverse-sqrt   lr √W / √n                              (fairseq; without a warm-up, W = 1)
-//   cosine         min + (max - min)(1 + cos(π t / T)) / 2 within cycle i of T = period·growth^i updates, both ends
-//                  multiplied by shrink^i                   (fairseq; Baevski & Auli 2019)
-//   linear         lr (H - n) / (H - W), 0 from H on       (BERT)
-//   cyclic-cosine  ½ lr (1 + cos(π n / T)): period 2T, no restart; the warm-up rises linearly from 0 and ends at n = T
-//                  (Skip Cross-Head Transformer-XL, released code)
-double learning_rate(const TrainOptions& options, const ScheduleLengths& lengths, int64_t n);
+//   inverse-sqrt   lr √max(1, W) / √max(1, c)                                       fairseq
+//   linear         lr (H - c) / (H - W), 0 from H on                                 transformers
+//                  lr (H - c) / H         where decay_from is "start"                BERT (google-research)
+//   cosine         min_lr + (lr - min_lr)(1 + cos(π t / P)) / 2                      fairseq, transformers
+//                  t = c - W, P = H - W; at most P
+//                  t = c, P = H           where decay_from is "start"                Transformer-XL
+//                  with T > 0, cycle i of P = T·period_growth^i updates, lr and min_lr multiplied by period_shrink^i
+//                                                                                    fairseq (Baevski & Auli 2019)
+//   cyclic-cosine  lr (1 + cos(π c / T)) / 2: period 2T, no restart                  Skip Cross-Head Transformer-XL
+//
+// The two schedules of Transformer-XL's program, cosine from the start and cyclic-cosine, give the first update (c = 0)
+// the full rate although there is a warm-up: the program sets the rate after each update, and its optimizer starts at
+// lr.
+double learning_rate(const TrainOptions& options, const ScheduleLengths& lengths, int64_t completed);
 
 }  // namespace mh::train

@@ -28,11 +28,22 @@ namespace {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string position_json(const Position& p) {
-  ordered_json j{{"update", p.update},         {"tokens", p.tokens},   {"best_update", p.best_update},
-                 {"worse", p.worse},           {"last_lr", p.last_lr}, {"norm", p.norm},
-                 {"settled", p.settled},       {"threads", p.threads}, {"nll", p.nll},
-                 {"smoothed", p.smoothed},     {"counted", p.counted}, {"steps", p.steps},
-                 {"procedures", p.procedures}, {"memory", p.memory},   {"kept", p.kept}};
+  ordered_json j{{"update", p.update},
+                 {"tokens", p.tokens},
+                 {"best_update", p.best_update},
+                 {"worse", p.worse},
+                 {"last_lr", p.last_lr},
+                 {"norm", p.norm},
+                 {"settled", p.settled},
+                 {"threads", p.threads},
+                 {"nll", p.nll},
+                 {"smoothed", p.smoothed},
+                 {"counted", p.counted},
+                 {"steps", p.steps},
+                 {"procedures", p.procedures},
+                 {"memory", p.memory},
+                 {"kept", p.kept},
+                 {"schedule_rule", p.schedule_rule}};
   if (std::isfinite(p.best)) j["best"] = p.best;
   if (std::isfinite(p.counted_best)) j["counted_best"] = p.counted_best;
   return j.dump();
@@ -47,6 +58,7 @@ Position parse_position(const std::string& text, const std::string& name) {
     p.steps = j.at("steps"), p.procedures = j.at("procedures"), p.memory = j.at("memory");
     p.nll = j.at("nll"), p.smoothed = j.at("smoothed"), p.counted = j.at("counted");
     if (j.contains("kept")) p.kept = j.at("kept").get<std::map<int64_t, double>>();
+    p.schedule_rule = j.value("schedule_rule", int64_t{1});
     p.best = j.value("best", p.best), p.counted_best = j.value("counted_best", p.best);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
@@ -402,6 +414,13 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
   if (at_.update > end_)
     throw Error(Exit::usage, Problem{"train.length", str("at least ", at_.update, "u, where the run stands"),
                                      to_string(config_.train.length), ""});
+  if (at_.schedule_rule != kScheduleRule) {
+    if (at_.update > 0 && at_.update < end_ && (config_.train.schedule != "constant" || at_.update < lengths_.warmup))
+      log_warning(
+          str("the run began with a version whose update n took the learning rate at n completed updates; from update ",
+              with_commas(at_.update + 1), " on it takes the rate at n - 1, as the published schedules do"));
+    at_.schedule_rule = kScheduleRule;
+  }
   if (at_.update < end_) log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
   if (at_.threads != at::get_num_threads())
     log_warning(str("runs with ", at::get_num_threads(), " threads, after ", at_.threads,
@@ -534,7 +553,7 @@ void Trainer::begin_epoch() {
 
 void Trainer::update() {
   if (at_.update % batches_->updates_per_epoch() == 0) begin_epoch();
-  const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update + 1);
+  const double began = now(), lr = learning_rate(config_.train, lengths_, at_.update);
   const double lr_before = optimizer_->last_lr;
   Sums sums;  // of the last pass
   // Every pass starts from the same memory; it moves on with the last.
@@ -578,6 +597,8 @@ int Trainer::run() {
   if (!from_.empty()) log_info("begins with the weights of " + from_);
   if (const int64_t trained = turns_->trained(); trained < model_->parameters().count())
     log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
+  if (at_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
+    log_info("the first update has learning rate 0, where the warm-up starts (train.warmup_lr): it changes no weights");
   if (recorded_ != nullptr)
     log_info(
         "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");

@@ -23,6 +23,8 @@
 
 namespace mh::train {
 
+constexpr int64_t kScheduleRule = 2;
+
 // Where a run stands; saved with the weights and moments.
 struct Position {
   int64_t update = 0;      // updates done
@@ -33,6 +35,8 @@ struct Position {
   int64_t worse = 0;               // validations since then
   std::map<int64_t, double>
       kept;  // models of the best validations (train.keep_by): update, and what they were judged by
+  // 2: update n takes the learning rate at n - 1 completed updates. 1, of states saved before that rule: at n.
+  int64_t schedule_rule = kScheduleRule;
   double last_lr = 0;
   double norm = 0;  // of the last update's gradient
   // The work that follows an update (validation, log, saving) is done. A run that a signal stops leaves it to the

@@ -37,6 +37,17 @@ expect 2 mh-train --resume --dry-run; said "--out"
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new; said "a regular file"
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
 [ ! -d new ] || fail "a folder is left"
+# A first update with learning rate 0 is reported once, and a state from before rates were taken at the completed updates is recognised.
+decay='--set train.schedule=linear --set train.warmup=2u --set train.warmup_lr=0 --set train.horizon=9u'
+expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; said "the first update has learning rate 0"
+cp decays/last.safetensors new.safetensors
+sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
+expect 3 mh-train --resume --out decays --set train.length=7u  # gives the checksum of the edited header
+sums=($(grep -oE '[0-9a-f]{16}' err))
+sed -i "s/${sums[0]}/${sums[1]}/" decays/last.safetensors
+expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on it takes the rate at n - 1"
+expect 0 mh-train --resume --out decays --set train.length=8u
+if grep -q "takes the rate" err || grep -q "has learning rate 0" err; then fail "said twice"; fi
 # A run that diverges keeps its last good state and goes on from it.
 cp -r run nan
 expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38; said "diverged.safetensors"
