@@ -1,4 +1,4 @@
-// Head discrepancy (Landau et al.): how much the heads of a layer differ. Of each sequence every head's outputs are one
+// Head discrepancy (Azov & Landau): how much the heads of a layer differ. Of each sequence every head's outputs are one
 // long vector Z_i (T·dv numbers, padding left out), and each pair of heads i ≠ j has
 //
 //   cosine     1 - ⟨Z_i, Z_j⟩ / (|Z_i| |Z_j|): 0 for heads that point the same way, 2 for opposite ones; 1 where one

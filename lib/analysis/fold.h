@@ -3,7 +3,7 @@
 //
 //   Σ_i W_i Z'_i = Σ_j W'_j Z_j,      W'_j = Σ_i m[j, i] W_i
 //
-// Landau et al. 2020 write it W^O' = (αᵀ ⊗ I) W^O, for α = mᵀ and the transposed projection. What a combiner does in
+// Azov & Landau 2020 write it W^O' = (αᵀ ⊗ I) W^O, for α = mᵀ and the transposed projection. What a combiner does in
 // training alone, such as dropping heads, is gone with it.
 #pragma once
 

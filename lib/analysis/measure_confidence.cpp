@@ -3,7 +3,7 @@
 //   confidence  the mean over queries of the largest probability
 //   received    the mean over keys of the largest probability that some query gives them. In self-attention keys are
 //               the positions of the row itself, not those of a memory; in cross-attention those that some query of
-//               some head sees. Source: the "advanced" variant of the rotation of heads by Landau et al.
+//               some head sees. Source: the "advanced" variant of the rotation of heads by Azov & Landau.
 //
 // Of sentences, queries of confidence and keys of received are words (analysis/words.h); all real queries give to keys.
 // The published code leaves out the last entry of the matrix alone, and counts padding.

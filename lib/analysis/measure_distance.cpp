@@ -4,7 +4,7 @@
 //                   numbers), then the mean over rows
 //   avg-l2-outputs  the same of head outputs Z (Tq·dv numbers); of output heads, of what the combiner gives
 //
-// Source: the rotation of heads by Landau et al. Their code takes in padding; here the real positions count.
+// Source: the rotation of heads by Azov & Landau. Their code takes in padding; here the real positions count.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

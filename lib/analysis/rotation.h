@@ -1,4 +1,4 @@
-// Which heads the rotation of heads (Landau et al.) exchanges, and when: pure functions, for training and for tools.
+// Which heads the rotation of heads (Azov & Landau) exchanges, and when: pure functions, for training and for tools.
 //
 //   hard    all heads of a kind in one ranking: the most important with the least, the second with the second last, …
 //   soft    layer i with layer L - 1 - i: the k least important heads of each, rank by rank. The middle layer of an odd

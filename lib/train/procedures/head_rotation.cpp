@@ -1,4 +1,4 @@
-// Rotation of heads (Landau et al.): between epochs, heads of one layer change places with heads of another of the same
+// Rotation of heads (Azov & Landau): between epochs, heads of one layer change places with heads of another of the same
 // kind (analysis/swap.h), and later change back.
 //
 //   manual              the given pairs, before each of the given epochs: exchanged, put back, exchanged, …

@@ -1,4 +1,4 @@
-// Growth of the nuclear norm of the alphas (head mixing by Landau et al.): the published loss
+// Growth of the nuclear norm of the alphas (head mixing by Azov & Landau): the published loss
 //
 //   γ Σ r (|α₀|_* + Δ - |α|_*),  α₀ the present value, detached; r of the layer's kind
 //
