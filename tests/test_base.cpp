@@ -123,6 +123,18 @@ TEST_CASE("random sequences have the moments they should and differ by name, see
   CHECK(order == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
+TEST_CASE("a draw from an empty range is refused, and one from a range of one gives 0") {
+  RandomSequence s(RandomStream(1, "test"));
+  CHECK_THROWS_AS(s.below(0), std::logic_error);
+  CHECK(s.below(1) == 0);
+  std::vector<int64_t> none, one{7};
+  s.shuffle(none);
+  s.shuffle(one);
+  CHECK(none.empty());
+  CHECK(one == std::vector<int64_t>{7});
+  for (uint64_t bound = 1; bound < 100; ++bound) CHECK(s.below(bound) < bound);
+}
+
 TEST_CASE("a configuration fills structs, later values win, and reads back as it was written") {
   Config config;
   config.load_text("heads = 4\nnorm = 'post'\n[train]\nlr = 1\nbetas = [0.5, 0.75]\n", "a.toml");

@@ -1,6 +1,7 @@
 #include "base/random.h"
 
 #include <cmath>
+#include <stdexcept>
 
 namespace mh {
 
@@ -66,6 +67,7 @@ double RandomSequence::normal() {
 }
 
 uint64_t RandomSequence::below(uint64_t bound) {
+  if (bound == 0) throw std::logic_error("a random number was to be drawn from an empty range");
   // Lemire's multiplication method: reject the few low products that would favour some values.
   uint64_t threshold = -bound % bound;
   for (;;) {

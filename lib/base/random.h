@@ -41,9 +41,11 @@ class RandomSequence {
   RandomSequence(const RandomStream& stream, uint32_t update = 0, uint32_t site = 0);
   uint32_t next_u32();
   uint64_t next_u64();
-  double uniform();                            // [0, 1), 53 bits
-  double normal();                             // mean 0, standard deviation 1 (Box–Muller)
-  uint64_t below(uint64_t bound);              // unbiased, 0 … bound-1; bound > 0
+  double uniform();  // [0, 1), 53 bits
+  double normal();   // mean 0, standard deviation 1 (Box–Muller)
+  // Draws from 0 … bound - 1 without bias. Throws std::logic_error for an empty range, bound 0: a caller that may have
+  // nothing to choose from checks that first.
+  uint64_t below(uint64_t bound);
   void shuffle(std::vector<int64_t>& values);  // Fisher–Yates
 
  private:

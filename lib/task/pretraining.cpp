@@ -47,6 +47,9 @@ Pretraining::Pretraining(Runs runs, const io::WordPieceTokenizer& tokenizer, con
   uint32_t begin = 0;
   for (uint32_t run = 0; run < runs_.ends.size(); ++run) {
     if (runs_.length(run) > 0) continue;
+    if (begin == run)
+      throw Error(Exit::input, Problem{"documents", "one sentence or more in each",
+                                       str("none in document ", documents_.size() + 1), "make the shard again"});
     documents_.push_back({begin, run});
     begin = run + 1;
   }
@@ -78,7 +81,8 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
   const Sentences all = documents_[document];
   for (uint32_t at = all.begin; at < all.end;) {
     int64_t target = room();
-    if (random.uniform() < options_.short_share)
+    // A row with room for one token has no shorter length to draw.
+    if (random.uniform() < options_.short_share && room() > 1)
       target = 2 + static_cast<int64_t>(random.below(static_cast<uint64_t>(room() - 1)));
     Sentences chunk{at, at + 1};
     while (chunk.end < all.end && tokens_in(chunk) < target) ++chunk.end;
