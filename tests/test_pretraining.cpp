@@ -113,12 +113,12 @@ rc::Gen<std::vector<Document>> documents(int fewest) {
 
 PretrainingOptions some_options() {
   PretrainingOptions o;
-  o.length = *rc::gen::inRange<int64_t>(5, 70);
   o.short_share = *rc::gen::element(0.0, 0.1, 1.0);
   o.mask_share = *rc::gen::element(0.0, 0.15, 0.5, 1.0);
   o.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
   o.whole_word = *rc::gen::arbitrary<bool>();
   o.next_sentence = *rc::gen::arbitrary<bool>();
+  o.length = *rc::gen::inRange<int64_t>(o.next_sentence ? 5 : 3, 70);  // from a row with room for one token a segment
   return o;
 }
 
@@ -390,6 +390,18 @@ TEST_CASE("segments too long lose tokens at both ends alike", "[pretraining]") {
   is_share("lost in front", 0.5, front, lost);
 }
 
+TEST_CASE("a row with room for one token holds one", "[pretraining]") {
+  const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
+  PretrainingOptions o;
+  o.length = 3, o.next_sentence = false, o.short_share = 1;  // every row is to be drawn short
+  const Pretraining training = made(corpus, o);
+  for (uint32_t number = 0; number < 20; ++number) {
+    const Pretraining::Epoch epoch = training.plan(number);
+    REQUIRE(epoch.size() == 3);  // one for each sentence, cut to a token
+    for (int64_t i = 0; i < epoch.size(); ++i) CHECK(restored(epoch.make(i)).size() == 3);
+  }
+}
+
 TEST_CASE("documents that give no rows are refused", "[pretraining]") {
   const Corpus one({{{5, 7}, {8}}}), none({});
   PretrainingOptions o;
@@ -400,4 +412,5 @@ TEST_CASE("documents that give no rows are refused", "[pretraining]") {
   CHECK(made(one, o).plan(0).size() == 1);
   CHECK(made(one, o).tokens() == 3);
   CHECK(made(one, o).plan(0).make(0).targets[0] == -1);
+  CHECK(status_of([&] { made(Corpus({{{5}}, {}}), o); }) == 3);  // the second document has no sentence
 }

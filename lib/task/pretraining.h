@@ -33,13 +33,18 @@ struct PretrainingOptions {
   double short_share = 0.1;
   double mask_share = 0.15;
   int64_t max_predictions = 20;
+  int64_t long_predictions = 0;
   bool whole_word = false;
   bool next_sentence = true;  // the key model.next_sentence says it
   void describe(Fields& f) {
     f.field("short_share", short_share, "share of rows drawn shorter, of 2 tokens and the special ones at least",
             between(0, 1));
     f.field("mask_share", mask_share, "share of a row's tokens that are predicted, one at least", between(0, 1));
-    f.field("max_predictions", max_predictions, "tokens of a row that are predicted at most", at_least(1));
+    f.field("max_predictions", max_predictions, "maximum number of predicted tokens in a row", at_least(1));
+    f.field("long_predictions", long_predictions,
+            "maximum number of predicted tokens in a row from train.long_from on; 0: max_predictions times "
+            "train.long_block / train.block, rounded up",
+            at_least(0));
     f.field("whole_word", whole_word, "predict all pieces of a word or none");
   }
 };

@@ -49,6 +49,7 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& s
   if (run.train.long_block == 0) return make(run);
   RunConfig longer = run;
   longer.train.block = run.train.long_block;
+  longer.mlm.max_predictions = run.long_predictions();
   longer.train.batch_tokens = std::max(longer.train.batch_tokens, longer.train.block);
   return std::make_unique<Phases>(make(run), make(longer), run.train.long_from);
 }

@@ -63,6 +63,9 @@ void RunConfig::check_together() const {
   if ((train.long_block > 0) != (train.long_from.count > 0))
     refuse("train.long_from", "where rows of train.long_block tokens begin, with that key alone",
            train.long_block > 0 ? "nothing" : "no train.long_block", "such as train.long_from=900u");
+  if (mlm.long_predictions > 0 && train.long_block == 0)
+    refuse("mlm.long_predictions", "train.long_block, whose rows it bounds, or 0", str(mlm.long_predictions),
+           "set mlm.max_predictions, or train.long_block");
   if (reads == model::Reads::examples && train.batching == Batching::streams)
     refuse("train.batching", "blocks: rows stand alone", "streams, which are of a text", "leave the key out");
   if (reads == model::Reads::pairs) {
@@ -132,6 +135,12 @@ task::ExampleOptions RunConfig::example_options(bool learn) const {
   o.answers = squad.answers;
   o.learn = learn;
   return o;
+}
+
+int64_t RunConfig::long_predictions() const {
+  if (mlm.long_predictions > 0) return mlm.long_predictions;
+  const int64_t shorter = std::min(mlm.max_predictions, train.block);  // a row has no more tokens to predict
+  return (shorter * train.long_block + train.block - 1) / train.block;
 }
 
 int64_t RunConfig::validation_block() const { return train.valid_block > 0 ? train.valid_block : train.block; }

@@ -67,6 +67,8 @@ struct RunConfig {
   void check_recordable(model::LanguageModel& built) const;  // train.record: what one graph of kernels can do
   // How rows of examples are made, to train on or else to look at.
   task::ExampleOptions example_options(bool learn) const;
+  // Maximum number of predicted tokens in a row of train.long_block tokens: mlm.long_predictions, or in proportion.
+  int64_t long_predictions() const;
   // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
   // length sees as far back.
   int64_t validation_block() const;

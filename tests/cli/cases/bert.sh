@@ -66,6 +66,11 @@ mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 expect 2 mh-train $go --out no --set train.long_block=65; said "train.long_block"
 expect 2 mh-train --config c.toml --train t.mhs --out no --set train.long_block=48; said "train.long_from"
 
+expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.long_block, whose rows it bounds"
+# Documents of three pieces in rows with room for one.
+printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
+expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.next_sentence=false --set train.block=3 --set train.length=30u
+
 # Classes: what the label says is in the words. Three seeds, with mean and sample deviation.
 awk 'BEGIN { srand(5); print "label\ttext"; for (i = 0; i < 120; i++) { t = int(rand() * 3); print "c" t "\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > train.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > classes.mhs
