@@ -1,4 +1,5 @@
 // --dry-run: what a choice would build.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -54,8 +55,20 @@ void dry_run(const Arguments& a) {
                            {"length", to_string(t.length)},
                            {"memory_bytes", train::memory_estimate(run, *model)}};
   if (vocabulary.source > 0) j["source_vocabulary"] = vocabulary.source;
-  const int64_t updates = batches != nullptr ? batches->updates(t.length) : train::updates_in(t.length, t, 0);
+  // Lengths in updates; 0 where they are in epochs and no data tells how many updates an epoch has.
+  const auto updates_of = [&](const Length& length) {
+    return batches != nullptr ? batches->updates(length) : train::updates_in(length, t, 0);
+  };
+  const int64_t updates = updates_of(t.length), horizon = t.horizon.count > 0 ? updates_of(t.horizon) : updates;
+  const int64_t warmup =
+      t.warmup_share > 0 ? std::llround(t.warmup_share * static_cast<double>(horizon)) : updates_of(t.warmup);
   if (updates > 0) j["updates"] = updates;
+  if (warmup > 0) j["warmup_updates"] = warmup;
+  if (batches != nullptr && updates > 0) {
+    const auto hundredths =
+        std::llround(100.0 * static_cast<double>(updates) / static_cast<double>(batches->updates_per_epoch()));
+    j["epochs"] = static_cast<double>(hundredths) / 100;
+  }
   if (a.format == "json") return print(j.dump() + "\n");
   std::string table;
   for (auto& [key, value] : j.items())
