@@ -13,8 +13,10 @@ sed -i 's/67,478,528/67,478,529/' configs/recipes/mixhead/table2-vanilla.toml
 sed -i 's/67M/69M/' configs/recipes/mixhead/table2-vanilla-sigsoftmax.toml
 sed -i '1d' configs/recipes/mixhead/table2-vanilla-mixhead-a.toml
 echo 'nonsense = 1' >> configs/recipes/mixhead/table2-vanilla-mixhead-b.toml
+sed -i 's/length = "20000u"/length = "50000u"/' configs/recipes/base/wikitext2-vanilla.toml
 expect 1 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes
 printed "table2-vanilla.toml: its comment says 67,478,529 parameters; found 67,478,528"
 printed "table2-vanilla-sigsoftmax.toml: the paper has 69M parameters"
 printed "table2-vanilla-mixhead-a.toml: does not begin with its experiment"
 printed "unknown key 'nonsense'"
+printed "table2-vanilla-mixhead-b-sigsoftmax.toml: expected 20,000 updates of 9,216 tokens (88.2 epochs), warm-up 4,000; found 50,000 updates of 9,216 tokens (220.6 epochs)"
