@@ -40,6 +40,13 @@ python3 - <<'P'
 import json
 assert json.load(open("dry"))["parameters"] == json.load(open("out"))["parameters"]
 P
+# Lengths in updates, where the data tell how many an epoch has.
+expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs --set train.length=5e --set train.horizon=10e --set train.warmup_share=0.1
+python3 - <<'P'
+import json
+found = json.load(open("out"))
+assert found["epochs"] == 5 and found["warmup_updates"] * 5 == found["updates"], found
+P
 no() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
 no 2 "decoder.layers.2" --set model.layers=3
 no 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
