@@ -113,6 +113,100 @@ TEST_CASE("a fused path that cannot be taken names each reason") {
   }
 }
 
+TEST_CASE("under the fused path every pass that would be composed is refused with its reason") {
+  const auto refused = [](Layer& l, const std::string& reason, const auto& pass) {
+    INFO(reason);
+    // The same pass is composed by `auto`, and by `composed`.
+    l.layer->set_path(Path::composed);
+    const at::Tensor composed = pass();
+    l.layer->set_path(Path::automatic);
+    CHECK(at::equal(pass(), composed));
+    l.layer->set_path(Path::fused);
+    try {
+      pass();
+      FAIL("taken");
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::usage);
+      const std::string what = error.what();
+      INFO(what);
+      CHECK(what.find("x: expected ") != std::string::npos);
+      CHECK(what.find(reason) != std::string::npos);
+      CHECK(what.find("use --attention auto") != std::string::npos);
+    }
+  };
+  c10::NoGradGuard no_gradient;
+  Mask causal;
+  causal.causal = true;
+  const at::Tensor x = normal({2, 20, 32}, 1);
+  const auto plain = [&](Layer& l, const Mask& mask = {}) { return [&l, &x, mask] { return l(x, x, mask); }; };
+
+  // Of the layer.
+  Layer logits("heads = 2\nmixer = 'talking-heads'\n", 32, 3), sizes("heads = 2\nvalue_size = 8\n", 32, 3),
+      synthesizer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32, 3),
+      narrow("heads = 4\nnormaliser = 'sigsoftmax'\n", 32, 3);
+  refused(logits, "mixer 'talking-heads': it mixes logits", plain(logits, causal));
+  refused(sizes, "value_size 8 differs from head_size 16", plain(sizes, causal));
+  refused(synthesizer, "score 'synthesizer-random'", plain(synthesizer, causal));
+  refused(narrow, "Sigsoftmax, with head_size 8, no multiple of 16", plain(narrow, causal));
+
+  // Of scales and observers.
+  Layer mixed("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
+  mixed.layer->set_head_scales({at::tensor({0.5F, 1.0F}), {}, {}});
+  CHECK(mixed.layer->describe_path(false) == "composed: score heads are scaled before they are mixed");
+  refused(mixed, "score heads are scaled before they are mixed", plain(mixed, causal));
+  mixed.layer->set_head_scales({{}, at::tensor({0.5F, 1.0F}), {}});
+  mixed.layer->set_path(Path::fused);
+  CHECK_NOTHROW(plain(mixed, causal)());  // scales of value heads multiply what the kernel gives
+  mixed.layer->set_head_scales({});
+  layers::Watch watch;
+  refused(mixed, "an observer reads the probabilities", [&] { return mixed(x, x, causal, {}, &watch); });
+
+  // Of masks: additive, and a memory of which some keys are missing.
+  Mask additive = causal, memory = causal;
+  additive.additive = normal({1, 1, 20, 20}, 2);
+  refused(mixed, "mixed heads with an additive mask or with a part of the keys", plain(mixed, additive));
+  memory.offset = 12;
+  memory.key_lengths = at::tensor({32, 25}, at::kLong);
+  const at::Tensor keys = normal({2, 32, 32}, 4);
+  refused(mixed, "mixed heads with an additive mask or with a part of the keys",
+          [&] { return mixed(x, keys, memory); });
+  Layer relative("heads = 2\nscore = 'relative'\n", 32, 3);
+  refused(relative, "relative positions with an additive mask or with a part of the keys",
+          [&] { return relative(x, keys, memory); });
+
+  // Of few queries: fewer in the batch than head_size.
+  const at::Tensor few = x.narrow(1, 0, 7);
+  refused(relative, "relative positions with fewer queries in the batch than head_size 16",
+          [&] { return relative(few, few, causal); });
+  relative.layer->set_path(Path::fused);
+  const at::Tensor enough = x.narrow(1, 0, 8);
+  CHECK_NOTHROW(relative(enough, enough, causal));
+  CHECK_THROWS_AS(relative.layer->require_fused_decoding(), Error);
+  mixed.layer->require_fused_decoding();
+
+  // Of decoding where the released Mixhead mixes nothing.
+  const auto decode = [&](Layer& l) {
+    return [&] {
+      Cache cache;
+      return l.layer->forward(few, few, causal, {}, &cache);
+    };
+  };
+  const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
+  Layer eights("heads = 4\n" + released, 32, 3), others("heads = 2\nvalue_size = 8\n" + released, 32, 3);
+  CHECK(eights.layer->describe_path(false) == "fused");
+  refused(eights, "mixed heads, with head_size 8, no multiple of 16, where mixer 'mixhead-a' mixes nothing",
+          decode(eights));
+  refused(others, "value_size 8 differs from head_size 16 where mixer 'mixhead-a' mixes nothing", decode(others));
+}
+
+TEST_CASE("a model logs each reason for the composed path once for a kind of layer") {
+  PathLog log;
+  CHECK(log.first(Kind::decoder_self, "few"));
+  CHECK_FALSE(log.first(Kind::decoder_self, "few"));
+  CHECK(log.first(Kind::decoder_self, "a mask"));
+  CHECK(log.first(Kind::encoder_self, "few"));
+}
+
 TEST_CASE("an observer sees probabilities that sum to 1 and may replace head outputs") {
   struct Watch : Observer {
     at::Tensor p;

@@ -278,7 +278,7 @@ TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dro
   l.layer->set_path(attention::Path::composed);
   CHECK(at::equal(l(x, x, mask, step), y));
   l.layer->set_path(attention::Path::fused);
-  CHECK(refusal([&] { l(x, x, mask, step); }).find("an added mask") != std::string::npos);
+  CHECK(refusal([&] { l(x, x, mask, step); }).find("an additive mask") != std::string::npos);
   CHECK(layers::Layer("heads = 4\ndropout = 0.4\n", 32).layer->describe_path(true).find("head_size 8") !=
         std::string::npos);
 }

@@ -313,7 +313,7 @@ TEST_CASE("what the kernel of mixed heads cannot take is named", "[attention][mi
   l.layer->set_path(attention::Path::composed);
   CHECK(at::equal(l(x, x, mask), y));
   l.layer->set_path(attention::Path::fused);
-  CHECK(refusal([&] { l(x, x, mask); }).find("an added mask") != std::string::npos);
+  CHECK(refusal([&] { l(x, x, mask); }).find("an additive mask") != std::string::npos);
 }
 
 }  // namespace test_mixed_cpu

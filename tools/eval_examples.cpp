@@ -66,7 +66,6 @@ void score_examples(const Arguments& a, const task::ScoringOptions& given, const
     const auto& examples = std::get<task::Examples>(corpus);
     check(a, job, examples, source.name());
     const task::ScoringOptions options = scoring_for(m, given, corpus);  // refuses what is of texts
-    for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
     const auto predictions = opened(job.predictions), best = opened(job.best);
     task::ExampleScores found = task::score_examples(*m.model, examples, {nullptr, progress_bar("score", "rows")});
     if (predictions != nullptr) write_predictions(*predictions, examples, found);

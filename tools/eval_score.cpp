@@ -82,7 +82,6 @@ void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job,
     const task::Corpus text = source.text_for(m);
     job.check(text, source.name());
     const task::ScoringOptions options = scoring_for(m, given, text);
-    for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
     std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(file_of(a, a.per_token, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::Listener listener;

@@ -101,6 +101,7 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
   const attention::Path attention = attention::path_named(a.attention);
   m.model->set_path(attention);
   if (attention == attention::Path::fused) m.model->require_fused(false);
+  for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
   if (a.precision == "bf16") m.model->parameters().set_bf16(true);
   return m;
 }

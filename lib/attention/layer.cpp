@@ -247,8 +247,8 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
   if (shape_.kind != Kind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 || c.step.training ||
-      c10::GradMode::is_enabled() || c.observer != nullptr || scales_.score.defined() || !c.pairs.empty() ||
-      score_->has_positions() || !takes_fused(false))
+      c10::GradMode::is_enabled() || c.observer != nullptr || !c.pairs.empty() || score_->has_positions() ||
+      !takes_fused(false))
     return {};
   if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
     FusedPolicy policy;
@@ -262,6 +262,7 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
 
 std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
   std::vector<std::string> reasons = unfused_reasons_;
+  if (scales_.score.defined()) reasons.emplace_back("score heads are scaled before they are mixed");
   if (shape_.heads == 0 || !reasons.empty()) return reasons;
   const bool mixes = mixer_->mixes() != Mixes::nothing;
   const auto alone = left_to_the_kernel(training);
@@ -297,79 +298,152 @@ std::string AttentionLayer::describe_path(bool training) const {
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
 }
 
-void AttentionLayer::refuse_path(const std::vector<std::string>& reasons) const {
-  throw Error(Exit::usage, Problem{shape_.name, "a layer that the fused path can take", join(reasons, "; "),
-                                   "use --attention auto, or change these"});
+void AttentionLayer::refuse_path(const char* expected, const std::vector<std::string>& reasons) const {
+  throw Error(Exit::usage,
+              Problem{shape_.name, expected, join(reasons, "; "), "use --attention auto, or change these"});
 }
 
 void AttentionLayer::require_fused(bool training) const {
-  if (const auto reasons = unfused_reasons(training); !reasons.empty()) refuse_path(reasons);
+  if (const auto reasons = unfused_reasons(training); !reasons.empty())
+    refuse_path("a layer that the fused path can take", reasons);
+}
+
+void AttentionLayer::require_fused_decoding() const {
+  require_fused(false);
+  if (shape_.kind != Kind::encoder_self && score_ != nullptr && score_->has_positions())
+    refuse_path("a step of decoding that the fused path can take",
+                {"relative positions, for which a step has too few queries"});
 }
 
 std::string AttentionLayer::probabilities_stream() const {
   return std::string(name_of(shape_.kind)) + ".probabilities";
 }
 
-at::Tensor AttentionLayer::fused(Context& c) {
+namespace {
+
+// What a mask hides, as kernels read it. Keys before the queries, windows and numbers of real keys are part of a
+// kernel's policy; any other mask is a tensor. A query after the keys of a cache may see all of them.
+struct MaskForm {
+  bool square;  // query t sees keys 0 … t of as many keys as queries, and nothing else is hidden
+  bool behind;  // causal, the queries are the last of the keys, and all keys are real
+  bool open;    // no query is hidden from a key by causality
+  bool plain;   // neither a window nor an additive mask
+  bool fits;    // a kernel's policy describes it
+
+  MaskForm(const Mask& mask, int64_t queries, int64_t keys)
+      : square(false),
+        behind(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
+        open(!mask.causal || mask.offset + 1 >= keys),
+        plain(mask.window == 0 && !mask.additive.defined()),
+        fits(!mask.additive.defined() && (behind || (open && mask.window == 0))) {
+    square = plain && behind && mask.offset == 0;
+  }
+};
+
+}  // namespace
+
+// Without a reason, the composed path is the configured one or has nothing to compute.
+struct AttentionLayer::Choice {
+  enum class By { composed, mixed_cpu, mixed_gpu, fused_cpu, fused_gpu, library };
+  By by = By::composed;
+  std::vector<std::string> of_layer = {};  // reasons for the composed path that describe_path() names
+  std::string of_pass = {};                // a reason that this pass alone has
+  at::Tensor matrix = {};                  // the mixer's, where it mixes
+  GpuKernels gpu = {};
+};
+
+AttentionLayer::Choice AttentionLayer::choose(const Context& c) const {
+  using By = Choice::By;
+  if (path_ == Path::composed) return {};
+  const auto composed_because = [](const std::string& reason) { return Choice{By::composed, {}, reason}; };
+  if (auto reasons = unfused_reasons(c.step.training); !reasons.empty())
+    return scales_.score.defined() ? composed_because(join(reasons, "; "))  // they come after whoever logs the layer's
+                                   : Choice{By::composed, std::move(reasons)};
+  if (c.observer != nullptr)
+    return composed_because("an observer reads the probabilities, which the fused path never forms");
+  if (c.q.numel() == 0 || c.k.numel() == 0) return {};  // nothing to compute on either path
+  if (const std::string reason = score_->unfused_pass(c); !reason.empty()) return composed_because(reason);
+  const MaskForm mask(c.mask, c.q.size(2), c.k.size(2));
+  const auto alone = left_to_the_kernel(c.step.training);
+  if (!mask.fits && !alone.empty())
+    return composed_because(join(alone, ", ") + " with an additive mask or with a part of the keys");
+  const auto no_kernel = [&] {
+    return composed_because(str("no kernel for queries, keys and values of types ", c10::toString(c.q.scalar_type()),
+                                ", ", c10::toString(c.k.scalar_type()), ", ", c10::toString(c.v.scalar_type())));
+  };
+  Choice choice;
+  choice.gpu = gpu_kernels(c.q, c.k, c.v);
+  choice.matrix = mixer_->matrix(c);
+  if (choice.matrix.defined()) {
+    if (choice.gpu.kernels != nullptr) choice.by = By::mixed_gpu;
+    else if (has_mixed_cpu(c.q, c.k, c.v)) choice.by = By::mixed_cpu;
+    else return no_kernel();
+    return choice;
+  }
+  if (shape_.value_size != shape_.key_size)
+    return composed_because(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size,
+                                " where mixer '", options_.mixer, "' mixes nothing"));
+  // What the tensor library does without a mask of the size of all logits is left to it: on a GPU nobody is faster.
+  const bool whole = mask.square || (mask.plain && !c.mask.causal && !c.mask.key_lengths.defined());
+  if (mask.fits && has_fused_cpu(c.q, c.k, c.v)) choice.by = By::fused_cpu;
+  else if (mask.fits && choice.gpu.kernels != nullptr && !(whole && alone.empty())) choice.by = By::fused_gpu;
+  else if (alone.empty()) choice.by = By::library;
+  else if (c.q.is_cpu() && shape_.key_size % 16 != 0)
+    return composed_because(str(join(alone, ", "), ", with head_size ", shape_.key_size,
+                                ", no multiple of 16, where mixer '", options_.mixer, "' mixes nothing"));
+  else return no_kernel();
+  return choice;
+}
+
+void AttentionLayer::report_composed(const Choice& choice) const {
+  if (path_ == Path::fused && !choice.of_layer.empty())
+    refuse_path("a layer that the fused path can take", choice.of_layer);
+  if (path_ == Path::fused && !choice.of_pass.empty())
+    refuse_path("a forward pass that the fused path can take", {choice.of_pass});
+  // Whoever builds the model logs describe_path(), which names the layer's own reasons.
+  if (!choice.of_pass.empty() && path_log_->first(shape_.kind, choice.of_pass))
+    log_info(str("attention: ", name_of(shape_.kind), ": composed: ", choice.of_pass));
+}
+
+at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
+  using By = Choice::By;
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
-  // Positions behind all keys before them, windows and lengths of keys are known to the kernel; anything else is given
-  // as a tensor. A new position after those of a cache may see them all.
-  const bool plain = mask.window == 0 && !mask.additive.defined();
-  const auto not_here = [&](const std::string& what) {
-    if (path_ == Path::fused) refuse_path({what});
-    if (!std::exchange(told_, true) && shape_.layer == 0)
-      log_info(str("attention: ", shape_.name, ": composed: ", what));
-    return composed(c);
-  };
-  const bool square = plain && mask.causal && mask.offset == 0 && queries == keys && !mask.key_lengths.defined();
-  const bool behind = mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined();
-  const bool open = !mask.causal || mask.offset + 1 >= keys;
-  const auto dropout_of = [&](int64_t heads) -> std::optional<kernels::DropoutFrom> {
-    if (!drops(c.step.training)) return std::nullopt;
-    return model::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
-                               static_cast<uint32_t>(shape_.layer));
-  };
-  FusedPolicy policy{behind && (!open || mask.window > 0), behind ? mask.window : 0, mask.key_lengths,
+  const MaskForm form(mask, queries, keys);
+  if (choice.by == By::library) return by_library(c, form.square);
+  FusedPolicy policy{form.behind && (!form.open || mask.window > 0), form.behind ? mask.window : 0, mask.key_lengths,
                      normaliser_->fused()};
-  const bool fits = !mask.additive.defined() && (behind || (open && mask.window == 0));
-  if (!score_->positions(c, policy.relative)) return composed(c);
-  if (c.q.numel() == 0 || c.k.numel() == 0) return composed(c);  // nothing to look at
-  const auto alone = left_to_the_kernel(c.step.training);
-  if (!fits && !alone.empty()) return not_here(join(alone, ", ") + " behind an added mask or a part of the keys");
-  const auto weigh = [&] {  // by the kernel, where that is one number for each head of a row
-    c.weighed = c.weights.defined() && c.weights.dim() < 3;
-    if (c.weighed) policy.head_scales = c.weights;
-    policy.key_heads = c.pairs;
-  };
-  if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
-    const GpuKernels gpu = gpu_kernels(c.q, c.k, c.v);
-    if (gpu.kernels == nullptr && !has_mixed_cpu(c.q, c.k, c.v)) return composed(c);
-    weigh();
-    policy.dropped_before_mixing = mixer_->dropout_before();
-    policy.drops = dropout_of(policy.dropped_before_mixing ? shape_.heads : shape_.value_heads);
-    return gpu.kernels != nullptr ? mixed_gpu(gpu, c.q, c.k, c.v, matrix, policy)
-                                  : mixed_cpu(c.q, c.k, c.v, matrix, policy);
+  score_->positions(c, policy.relative);
+  // By the kernel, where the combiner's weight is one number for each head of a row.
+  c.weighed = c.weights.defined() && c.weights.dim() < 3;
+  if (c.weighed) policy.head_scales = c.weights;
+  policy.key_heads = c.pairs;
+  const bool mixes = choice.matrix.defined();
+  policy.dropped_before_mixing = mixes && mixer_->dropout_before();
+  if (drops(c.step.training)) {
+    const int64_t heads = mixes && !policy.dropped_before_mixing ? shape_.value_heads : shape_.heads;
+    policy.drops = model::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+                                       static_cast<uint32_t>(shape_.layer));
   }
-  if (shape_.value_size != shape_.key_size) return composed(c);  // of a mixer that mixes nothing here
-  if (fits && has_fused_cpu(c.q, c.k, c.v)) {
-    weigh();
-    policy.drops = dropout_of(shape_.heads);
-    return fused_cpu(c.q, c.k, c.v, policy);
+  switch (choice.by) {
+    case By::mixed_gpu:
+      return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, policy);
+    case By::mixed_cpu:
+      return mixed_cpu(c.q, c.k, c.v, choice.matrix, policy);
+    case By::fused_gpu:
+      return fused_gpu(choice.gpu, c.q, c.k, c.v, policy);
+    default:
+      return fused_cpu(c.q, c.k, c.v, policy);
   }
-  // What the tensor library does without a mask of the size of all logits is left to it: on a GPU nobody is faster.
-  const bool whole = square || (plain && !mask.causal && !mask.key_lengths.defined());
-  if (const GpuKernels gpu = gpu_kernels(c.q, c.k, c.v); fits && gpu.kernels != nullptr && !(whole && alone.empty())) {
-    weigh();
-    policy.drops = dropout_of(shape_.heads);
-    return fused_gpu(gpu, c.q, c.k, c.v, policy);
-  }
-  if (!alone.empty()) return composed(c);
+}
+
+at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
   take_pairs(c);
   std::optional<at::Tensor> given;
   if (!square) {
-    at::Tensor ok = allowed(mask, queries, keys, c.q.device());
-    at::Tensor bias = mask.additive;
+    const int64_t queries = c.q.size(2), keys = c.k.size(2);
+    at::Tensor ok = allowed(c.mask, queries, keys, c.q.device());
+    at::Tensor bias = c.mask.additive;
     if (ok.defined()) {
       at::Tensor hidden = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
       bias = bias.defined() ? bias + hidden : hidden;
@@ -502,14 +576,15 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   c.keys = c.v.size(2) + (cache != nullptr && !p.cached ? cache->length() : 0);
   pairing_->pair(c);
   c.weights = combiner_->weights(c);
-  if (path_ == Path::fused && observer == nullptr) require_fused(step.training);
   if (cache != nullptr && !p.cached) {
     c.head_outputs = read_in_place(c, *cache);
     if (!c.head_outputs.defined()) std::tie(c.k, c.v) = cache->append(c.k, c.v);
   }
-  if (!c.head_outputs.defined())
-    c.head_outputs =
-        observer == nullptr && !scales_.score.defined() && takes_fused(step.training) ? fused(c) : composed(c);
+  if (!c.head_outputs.defined()) {
+    const Choice choice = choose(c);
+    if (choice.by == Choice::By::composed) report_composed(choice);
+    c.head_outputs = choice.by == Choice::By::composed ? composed(c) : fused(c, choice);
+  }
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
   if (scales_.value.defined()) {

@@ -11,6 +11,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +24,24 @@
 namespace mh::attention {
 
 // Which implementation of the mathematics: composed tensor operations, or the fused kernel of the tensor library.
-// `fused` is an error where a layer cannot take it; `automatic` takes it where every stage, the shapes and the device
-// allow.
+// `fused` is an error wherever a layer would take the other: an observer, scales of score heads and masks included.
+// `automatic` takes it where every stage, the shapes, the device and the forward pass allow.
 enum class Path { automatic, composed, fused };
 Path path_named(const std::string& name);  // "auto", "composed", "fused"
+
+// Which reasons for the composed path the layers of a model have logged. Layers may run in several threads.
+class PathLog {
+ public:
+  // Whether no layer of the kind has logged this reason before.
+  bool first(Kind kind, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    return logged_.emplace(kind, reason).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<Kind, std::string>> logged_;
+};
 
 // Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined; h of
 // its side.
@@ -55,7 +71,7 @@ class AttentionLayer {
 
   // query_input (B, Tq, d); key_input (B, Tk, d), the same tensor for self-attention (with memory in front, Tk > Tq)
   // -> (B, Tq, d). With a cache, self-attention appends the new keys; cross-attention fills it once and then ignores
-  // key_input. Without an observer the fused path may be taken.
+  // key_input. An observer, which needs the composed path, is an error under Path::fused.
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask, const Step& step,
                      Cache* cache = nullptr, Observer* observer = nullptr);
 
@@ -91,14 +107,22 @@ class AttentionLayer {
   // Rows that stand beside what forward() is given, as many as it gives, each beside its own.
   at::Tensor copied(const at::Tensor& x) const;
 
-  void set_path(Path path) { path_ = path; }
-  // The path that forward() takes, with the reason where it is the composed one.
+  // Layers that share `log` log each reason once for their kind.
+  void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
+    path_ = path;
+    path_log_ = std::move(log);
+  }
+  // The path that forward() takes, with the reason where it is the composed one. What only a forward pass knows, such
+  // as its mask, may still need the composed path.
   std::string describe_path(bool training) const;
   // Error(usage) with the reasons where the fused path cannot be taken.
   void require_fused(bool training) const;
+  // The same for decoding token by token: no step has queries enough for the fused form of relative positions.
+  void require_fused_decoding() const;
+  Path path() const { return path_; }
   // Why the fused path cannot be taken, one reason each; empty where it can. `training`: dropout of probabilities acts.
   std::vector<std::string> unfused_reasons(bool training) const;
-  // Whether it is, where nothing observes it.
+  // Whether it is, unless a forward pass needs the composed path.
   bool takes_fused(bool training) const;
 
  private:
@@ -114,8 +138,15 @@ class AttentionLayer {
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
   void copy_weights(Context& context) const;
-  at::Tensor fused(Context& context);
-  [[noreturn]] void refuse_path(const std::vector<std::string>& reasons) const;
+  struct Choice;  // which implementation computes a forward pass, or why none of the fused ones does
+  // The one place that decides.
+  Choice choose(const Context& context) const;
+  // Error(usage) under Path::fused; otherwise logs a reason of the pass.
+  void report_composed(const Choice& choice) const;
+  at::Tensor fused(Context& context, const Choice& choice);
+  // By the tensor library's fused attention; `square`: causal, as many keys as queries, nothing else hidden.
+  at::Tensor by_library(Context& context, bool square) const;
+  [[noreturn]] void refuse_path(const char* expected, const std::vector<std::string>& reasons) const;
   // What of the layer the project's own kernels do, and the tensor library's fused attention does not.
   std::vector<std::string> left_to_the_kernel(bool training) const;
   bool drops(bool training) const { return training && options_.dropout > 0; }
@@ -128,7 +159,7 @@ class AttentionLayer {
   AttentionOptions options_;
   std::vector<std::string> unfused_reasons_;  // those that hold whether or not it trains
   Path path_ = Path::automatic;
-  bool told_ = false;  // that a mask keeps it from the fused path
+  std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
   HeadScales scales_;
   std::unique_ptr<Pairing> pairing_;
   std::unique_ptr<Score> score_;

@@ -91,8 +91,12 @@ class Relative : public Score {
   }
 
   bool has_positions() const override { return true; }
-  bool positions(const Context& c, RelativePositions& p) override {
-    if (few(c)) return false;
+  std::string unfused_pass(const Context& c) const override {
+    return few(c) ? str("relative positions with fewer queries in the batch than head_size ", c.shape.key_size,
+                        ", for which the composed path is faster")
+                  : "";
+  }
+  void positions(const Context& c, RelativePositions& p) override {
     const int64_t queries = c.q.size(2);
     std::vector<at::Tensor> parts;
     int64_t rows = 0;
@@ -106,7 +110,6 @@ class Relative : public Score {
     }
     p.u = content_->value(), p.v = position_->value();
     p.r = parts.size() == 1 ? parts[0] : at::cat(parts, 1);
-    return true;
   }
 
   void score(Context& c) override {

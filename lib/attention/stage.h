@@ -62,8 +62,8 @@ struct KeptHeads {
   }
 };
 
-// Shows an analysis what happens inside, head by head. With an observer the composed path is taken. What is given is
-// part of the graph: an observer may call retain_grad() on it.
+// Shows an analysis what happens inside, head by head, on the composed path (an error under Path::fused). What is given
+// is part of the graph: an observer may call retain_grad() on it.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -158,10 +158,12 @@ class Score : public Stage {
   virtual void score(Context& context) = 0;
   // Whether it reads context.k; a layer whose score does not has no key projection.
   virtual bool uses_keys() const { return true; }
-  // Whether its fused form adds something to products of queries and keys; and what. False where queries are so few
-  // that the composed path is the faster one.
+  // Whether its fused form adds something to products of queries and keys; positions() fills in what.
   virtual bool has_positions() const { return false; }
-  virtual bool positions(const Context&, RelativePositions&) { return true; }
+  virtual void positions(const Context&, RelativePositions&) {}
+  // Why a forward pass takes the composed path although there is a fused form; "" where it need not. The text is the
+  // same for all passes of a layer, so that it is logged once.
+  virtual std::string unfused_pass(const Context&) const { return ""; }
 };
 
 // Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly

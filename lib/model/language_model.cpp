@@ -60,14 +60,21 @@ void LanguageModel::require_incremental() {
       throw Error(Exit::usage,
                   Problem{layer->shape().name, "stages that can decode token by token", "one that cannot",
                           str("score whole ", has_encoder() ? "sentences" : "texts", " with this model instead")});
+  for (const attention::AttentionLayer* layer : attention_layers())
+    if (layer->path() == attention::Path::fused) layer->require_fused_decoding();
 }
 
 void LanguageModel::set_path(attention::Path path) {
-  for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path);
+  const auto log = std::make_shared<attention::PathLog>();
+  for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path, log);
 }
 
 void LanguageModel::require_fused(bool training) {
   for (const attention::AttentionLayer* layer : attention_layers()) layer->require_fused(training);
+}
+
+void LanguageModel::require_fused_decoding() {
+  for (const attention::AttentionLayer* layer : attention_layers()) layer->require_fused_decoding();
 }
 
 std::vector<std::string> LanguageModel::describe_paths(bool training) {

@@ -65,6 +65,8 @@ class Procedure {
   // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.
   // `stalled`: train.patience is spent, so that the run stops where nobody returns.
   virtual bool returns_to_best(const Standing&, bool /*stalled*/) { return false; }
+  // Whether observer() ever gives one.
+  virtual bool observes() const { return false; }
   // To be shown the validation that now ends an epoch, or null. It may be asked again, where that was broken off.
   virtual attention::Observer* observer(const Standing&) { return nullptr; }
   // After the last update of an epoch, its validation included; may change parameters.

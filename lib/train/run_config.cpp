@@ -98,9 +98,15 @@ void RunConfig::check_model(model::LanguageModel& built) const {
   if (train.record) check_recordable(built);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
+  if (train.validate_by == "bleu") built.require_fused_decoding();
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage, Problem{"train.attention_path", "auto or composed, as a regulariser looks at attention",
                                      "fused", "leave the regulariser out, or change this"});
+  for (const auto& entry : procedures.entries())
+    if (entry.plugin->observes())
+      throw Error(Exit::usage, Problem{"train.attention_path",
+                                       str("auto or composed, as the procedure ", entry.name, " observes validations"),
+                                       "fused", "leave the procedure out, or change this"});
 }
 
 void RunConfig::check_recordable(model::LanguageModel& built) const {

@@ -91,6 +91,7 @@ class HeadRotation : public Procedure {
   }
 
   attention::Observer* observer(const Standing& here) override {
+  bool observes() const override { return ranks(); }
     if (!ranks() || next_act(here) != RotationSchedule::Act::swap) return nullptr;
     measure_ = made();
     return measure_.get();

@@ -69,6 +69,7 @@ dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.scor
 dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
+dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validate_every=1e --set $r.mode=hard --set $r.k=1
 dry "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
 group dry "found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1

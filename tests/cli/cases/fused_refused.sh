@@ -1,0 +1,36 @@
+# --attention fused: each tool refuses a forward pass that it would compose, by its reason; auto logs each reason once for a kind of layer.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 200 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+printf '[model]\nlayers = 2\nwidth = 32\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "1u"\n' > c.toml
+train() { mh-train -q --config c.toml --train t.mhs --out "$1" "${@:2}"; }
+train plain
+train mixed --set attention.mixer=mixhead-a
+train logits --set attention.mixer=talking-heads
+train relative --set attention.score=relative --set model.positions=none
+plain=plain/last.safetensors mixed=mixed/last.safetensors relative=relative/last.safetensors
+refused() { expect 2 "${@:2}" --attention fused; said "$1"; said "use --attention auto"; [ ! -e none ] || fail "a file is left"; }
+
+# Observers, of every tool that has one.
+observed="a forward pass that the fused path can take; found an observer reads the probabilities"
+refused "$observed" mh-spectrum --blocks 2 $plain t.mhs
+refused "$observed" mh-swap --mode soft --k 1 --data t.mhs $plain -o none
+refused "$observed" mh-swap report --blocks 2 $plain t.mhs
+refused "$observed" mh-prune rank --by confidence $plain t.mhs
+refused "$observed" mh-prune cut $plain --by confidence --data t.mhs --fraction 50% -o none
+# Scales of score heads; those of value heads are the kernel's.
+refused "score heads are scaled before they are mixed" mh-prune scan --side score $mixed t.mhs
+expect 0 mh-prune scan --side value --attention fused $mixed t.mhs
+# Few queries with relative positions: scoring, and each step of decoding.
+refused "relative positions with fewer queries in the batch than head_size 16" mh-eval --block 8 --batch 1 $relative t.mhs
+expect 0 mh-eval --block 16 --attention fused $relative t.mhs
+refused "relative positions, for which a step has too few queries" mh-eval generate --length 3 $relative
+# Reasons of the layer, before anything else.
+refused "it mixes logits" mh-eval logits/last.safetensors t.mhs
+
+# auto composes these, and says so once for both layers.
+once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "not once: $1"; }
+once "an observer" mh-spectrum --blocks 2 $plain t.mhs
+once "score heads" mh-prune scan -v --side score $mixed t.mhs
+once "relative positions with fewer queries" mh-eval --block 8 --batch 1 $relative t.mhs
