@@ -7,7 +7,9 @@
 #include <set>
 
 #include "attention/experts.h"
+#include "every_model.h"
 #include "layers.h"
+#include "runs.h"
 #include "train/procedure.h"
 
 namespace test_mae {
@@ -423,8 +425,7 @@ TEST_CASE("the gradient of a gate is what its expert lacks", "[mae]") {
 }
 
 TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on average in training", "[mae]") {
-  Layer plain("heads = 4\n", 12),
-      l("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = 'sequence'\n", 12);
+  Layer plain("heads = 4\n", 12), l("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\n", 12);
   at::Tensor x = normal({1, 6, 12}, 1), wanted = plain.forward(x, causal_mask());
   CHECK(!l.has("gate.up.weight"));
   for (Path path : {Path::composed, Path::automatic}) {
@@ -443,18 +444,136 @@ TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on a
   }
   REQUIRE(seen.size() == 6);
   CHECK(at::allclose(at::stack(seen).mean(0), wanted, 1e-4, 1e-5));
-  // Evenly: 6,000 draws for positions; a frequency's deviation is 0.0048.
-  Scales drawn(4, "mae.gate = 'uniform'\nmae.drop = 2\n");
-  at::Tensor w = drawn.forward(at::zeros({60, 100, 4}), causal_mask(), training());
-  const auto all = experts(4, 2);
-  for (const auto& expert : all) {
-    at::Tensor out = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
-    CHECK(out.to(at::kFloat).mean().item<double>() == Approx(1.0 / 6).margin(0.02));
+  // Evenly: 6,000 draws, of rows or of positions; a frequency's deviation is 0.0048.
+  for (const auto& [unit, sizes] :
+       {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
+    Scales drawn(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
+    at::Tensor w = drawn.forward(at::zeros(sizes), causal_mask(), training());
+    const auto all = experts(4, 2);
+    for (const auto& expert : all) {
+      at::Tensor out = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
+      CHECK(out.to(at::kFloat).mean().item<double>() == Approx(1.0 / 6).margin(0.02));
+    }
   }
 }
 
+namespace {
+
+// The heads that each attention layer leaves out, (B, h) or (B, Tq, h) bool, in the order of the layers.
+struct Drawn : Observer {
+  std::vector<std::pair<Kind, at::Tensor>> out;
+  void weights(const Shape& shape, const at::Tensor& w) override { out.emplace_back(shape.kind, w == 0); }
+};
+
+bool same_in_row(const at::Tensor& out) { return out.dim() == 2 || at::equal(out, out.narrow(1, 0, 1).expand_as(out)); }
+
+}  // namespace
+
+TEST_CASE("an expert is drawn for each row, in every layer of every backbone, unless positions are the unit", "[mae]") {
+  const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
+  struct Case {
+    std::string toml;
+    bool encodes;
+    size_t layers;
+  };
+  const std::vector<Case> cases{
+      {"[model]\n" + sizes + mae, false, 2},
+      {"[model]\nbackbone = 'encoder-decoder'\nencoder_layers = 2\n" + sizes + mae, false, 6},
+      {"[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 6\n" + sizes + mae + "score = 'relative'\n",
+       false, 2},
+      {"[model]\nbackbone = 'bert'\npositions = 'learned'\nsegments = 2\nembedding_norm = true\n" + sizes + mae, true,
+       2}};
+  for (const Case& c : cases)
+    for (const char* gate : {"learned", "uniform"}) {
+      auto drawn = [&](const std::string& unit, uint32_t update) {
+        const auto model = translators::built(c.toml + str("[attention.mae]\ngate = '", gate, "'\n", unit));
+        Drawn seen;
+        model->hidden(every_model::input(*model, c.encodes, 9), training(update, true), nullptr, &seen);
+        return seen.out;
+      };
+      INFO(c.toml << gate);
+      bool rows_differ = false, layers_differ = false, positions_differ = false;
+      for (uint32_t update = 0; update < 8; ++update) {
+        const auto by_row = drawn("", update);
+        REQUIRE(by_row.size() == c.layers);
+        for (const auto& [kind, out] : by_row) {
+          CHECK(same_in_row(out));
+          CHECK(at::equal(out.sum(-1), at::ones_like(out.sum(-1))));
+          rows_differ |= !at::equal(out[0], out[1]);
+          const at::Tensor first = by_row[0].second;
+          layers_differ |=
+              !at::equal(out.dim() == 2 ? out : out.select(1, 0), first.dim() == 2 ? first : first.select(1, 0));
+        }
+        for (const auto& [kind, out] : drawn("sample_unit = 'position'\n", update))
+          positions_differ |= !same_in_row(out);
+      }
+      CHECK(rows_differ);
+      CHECK(layers_differ);
+      CHECK(positions_differ);
+    }
+}
+
+TEST_CASE("a row's expert is drawn from the mean of its gates over real positions", "[mae]") {
+  Scales l(3, "mae.hidden = 4\n");
+  l.stir(5);
+  const int64_t rows = 4000, real = 5;
+  at::Tensor x = normal({1, 8, 3}, 1).expand({rows, 8, 3});
+  Mask mask = causal_mask();
+  mask.key_lengths = at::full({rows}, real, at::kLong);
+  Watch watch;
+  at::Tensor w = l.forward(x, mask, training(3, true), &watch);
+  const at::Tensor often = (w.select(1, 0) == 0).to(at::kFloat).mean(0), g = watch.g[0].narrow(0, 0, real).mean(0);
+  CHECK((often - g).abs().max().item<float>() < 0.035F);  // four standard deviations
+  CHECK((watch.g[0].mean(0) - g).abs().max().item<float>() > 0.04F);
+}
+
+TEST_CASE("drawn experts: the fused path gives the composed one's outputs and gradients", "[mae]") {
+  for (const char* unit : {"sequence", "position"})
+    for (const char* gate : {"learned", "uniform"}) {
+      INFO(unit << " " << gate);
+      Layer l(
+          str("heads = 2\ndropout = 0.3\ncombiner = 'mae'\nmae.sample_unit = '", unit, "'\nmae.gate = '", gate, "'\n"),
+          32);
+      at::Tensor r = normal({3, 9, 32}, 2);
+      auto run = [&](Path path) {
+        l.layer->set_path(path);
+        l.parameters.zero_gradients();
+        at::Tensor x = normal({3, 9, 32}, 1).requires_grad_();
+        at::Tensor y = l.forward(x, causal_mask(), training(5, true));
+        (y * r).sum().backward();
+        return std::vector<at::Tensor>{y.detach(), x.grad().clone(), l["value.weight"].grad().clone(),
+                                       l["output.weight"].grad().clone()};
+      };
+      const auto composed = run(Path::composed), fused = run(Path::fused);
+      for (size_t i = 0; i < composed.size(); ++i) CHECK(at::allclose(composed[i], fused[i], 1e-4, 1e-4));
+    }
+}
+
+TEST_CASE("a run that draws for positions goes on so, and is refused under the other rule", "[mae]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
+                    position = "sample_unit = 'position'\n";
+  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nhorizon = '6u'\n"); };
+  auto whole = runs::run_of(folder, "whole", uniform + position + until(6));
+  runs::run_of(folder, "run", uniform + position + until(3));
+  try {
+    runs::run_of(folder, "run", uniform + until(6), true);
+    FAIL("resumed");
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::usage);
+    CHECK(std::string(error.what()).find("attention.mae.sample_unit: \"position\" -> \"sequence\"") !=
+          std::string::npos);
+  }
+  auto resumed = runs::run_of(folder, "run", uniform + position + until(6), true),
+       rows = runs::run_of(folder, "rows", uniform + until(6));
+  const std::string name = "decoder.layers.0.self.value.weight";
+  CHECK(at::equal(runs::find(resumed, name), runs::find(whole, name)));
+  CHECK_FALSE(at::equal(runs::find(rows, name), runs::find(whole, name)));
+}
+
 TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone", "[mae]") {
-  Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\nmae.sample_unit = 'sequence'\n", 12);
+  Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.stir(1);
   const auto all = experts(4, 2);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);

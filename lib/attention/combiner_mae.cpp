@@ -9,8 +9,13 @@
 //
 // x are the vectors that queries are made of; the gate is in mae_gate.h. Training alternates between two kinds of
 // steps. A G step is the whole mixture; it trains the gate. An F step (Step::sample_experts) takes g as given, draws
-// one expert D ~ g for each unit, and trains everything else: heads in D get no gradient from that unit, and the gate
-// none at all.
+// one expert D ~ g in each layer for each unit, and trains everything else: heads in D get no gradient from that unit,
+// and the gate none at all.
+//
+// The paper's unit is a training instance (its table 2, to which the language models of table 4 refer): a row of the
+// batch, be it a sentence or a block of a text (sample_unit = "sequence"). A causal gate has a distribution for each
+// position of the row; the expert is drawn from their mean over real positions. That draw alone reads later positions,
+// in training only; sample_unit = "position" draws for each position from its own distribution.
 #include "attention/experts.h"
 #include "attention/head_scale.h"
 #include "attention/mae_gate.h"
@@ -86,7 +91,6 @@ class MixtureOfExperts : public Weighing {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = c.observer->gates(c.shape, g);
     if (c.step.sample_experts) {
-      // A sequence of many gates draws from their mean.
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
       return scale_of_drawn(draw(c, g.dim() == 3, g));
     }

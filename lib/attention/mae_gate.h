@@ -25,7 +25,7 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   double dropout = 0.1;
   Mean mean = Mean::causal;
   int64_t window = 0;
-  Unit sample_unit = Unit::position;
+  Unit sample_unit = Unit::sequence;
   Statistics norm_statistics = Statistics::running;
   GateInit init = GateInit::usual;
   Outlived heads;

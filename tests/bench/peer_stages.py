@@ -415,7 +415,7 @@ STAGES = {
     "cross-head": Stage(CrossHead, "pairing = 'cross-head'\ncross-head.rate = 1.0"),
     "alphas": Stage(Alphas, "combiner = 'alphas'"),
     "mae": Stage(Experts, "combiner = 'mae'\nmae.dropout = 0.0"),
-    "mae-sampling": Stage(Sampling, "combiner = 'mae'\nmae.dropout = 0.0",
+    "mae-sampling": Stage(Sampling, "combiner = 'mae'\nmae.dropout = 0.0\nmae.sample_unit = 'position'",
                           "[train.procedures.block-coordinate]\nfirst = 1000000"),
     "head-weights": Stage(HeadWeights, "combiner = 'head-weights'"),
     "gates": Stage(Gates, "combiner = 'gates'"),
