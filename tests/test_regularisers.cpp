@@ -71,6 +71,101 @@ TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularis
   CHECK(term_of(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
 }
 
+namespace {
+
+// R_d and R_c of one layer, or two, in double: sums over pairs of heads and over entries, as the header states them.
+double naive_overlaps(const std::vector<at::Tensor>& layers, double of_rows, double of_columns) {
+  double sum = 0;
+  for (const at::Tensor& given : layers) {
+    const at::Tensor p = given.detach().to(at::kDouble).contiguous();
+    const int64_t batch = p.size(0), heads = p.size(1), n = p.size(2), keys = p.size(3);
+    const auto* x = p.const_data_ptr<double>();
+    const auto at = [&](int64_t b, int64_t h, int64_t t, int64_t s) { return x[((b * heads + h) * n + t) * keys + s]; };
+    const double pairs = static_cast<double>(heads * (heads - 1)) / 2;
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t i = 0; i < heads; ++i)
+        for (int64_t j = i + 1; j < heads; ++j) {
+          double rows = 0, columns = 0;
+          for (int64_t t = 0; t < n; ++t)
+            for (int64_t u = 0; u < n; ++u) {
+              double dot = 0;
+              for (int64_t s = 0; s < keys; ++s) dot += at(b, i, t, s) * at(b, j, u, s);
+              rows += dot * dot;
+            }
+          for (int64_t s = 0; s < keys; ++s)
+            for (int64_t v = 0; v < keys; ++v) {
+              double dot = 0;
+              for (int64_t t = 0; t < n; ++t) dot += at(b, i, t, s) * at(b, j, t, v);
+              columns += dot * dot;
+            }
+          sum += (of_rows * rows / static_cast<double>(n) + of_columns * columns / static_cast<double>(keys)) /
+                 (pairs * static_cast<double>(batch));
+        }
+  }
+  return sum;
+}
+
+const std::string kOverlaps =
+    "[train.regularisers.subspace-overlap]\nof = 'rows'\nweight = 0.5\n"
+    "[train.regularisers.columns]\ntype = 'subspace-overlap'\nof = 'columns'\nweight = 2.0\n";
+
+}  // namespace
+
+TEST_CASE("R_d and R_c act together: the sum of both, and its gradient by differences", "[regularisers]") {
+  Config config;
+  config.load_text(kOverlaps, "test");
+  Regularisers both;
+  both.read(config, "train.regularisers", regularisers(), true);
+  config.check_all_known();
+  model::ParameterList list(at::kCPU);
+  both.start(list, {});
+  REQUIRE(both.observer() != nullptr);
+  std::vector<at::Tensor> layers;
+  for (uint64_t seed : {1, 2})
+    layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
+  for (const at::Tensor& p : layers) both.observer()->probabilities({}, p);
+  const at::Tensor value = both.loss({});
+  CHECK(value.item<double>() == Approx(naive_overlaps(layers, 0.5, 2.0)).epsilon(1e-6));
+  value.backward();
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    for (int64_t i = 0; i < layers[layer].numel(); ++i) {
+      const double step = 1e-5;
+      auto moved = [&](double by) {
+        std::vector<at::Tensor> wide;
+        for (const at::Tensor& p : layers) wide.push_back(p.detach().to(at::kDouble));
+        wide[layer].view({-1})[i] += by;
+        return naive_overlaps(wide, 0.5, 2.0);
+      };
+      CHECK(layers[layer].grad().view({-1})[i].item<double>() ==
+            Approx((moved(step) - moved(-step)) / (2 * step)).epsilon(1e-4).margin(1e-6));
+    }
+}
+
+TEST_CASE("a section names its regulariser by type, which a run saves and a resume keeps", "[regularisers]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nhorizon = '6u'\n"); };
+  auto value = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
+  const at::Tensor both = value(runs::run_of(folder, "both", kOverlaps + until(6)));
+  runs::run_of(folder, "run", kOverlaps + until(3));
+  CHECK(at::equal(value(runs::run_of(folder, "run", kOverlaps + until(6), true)), both));
+  // Each of the two changes what is trained.
+  const std::string rows = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
+                    columns = kOverlaps.substr(rows.size());
+  CHECK_FALSE(at::equal(value(runs::run_of(folder, "rows", rows + until(6))), both));
+  CHECK_FALSE(at::equal(value(runs::run_of(folder, "columns", columns + until(6))), both));
+  // The configuration of a run reads back as it is.
+  const RunConfig config = runs::config_of(folder, kOverlaps + until(6));
+  Config again;
+  again.load_text(config.toml(), "saved");
+  CHECK(RunConfig::read(again).toml() == config.toml());
+  CHECK(config.toml().find("type = \"subspace-overlap\"") != std::string::npos);
+  for (const char* wrong :
+       {"[train.regularisers.columns]\nof = 'columns'\n", "[train.regularisers.columns]\ntype = 'overlap'\n",
+        "[train.procedures.one]\ntype = 'block-coordinate'\n"})
+    CHECK_THROWS_AS(runs::config_of(folder, wrong), Error);
+}
+
 TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)",
           "[regularisers]") {
   model::ParameterList list(at::kCPU);

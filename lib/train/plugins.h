@@ -1,4 +1,12 @@
-// What a configuration turns on by a section of its own: `[train.regularisers.NAME]`, `[train.procedures.NAME]`.
+// What a configuration turns on by a section of its own: `[train.regularisers.NAME]`, `[train.procedures.NAME]`. NAME
+// is that of an implementation. A regulariser's may be any other where `type` names the implementation, so that one can
+// act several times, each with options of its own:
+//
+//   [train.regularisers.subspace-overlap]
+//   of = "rows"
+//   [train.regularisers.columns]
+//   type = "subspace-overlap"
+//   of = "columns"
 #pragma once
 
 #include <memory>
@@ -10,27 +18,45 @@
 
 namespace mh::train {
 
+// The key of a section that names its implementation.
+struct PluginType {
+  std::string type;
+  void describe(Fields& f) { f.field("type", type, "regulariser that the section configures; empty: NAME"); }
+};
+
 // T has describe(Fields&).
 template <class T>
 class Plugins {
  public:
   struct Entry {
-    std::string name;
+    std::string name;  // of the section
+    PluginType named;
     std::shared_ptr<T> plugin;
+    void describe(Fields& f) {
+      if (!named.type.empty()) named.describe(f);
+      plugin->describe(f);
+    }
   };
 
-  // One for each section below `section`, in the order of their names. Error(usage) for an unknown name.
-  void read(Config& config, const std::string& section, const Registry<T>& registry) {
+  // One for each section below `section`, in the order of their names. Error(usage) for an unknown name or type.
+  // `types`: whether sections may name their implementation by `type`.
+  void read(Config& config, const std::string& section, const Registry<T>& registry, bool types = false) {
     section_ = section;
     for (const std::string& key : config.keys_below(section)) {
       const std::string name = key.substr(0, key.find('.'));
-      if (entries_.empty() || entries_.back().name != name) entries_.push_back({name, registry.make(name, section)});
+      if (!entries_.empty() && entries_.back().name == name) continue;
+      const std::string own = section + "." + name;
+      Entry entry{name, {}, nullptr};
+      if (types) config.read(own, entry.named);
+      entry.plugin =
+          entry.named.type.empty() ? registry.make(name, section) : registry.make(entry.named.type, own + ".type");
+      config.read(own, *entry.plugin);
+      entries_.push_back(std::move(entry));
     }
-    for (Entry& entry : entries_) config.read(section + "." + entry.name, *entry.plugin);
   }
   std::string toml() const {
     TomlWriter writer;
-    for (const Entry& entry : entries_) writer.section(section_ + "." + entry.name, *entry.plugin);
+    for (Entry entry : entries_) writer.section(section_ + "." + entry.name, entry);
     return writer.text();
   }
   // Drops all others than those of which `wanted` says true.

@@ -3,6 +3,8 @@
 //   [train.regularisers.orthogonal-mixing]
 //   weight = 1e-3
 //
+// Terms of one regulariser with different options, such as R_d and R_c of subspace-overlap, take a section each
+// (plugins.h).
 // A term is added to the mean loss per token. What it needs of a forward pass it takes as an observer (which puts the
 // layers on the composed path); what it needs of the parameters it finds by their names.
 #pragma once

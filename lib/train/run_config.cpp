@@ -19,7 +19,7 @@ RunConfig RunConfig::read(Config& config) {
                   Problem{str(section, ".", keys[0]), str("a model.head that it is for, of model.backbone='bert'"),
                           "another model", "leave the key out"});
   run.groups.read(config);
-  run.regularisers.read(config, "train.regularisers", mh::train::regularisers());
+  run.regularisers.read(config, "train.regularisers", mh::train::regularisers(), true);
   run.procedures.read(config, "train.procedures", mh::train::procedures());
   config.read("data", run.data);
   config.check_all_known();
@@ -207,6 +207,8 @@ std::vector<FieldLister::Row> all_keys() {
   lister.section("squad", squad_options);
   GroupOptions group_options;
   lister.section("train.groups.NAME", group_options);
+  PluginType type;
+  lister.section("train.regularisers.NAME", type);
   list_plugins(lister, "train.regularisers", regularisers());
   list_plugins(lister, "train.procedures", procedures());
   lister.section("data", data_options);

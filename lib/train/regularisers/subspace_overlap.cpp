@@ -1,8 +1,9 @@
-// The overlap of what two heads' attention matrices span (Mixhead, section on ranks):
+// The overlap of the spaces that two heads' attention matrices span (Mixhead, equation 20):
 //
 //   rows     R_d = Σ_i<j |P_i P_jᵀ|_F²      columns  R_c = Σ_i<j |P_iᵀ P_j|_F²
 //
-// a mean over the rows of the batch, divided by the number of pairs and by Tq (Tk), summed over layers.
+// a mean over the rows of the batch, divided by the number of pairs and by Tq (Tk), summed over layers. The paper has
+// both in one loss, which takes a section for each, of which one at least names its type.
 #include "train/regulariser.h"
 
 namespace mh::train {

@@ -70,6 +70,9 @@ dry "streams, a token in each" --set train.batching=streams --set train.batch_to
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validate_every=1e --set $r.mode=hard --set $r.k=1
+dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
+dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
+expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
 dry "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
 group dry "found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
