@@ -498,7 +498,7 @@ TEST_CASE("layers that have lost heads: of all of them, or of one side", "[impor
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
-  const auto pairs = heads_to_pair(none.model->parameters(), Selection::random, 1, {}, {},
+  const auto pairs = heads_to_pair(none.model->parameters(), Selection::random, 1, 0, {}, {},
                                    [](const char* key) { return std::string(key); });
   CHECK((pairs.at(Kind::decoder_self) == std::vector<int64_t>{0, 3}));
   const Asked fewer("mixer = 'mixhead-a'\nvalue_heads = 2\n");

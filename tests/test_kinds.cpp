@@ -359,11 +359,11 @@ TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]")
   CHECK(status_of([&] { check_swap(parameters, {{Kind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs"); }) == 2);
   // A kind by itself, or all, each among its own layers.
   const auto key = [](const char* name) { return std::string(name); };
-  const auto all = heads_to_pair(parameters, Selection::soft, 2, {}, {}, key);
+  const auto all = heads_to_pair(parameters, Selection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(Kind::encoder_self) == std::vector<int64_t>{4, 4, 4});
   CHECK(all.at(Kind::decoder_cross) == std::vector<int64_t>{4, 4});
-  CHECK(heads_to_pair(parameters, Selection::hard, 4, {"decoder.cross"}, {}, key).size() == 1);
-  CHECK(status_of([&] { heads_to_pair(parameters, Selection::hard, 5, {}, {}, key); }) == 2);
+  CHECK(heads_to_pair(parameters, Selection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
+  CHECK(status_of([&] { heads_to_pair(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
 TEST_CASE("a curve takes heads of all kinds together, or of one", "[kinds]") {

@@ -261,10 +261,16 @@ TEST_CASE("hard, soft and released choose what they should", "[rotation]") {
   CHECK(texts(pair_hard(kind, scores, 3)) ==
         std::vector<std::string>{"decoder.self:2.3-2.2", "decoder.self:0.2-0.1", "decoder.self:2.0-1.3"});
   // The middle layer has no partner.
-  CHECK(texts(pair_soft(kind, scores, 2)) == std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
+  CHECK(texts(pair_soft(kind, scores, 2, 0)) ==
+        std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
   CHECK(texts(pair_released(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
+  // t_max: the outermost pairs of layers alone; 0 takes all of them.
+  const LayerScores five{{1, 2}, {4, 3}, {5, 6}, {8, 7}, {9, 10}};
+  CHECK(texts(pair_soft(kind, five, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
+  CHECK(texts(pair_soft(kind, five, 1, 2)) == std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
+  CHECK(texts(pair_soft(kind, five, 1, 0)) == texts(pair_soft(kind, five, 1, 2)));
   CHECK(most_pairs(Selection::hard, {4, 4, 3}) == 5);
   CHECK(most_pairs(Selection::random, {4, 4, 3}) == 5);
   CHECK(most_pairs(Selection::soft, {4, 4, 3}) == 1);
@@ -302,7 +308,13 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
       RC_ASSERT(score(hard[i].b) == sorted[i]);
     }
     const int64_t soft_k = most_pairs(Selection::soft, heads);
-    const auto soft = pair_soft(Kind::decoder_self, scores, soft_k);
+    const auto soft = pair_soft(Kind::decoder_self, scores, soft_k, 0);
+    const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
+    const int64_t t_max =
+        layer_pairs > 0 ? 1 + static_cast<int64_t>(random.below(static_cast<uint64_t>(layer_pairs))) : 0;
+    const auto outer = pair_soft(Kind::decoder_self, scores, soft_k, t_max);
+    RC_ASSERT(static_cast<int64_t>(outer.size()) == t_max * soft_k);
+    RC_ASSERT(texts(outer) == texts({soft.begin(), soft.begin() + t_max * soft_k}));
     disjoint(soft);
     for (const HeadPair& p : soft) {
       RC_ASSERT(p.a.layer + p.b.layer == static_cast<int64_t>(scores.size()) - 1);
@@ -506,6 +518,26 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
   CHECK(mine.at("active").empty());
 }
 
+TEST_CASE("head rotation, soft: t_max bounds the pairs of layers", "[rotation]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  auto pairs = [&](const std::string& name, const std::string& t_max) {
+    run_of(folder, name,
+           rotation("mode = 'soft'\nk = 1\n" + t_max) +
+               str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nhorizon = '40u'\n"));
+    const auto swapped = runs::logged(folder.file(name), "head-rotation").at(0).at("head-rotation").at("swapped");
+    std::vector<std::string> layers;
+    for (const auto& text : swapped) {
+      const HeadPair p = parse_pair(text.get<std::string>(), "test");
+      layers.push_back(str(p.a.layer, "-", p.b.layer));
+    }
+    return layers;
+  };
+  CHECK(pairs("all", "") == std::vector<std::string>{"0-4", "1-3"});
+  CHECK(pairs("one", "t_max = 1\n") == std::vector<std::string>{"0-4"});
+  CHECK(pairs("two", "t_max = 2\n") == std::vector<std::string>{"0-4", "1-3"});
+}
+
 TEST_CASE("head rotation: stopped at any update and resumed, a run is the one that never stopped", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
@@ -542,6 +574,11 @@ TEST_CASE("head rotation: what cannot be done is refused before training begins"
   refused("mode = 'hard'\nk = 7\n");
   refused("mode = 'soft'\nk = 2\nsoft = 'released'\n");
   refused("mode = 'hard'\nk = 2\nsoft = 'released'\n");
+  refused("mode = 'soft'\nk = 2\nt_max = 2\n");  // three layers have one pair
+  refused("mode = 'soft'\nk = 1\nsoft = 'released'\nt_max = 1\n");
+  refused("mode = 'hard'\nt_max = 1\n");
+  refused("mode = 'random'\nt_max = 1\n");
+  refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nt_max = 1\n");
   refused("mode = 'hard'\nstart = 1\n");
   refused("mode = 'hard'\nstart = 5\nend = 4\n");
   refused("mode = 'hard'\nrest = 0\n");

@@ -41,6 +41,10 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 24))
       ->needs("--mode");
+  app.add_option("--t-max", a.t_max, "soft: pairs of opposite layers, the outermost first; 0: all of them [0]")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 24))
+      ->needs("--mode");
   app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
   word_of(app.add_option("--by", a.by, "what makes a head important [avg-l2]"), "MEASURE",
           analysis::importances().names())
@@ -74,7 +78,8 @@ int main(int argc, char** argv) {
   word_of(report->add_option("--format", a.format, "table or json [table]"), "WHAT", {"table", "json"});
   report->add_option("files", a.files, "checkpoints, then a shard; one of them may be - for standard input")
       ->type_name("MODEL... DATA");
-  for (const char* name : {"model", "--pairs", "--mode", "--k", "--by", "--kind", "--with", "--data", "--output"})
+  for (const char* name :
+       {"model", "--pairs", "--mode", "--k", "--t-max", "--by", "--kind", "--with", "--data", "--output"})
     report->excludes(app.get_option(name));
   report->excludes(app.get_option("--dry-run"));
   return tool.run(argc, argv, [&] {

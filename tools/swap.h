@@ -15,7 +15,7 @@ struct Arguments : ModelArguments {
   // Of an exchange.
   std::string model, mode, by = "avg-l2", data, output;
   std::vector<std::string> pairs, kinds, with;
-  int64_t k = 3;
+  int64_t k = 3, t_max = 0;
   bool dry_run = false;
   // Of a report.
   std::vector<std::string> files;

@@ -131,8 +131,10 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
     for (const std::string& text : a.pairs) pairs.push_back(analysis::parse_pair(text, "--pairs"));
     analysis::check_swap(parameters, pairs, options, "--pairs");
   } else {
-    heads = analysis::heads_to_pair(parameters, selection, a.k, a.kinds, options,
-                                    [](const char* name) { return str("--", name); });
+    heads = analysis::heads_to_pair(parameters, selection, a.k, a.t_max, a.kinds, options, [](std::string name) {
+      std::replace(name.begin(), name.end(), '_', '-');
+      return "--" + name;
+    });
   }
   const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // before there is work
   std::map<Kind, LayerScores> scores;
@@ -149,8 +151,9 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   }
   for (const auto& [kind, layers] : heads) {
     RandomSequence random(RandomStream(static_cast<uint64_t>(given.sample.seed), str(name_of(kind), ".rotation")));
-    const auto chosen = analysis::ranks(selection) ? analysis::pair_ranked(selection, kind, scores.at(kind), a.k)
-                                                   : analysis::pair_random(kind, layers, a.k, random);
+    const auto chosen = analysis::ranks(selection)
+                            ? analysis::pair_ranked(selection, kind, scores.at(kind), a.k, a.t_max)
+                            : analysis::pair_random(kind, layers, a.k, random);
     pairs.insert(pairs.end(), chosen.begin(), chosen.end());
   }
   const bool draws = data != nullptr || !a.mode.empty();

@@ -58,10 +58,10 @@ std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k)
   return pairs;
 }
 
-std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k) {
+std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k, int64_t t_max) {
   const auto layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
-  for (int64_t layer = 0; layer < layers / 2; ++layer) {
+  for (int64_t layer = 0; layer < (t_max > 0 ? t_max : layers / 2); ++layer) {
     const auto one = ranked_layer(scores, layer), other = ranked_layer(scores, layers - 1 - layer);
     for (auto r = 0U; static_cast<int64_t>(r) < k; ++r) pairs.push_back({kind, one[r], other[r]});
   }
@@ -92,15 +92,19 @@ std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, 
   return pairs;
 }
 
-std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerScores& scores, int64_t k) {
+std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerScores& scores, int64_t k, int64_t t_max) {
   return selection == Selection::hard       ? pair_hard(kind, scores, k)
          : selection == Selection::released ? pair_released(kind, scores, k)
-                                            : pair_soft(kind, scores, k);
+                                            : pair_soft(kind, scores, k, t_max);
 }
 
 std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& parameters, Selection selection, int64_t k,
-                                                   const std::vector<std::string>& kinds, const SwapOptions& options,
+                                                   int64_t t_max, const std::vector<std::string>& kinds,
+                                                   const SwapOptions& options,
                                                    const std::function<std::string(const char*)>& key) {
+  if (t_max > 0 && selection != Selection::soft)
+    throw Error(Exit::usage,
+                Problem{key("t_max"), "0, or the selection soft, whose pairs of layers it bounds", str(t_max), ""});
   const auto all = heads_of(parameters);
   std::map<Kind, std::vector<int64_t>> chosen;
   const Kinds named = kinds_named(kinds, parameters, key("kind"));
@@ -110,6 +114,10 @@ std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& paramet
     if (const int64_t most = most_pairs(selection, layers); k > most)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
                                        most > 0 ? "lower it" : "too few layers or heads for this mode"});
+    if (const auto most = static_cast<int64_t>(layers.size()) / 2; t_max > most)
+      throw Error(Exit::usage,
+                  Problem{key("t_max"), str("at most ", most, " in ", name_of(kind), ", the pairs of opposite layers"),
+                          str(t_max), "lower it"});
     // Any head may meet any other.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)

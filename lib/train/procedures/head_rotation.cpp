@@ -40,6 +40,7 @@ class HeadRotation : public Procedure {
     f.field("rest", schedule_.rest, "epochs in their own places until others change", at_least(1));
     f.field("end", schedule_.end, "the last epoch before which heads change places", at_least(1));
     f.field("k", k_, "pairs; soft: heads of each layer, or with soft = released pairs of layers", at_least(1));
+    f.field("t_max", t_max_, "soft: pairs of opposite layers, the outermost first; 0: all of them", at_least(0));
     f.field("kind", kinds_, "kinds of attention, such as decoder.self, each by itself; none: all of the model");
     f.field("measure", measure_name_, "how hard and soft measure the importance of a head",
             analysis::importances().names());
@@ -84,14 +85,14 @@ class HeadRotation : public Procedure {
       analysis::check_swap(parameters, manual_, options_, key("pairs"));
       return;
     }
-    heads_ = analysis::heads_to_pair(parameters, selection(), k_, kinds_, options_, key);
+    heads_ = analysis::heads_to_pair(parameters, selection(), k_, t_max_, kinds_, options_, key);
     analysis::Kinds acts_on;
     for (const auto& [kind, layers] : heads_) acts_on.insert(kind);
     if (ranks()) analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, acts_on);
   }
 
-  attention::Observer* observer(const Standing& here) override {
   bool observes() const override { return ranks(); }
+  attention::Observer* observer(const Standing& here) override {
     if (!ranks() || next_act(here) != RotationSchedule::Act::swap) return nullptr;
     measure_ = made();
     return measure_.get();
@@ -104,7 +105,7 @@ class HeadRotation : public Procedure {
     planned_.clear();
     for (const auto& [kind, layers] : heads_) {
       const auto& ranking = scores.at(kind);
-      const auto pairs = analysis::pair_ranked(selection(), kind, ranking, k_);
+      const auto pairs = analysis::pair_ranked(selection(), kind, ranking, k_, t_max_);
       planned_.insert(planned_.end(), pairs.begin(), pairs.end());
     }
   }
@@ -186,6 +187,7 @@ class HeadRotation : public Procedure {
       if (soft_ != Soft::paper && mode_ != Mode::soft) refuse("soft", "mode = \"soft\"", "another mode");
       return;
     }
+    if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_));
     if (pairs_.empty()) refuse("pairs", "pairs of heads, for mode = \"manual\"", "none");
     if (epochs_.empty()) refuse("epochs", "epochs before which they change places", "none");
     if (!kinds_.empty()) refuse("kind", "none with mode = \"manual\", whose pairs name theirs", join(kinds_, ", "));
@@ -229,7 +231,7 @@ class HeadRotation : public Procedure {
 
   Mode mode_ = Mode::soft;
   RotationSchedule schedule_;
-  int64_t k_ = 3;
+  int64_t k_ = 3, t_max_ = 0;
   std::vector<std::string> kinds_, pairs_;
   std::string measure_name_ = "avg-l2";
   Soft soft_ = Soft::paper;

@@ -33,6 +33,12 @@ for mode in hard soft random; do
 done
 expect 0 mh-swap $m --mode released --k 1 --data t.mhs --dry-run
 [ "$(wc -l < out)" -eq 5 ] || fail "a pair for each of four heads"
+# t_max: of five layers, two pairs of opposite ones.
+train deep --set model.layers=5
+soft() { mh-swap -q deep/last.safetensors --mode soft --k 1 --data t.mhs --blocks 3 --dry-run "$@" | cut -f 3 | tail -n +2; }
+[ "$(soft | sed 's/\.[0-9]//g' | tr '\n' ' ')" = "decoder.self:0-4 decoder.self:1-3 " ] || fail "pairs of layers: $(soft)"
+[ "$(soft --t-max 1)" = "$(soft | head -n 1)" ] || fail "t_max = 1"
+[ "$(soft --t-max 2)" = "$(soft --t-max 0)" ] || fail "t_max = 2"
 cat t.mhs | mh-swap -q $m --mode hard --k 2 --data - --blocks 3 -o hard.safetensors
 python3 - > pairs <<'P'
 import json
@@ -88,6 +94,10 @@ no 2 "--mode" $m --pairs $pairs --mode hard -o x
 no 2 "where the new checkpoint goes" $m --pairs $pairs
 no 2 "a shard to rank heads on" $m --mode hard -o x
 no 2 "at most 6 in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
+no 2 "at most 1 in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
+no 2 "the selection soft, whose pairs of layers it bounds" $m --mode hard --t-max 1 --data t.mhs -o x
+no 2 "the selection soft" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
+no 2 "--t-max" $m --pairs $pairs --t-max 1 -o x
 no 2 "of attention that the model has: decoder.self" $m --mode random --kind decoder.cross -o x
 no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x
 no 2 "--blocks" $m --mode random --blocks 3 -o x

@@ -70,6 +70,8 @@ dry "streams, a token in each" --set train.batching=streams --set train.batch_to
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validate_every=1e --set $r.mode=hard --set $r.k=1
+dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
+dry "t_max: expected 0, or the selection soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
