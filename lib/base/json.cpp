@@ -1,6 +1,12 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
 
 namespace mh {
 
@@ -16,6 +22,60 @@ int json_depth(std::string_view text) {
     else if (c == ']' || c == '}') --depth;
   }
   return deepest;
+}
+
+namespace {
+
+// The text that a JSON string spells, its quotation marks left out; as it is written where its escapes are wrong.
+std::string unescaped_json(std::string_view spelt) {
+  if (spelt.find('\\') == spelt.npos) return std::string(spelt);
+  const auto value = nlohmann::json::parse(str('"', spelt, '"'), nullptr, false);
+  return value.is_string() ? value.get<std::string>() : std::string(spelt);
+}
+
+// The end of the string that begins at `text[begin]`, a quotation mark: the place of its last one, or the end of the
+// text.
+size_t end_of_json_string(std::string_view text, size_t begin) {
+  size_t i = begin + 1;
+  while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+  return std::min(i, text.size());
+}
+
+}  // namespace
+
+void require_sound_json(std::string_view text, const std::string& name, const std::string& next) {
+  const auto refuse = [&](size_t at, const std::string& expected, const std::string& found) {
+    throw Error(Exit::input, Problem{str(name, ": byte ", at), expected, found, next});
+  };
+  if (const size_t at = text.find('\0'); at != text.npos) refuse(at, "JSON without NUL bytes", "one");
+  if (const int depth = json_depth(text); depth > kDeepestJson)
+    throw Error(Exit::input, Problem{name, str("JSON that is nested at most ", kDeepestJson, " deep"),
+                                     str("one that is nested ", depth, " deep"), next});
+  struct Level {
+    bool object, key;  // whether the next string is a key
+    std::set<std::string> keys;
+  };
+  std::vector<Level> levels;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      const size_t begin = i + 1;
+      i = end_of_json_string(text, i);
+      if (levels.empty() || !levels.back().key) continue;
+      levels.back().key = false;
+      const std::string key = unescaped_json(text.substr(begin, i - begin));
+      if (!levels.back().keys.insert(key).second)
+        refuse(begin - 1, "each key of a JSON object once", str("'", key, "' again"));
+    } else if (c == '{' || c == '[') {
+      levels.push_back({c == '{', c == '{', {}});
+    } else if (levels.empty()) {
+      continue;
+    } else if (c == '}' || c == ']') {
+      levels.pop_back();
+    } else if (c == ',') {
+      levels.back().key = levels.back().object;
+    }
+  }
 }
 
 }  // namespace mh

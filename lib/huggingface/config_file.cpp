@@ -29,13 +29,10 @@ bool fits(const Json& value, const Json& otherwise) {
 }  // namespace
 
 Json parse_object(const std::string& text, const std::string& path) {
-  const int depth = json_depth(text);
-  Json object = depth > kDeepestJson ? Json() : Json::parse(text, nullptr, false);
+  require_sound_json(text, path, "copy the folder again");
+  Json object = Json::parse(text, nullptr, false);
   if (!object.is_object())
-    throw Error(Exit::input,
-                Problem{path, "a JSON object",
-                        depth > kDeepestJson ? str("one that is nested ", depth, " deep") : "something else",
-                        "copy the folder again"});
+    throw Error(Exit::input, Problem{path, "a JSON object", "something else", "copy the folder again"});
   return object;
 }
 

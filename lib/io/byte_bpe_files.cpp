@@ -15,8 +15,8 @@ std::vector<Piece> read_byte_bpe_pieces(const std::string& json, const std::stri
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{name, expected, found, "copy it again"});
   };
-  const bool flat = json_depth(json) <= kDeepestJson;
-  const nlohmann::json all = flat ? nlohmann::json::parse(json, nullptr, false) : nlohmann::json();
+  require_sound_json(json, name, "copy it again");
+  const auto all = nlohmann::json::parse(json, nullptr, false);
   if (!all.is_object() || all.empty()) refuse("JSON from pieces to numbers, GPT-2's vocab.json", "something else");
   std::vector<Piece> pieces(all.size());
   for (const auto& [piece, number] : all.items()) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace mh::io {
@@ -32,6 +33,7 @@ struct Place {
 };
 
 json parsed(const std::string& bytes, const std::string& file) {
+  require_sound_json(bytes, file, "get the file again");
   try {
     return json::parse(bytes);
   } catch (const json::parse_error& error) {

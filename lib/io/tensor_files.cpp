@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "io/pickle.h"
 
@@ -52,7 +53,9 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});
   };
-  const nlohmann::json index = nlohmann::json::parse(read_text_file(path), nullptr, false);
+  const std::string text = read_text_file(path);
+  require_sound_json(text, path, "copy the folder again");
+  const auto index = nlohmann::json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     refuse("JSON with a weight_map from tensors to files", "something else");
   std::set<std::string> files;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 
 namespace mh::task {
 
@@ -45,8 +46,10 @@ Predictions read_predictions(const std::string& path) {
                                      "as the official scripts of SQuAD take them"});
   };
   Predictions predictions;
+  const std::string json = read_text_file(path);
+  require_sound_json(json, path, "write the predictions again");
   try {
-    const auto all = nlohmann::json::parse(read_text_file(path));
+    const auto all = nlohmann::json::parse(json);
     if (!all.is_object()) refuse(all.type_name());
     for (const auto& [id, text] : all.items()) {
       if (!text.is_string()) refuse(str("'", id, "': ", text.type_name()));
