@@ -148,8 +148,24 @@ TEST_CASE("headers that make no sense are refused") {
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
       "00000000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
+  // What a lenient parser reads without a word: fractions, bytes after a NUL, an entry twice within a tensor or the
+  // metadata.
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})" + std::string("\0other", 6), "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(
+      R"({"__metadata__":{"format":"pt","format":"np"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      "0000"));
   CHECK(status_of([&] { Checkpoint c(folder.file("none")); }) == 3);
   CHECK(status_of([&] { Checkpoint c(folder.path.string()); }) == 3);
+}
+
+TEST_CASE("a header that no reader of the format takes is not written") {
+  Folder folder;
+  auto sink = open_sink(folder.file("y"));
+  CHECK(status_of([&] { write_checkpoint(*sink, {}, {{"text", std::string(100'000'000, 'a')}}); }) == 1);
 }
 
 TEST_CASE("a checkpoint of others, without our entries, is plain tensors") {

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace mh::io {
@@ -71,6 +72,12 @@ uint64_t announced_end(const json& header) {
   return end;
 }
 
+// Whether an array holds whole numbers alone: their conversion would drop a fraction without a word.
+bool all_whole(const json& array) {
+  return array.is_array() &&
+         std::all_of(array.begin(), array.end(), [](const json& n) { return n.is_number_integer(); });
+}
+
 // Appends to `bytes` until there are `to`, or the source ends.
 void extend(ByteSource& source, std::string& bytes, uint64_t to) {
   std::vector<char> buffer(1 << 16);
@@ -116,6 +123,10 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // the data start aligned
   uint64_t length = text.size();
+  if (length > kLargestHeader)
+    throw Error(Exit::failed,
+                Problem{"a checkpoint's header", str("at most ", kLargestHeader, " bytes, the format's bound"),
+                        str(length, " bytes"), "it holds the vocabulary; take a smaller one"});
   uint8_t head[8];
   for (int i = 0; i < 8; ++i) head[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(head, 8);
@@ -126,7 +137,6 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
 struct Checkpoint::Header {
   uint64_t length = 0;
   json object;
-  std::vector<std::string> keys;  // of the outermost object; the parser keeps only the last of two alike
 };
 
 Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
@@ -171,24 +181,15 @@ Checkpoint::Header Checkpoint::read_header() const {
                                      "mh-train makes checkpoints; mh-prep's shards come after the models"});
   if (length > size_ - 8)
     throw bad(": byte 0", str("a header of ", length, " bytes"), str("a file of ", size_, ": it is cut off"));
-  Header header{length, {}, {}};
-  header.object = json::parse(
-      bytes_ + 8, bytes_ + 8 + length,
-      [&](int depth, json::parse_event_t event, json& value) {
-        if (event == json::parse_event_t::key && depth == 1) header.keys.push_back(value.get<std::string>());
-        return true;
-      },
-      false);
+  const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
+  require_sound_json(text, name_ + ": header", kAdvice);
+  Header header{length, json::parse(text, nullptr, false)};
   if (!header.object.is_object()) throw bad(": byte 8", "a JSON object", "something else");
   return header;
 }
 
 void Checkpoint::parse(const Header& header) {
   const uint64_t length = header.length;
-  std::vector<std::string> keys = header.keys;
-  std::sort(keys.begin(), keys.end());
-  auto same = std::adjacent_find(keys.begin(), keys.end());
-  if (same != keys.end()) throw bad(": header", "each tensor once", *same + " twice");
 
   struct Span {
     uint64_t begin, end;
@@ -208,6 +209,8 @@ void Checkpoint::parse(const Header& header) {
           std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
       if (type == std::end(kTypes)) throw bad(": " + key, "a known type of numbers", type_name);
       info.type = type->type;
+      for (const char* entry : {"shape", "data_offsets"})
+        if (!all_whole(value.at(entry))) throw bad(": " + key, str("whole numbers in ", entry), value.at(entry).dump());
       info.shape = value.at("shape").get<std::vector<int64_t>>();
       auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
