@@ -7,6 +7,7 @@
 //   mh-convert --to huggingface bert.safetensors new-folder/
 #include <CLI/CLI.hpp>
 
+#include "base/command_line.h"
 #include "base/tool.h"
 #include "convert.h"
 
@@ -31,9 +32,11 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"huggingface"}));
   app.add_flag("--padded-vocabulary", a.padded,
                "of a folder: keep rows of the embedding that are more than the vocabulary's entries");
-  app.add_option("--seed", a.seed, "of a folder: of the first values of a head that it lacks [1]")->type_name("N");
+  app.add_option("--seed", a.seed, "of a folder: of the first values of a head that it lacks [1]")
+      ->type_name("N")
+      ->check(whole_number(0));
   app.add_option("-o,--output", a.output, "the new checkpoint; - is standard output [-]")->type_name("FILE");
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::Range(0, 1024));
+  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
   return tool.run(argc, argv, [&] {
     if (!a.to.empty()) convert::to_huggingface(a);
     else if (convert::is_from_huggingface(a)) convert::from_huggingface(a);

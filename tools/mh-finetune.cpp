@@ -4,6 +4,7 @@
 //   mh-finetune --resume --out ft
 #include <CLI/CLI.hpp>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/tool.h"
 #include "finetune_seeds.h"
@@ -36,7 +37,7 @@ int main(int argc, char** argv) {
                  "so many runs, OUT/seed1 and so on (from --seed on), and what their best models reach, with mean and "
                  "sample deviation")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20));
   return tool.run(argc, argv, [&] {
     if (a.from.empty() && !a.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to begin with, or --resume", "neither",

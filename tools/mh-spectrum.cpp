@@ -75,13 +75,13 @@ int main(int argc, char** argv) {
          {"gates", "tokens", "scores"});
   experts->add_option("--tokens", a.tokens, "of each expert, for --show tokens [10]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(whole_number(1, 1 << 30));
   experts->add_option("--least", a.least, "times that an expert has seen a token that is shown [5]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(whole_number(1, 1 << 30));
   experts->add_option("--random", a.random, "runs with random experts, for --show scores [5]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   choice(*experts, "--format", a.format, "table or json [table]", {"table", "json"});
   add_sets(*experts);
   add_model_options(*experts, a);

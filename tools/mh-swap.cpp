@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
       ->excludes(pairs);
   app.add_option("--k", a.k, "pairs; soft: heads of each layer; released: pairs of layers [3]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_number(1, 1 << 24))
       ->needs("--mode");
   app.add_option("--t-max", a.t_max, "soft: pairs of opposite layers, the outermost first; 0: all of them [0]")
       ->type_name("N")

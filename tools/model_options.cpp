@@ -19,7 +19,7 @@ CLI::Option* add_model_options(CLI::App& app, ModelArguments& a, const std::stri
   choice("--attention", a.attention,
          "auto, composed or fused" + (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")), "PATH",
          {"auto", "composed", "fused"});
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(CLI::Range(0, 1024));
+  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
   return device;
 }
 

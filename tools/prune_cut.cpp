@@ -151,7 +151,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
   text("--data", a->data, "shard to measure on; - is standard input", "SHARD");
   text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
-  sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(CLI::Range(1, 1 << 24));
+  sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(whole_number(1, 1 << 24));
   sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together");
   sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
       ->type_name("KIND,...")

@@ -29,7 +29,7 @@ void add_options(CLI::App& app, Arguments& a, const std::string& from_option, co
       ->type_name("WHAT")
       ->check(one_of({"table", "json"}));
   add_model_options(app, a, "train.")->excludes(dry);
-  app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
 std::unique_ptr<io::Checkpoint> beginning(const Arguments& a) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -16,6 +17,20 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
         return str("expected one of: ", join(words, ", "), "; found '", given, "'", near.empty() ? "" : "; ", near);
       },
       "", "one_of");
+}
+
+CLI::Validator whole_number(int64_t low, int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& given) -> std::string {
+        int64_t number = 0;
+        const auto parsed = std::from_chars(given.data(), given.data() + given.size(), number);
+        const bool plain =
+            parsed.ec == std::errc() && parsed.ptr == given.data() + given.size() && std::to_string(number) == given;
+        if (plain && number >= low && number <= high) return "";
+        const std::string bounds = high == INT64_MAX ? str("of at least ", low) : str("from ", low, " to ", high);
+        return str("expected a whole number ", bounds, ", in decimal digits; found '", given, "'");
+      },
+      "", "whole_number");
 }
 
 // The text arrives after parsing: a first visit declares the options, a second one (see take()) reads the values.

@@ -7,6 +7,7 @@
 //   fields.take(options);   // checks values as the configuration's are checked
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ namespace mh {
 
 // Accepts these words; an error lists them and names the nearest one.
 CLI::Validator one_of(const std::vector<std::string>& words);
+// Accepts whole numbers of these bounds in decimal digits. CLI11 alone reads 010 as 8 and caps what 64 bits do not
+// hold.
+CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
 class CommandLineFields : public Fields {
  public:

@@ -17,6 +17,9 @@ try 3 "missing.mhs" --set data.train=missing.mhs
 try 3 "a shard (.mhs)" --set data.train=text
 try 3 "the vocabulary" --valid other.mhs
 try 3 "missing.toml" --config missing.toml
+# Numbers of the command line are decimal; none is read in base 8 or 16, or cut to what 64 bits hold.
+for n in 010 0x10 1e3 +7 -1 9223372036854775808; do try 2 "a whole number of at least 0, in decimal digits; found '$n'" --seed "$n"; done
+try 2 "from 0 to 1024, in decimal digits; found '010'" --threads 010
 [ -e /dev/nvidiactl ] || try 4 "an NVIDIA GPU" --device cuda
 expect 2 mh-train --config c.toml --train t.mhs
 expect 2 mh-train --out run --cnofig c.toml; said "did you mean '--config'?"
