@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "huggingface/model.h"
 #include "io/tensor_files.h"
+#include "model/finite.h"
 
 namespace mh::huggingface {
 
@@ -187,6 +188,7 @@ class Reader {
     for (const model::Parameter& parameter : parameters.all())
       if (named.count(parameter.name()) == 0) throw Error(Exit::failed, parameter.name() + " has no name of theirs");
     parameters.refresh_copies();
+    model::warn_not_finite(folder_, parameters);
   }
 
   void fill_from(const TensorPair& pair, model::ParameterList& parameters) const {

@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "model/finite.h"
 
 namespace mh::model {
 
@@ -106,6 +108,16 @@ void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters
   }
   for (Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
+  warn_not_finite(checkpoint.name(), parameters);
+}
+
+void warn_not_finite(const std::string& name, const ParameterList& parameters) {
+  std::vector<std::string> bad;
+  for (const Parameter& p : parameters.all())
+    if (!p.master().isfinite().all().item<bool>()) bad.push_back(p.name());
+  if (!bad.empty())
+    log_warning(str(name, ": ", bad.size(), " of ", parameters.all().size(),
+                    " parameters hold NaN or infinite numbers, such as ", bad[0]));
 }
 
 Vocabularies sizes_of(const io::Tokenizers& tokenizers) {

@@ -12,7 +12,10 @@ namespace mh::task {
 
 namespace {
 
+// Error(failed) where the distribution is not finite.
 int32_t next_of(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
+  const double log_sum = logits.to(at::kDouble).logsumexp(0).item<double>();
+  require_finite({&log_sum, 1});
   if (o.temperature == 0 && !logits.is_cpu())
     return best_of(logits.unsqueeze(0), 1, {}).tokens.to(at::kCPU).item<int32_t>();
   const at::Tensor x = logits.to(at::kCPU).contiguous();

@@ -13,6 +13,10 @@ echo 'GPT' > llama/config.json
 no 3 "a JSON object" llama
 echo '{"model_type": "gpt2"}' > none/config.json
 no 3 "neither" none
+printf '{"model_type": "gpt2"}\0{"n_head": 3}' > llama/config.json
+no 3 "without NUL bytes" llama
+echo '{"model_type": "gpt2", "n_head": 4, "n_head": 2}' > llama/config.json
+no 3 "'n_head' again" llama
 no 2 "--average" --average empty
 no 2 "one folder" empty none
 no 2 "one folder" --padded-vocabulary empty none
@@ -38,6 +42,20 @@ PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import torch, transformers' 2>/d
 peer() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface_parity.py" "$@"; }
 peer make gpt2 gpt2-bin gpt2-other gpt2-padded gpt2-shards bert
 mh-convert -q gpt2 -o gpt2.safetensors
+
+# NaN in a weight is reported when the model is read, and no text is drawn from what it gives.
+cp -r gpt2 spoilt
+python3 - <<'P'
+import json, struct
+data = open("spoilt/model.safetensors", "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+at = 8 + length + json.loads(data[8:8 + length])["transformer.h.0.ln_1.weight"]["data_offsets"][0]
+open("spoilt/model.safetensors", "wb").write(data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
+P
+expect 0 mh-convert spoilt -o nan.safetensors; said "hold NaN or infinite numbers, such as decoder.layers.0.self.norm.weight"
+expect 1 mh-eval generate nan.safetensors --length 3; said "finite scores"
+expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite scores"
+expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; said "nan.safetensors: 1 of"
 
 # What is converted serves every tool: scored, trained on, cut; cut it is not transformers' any more.
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
