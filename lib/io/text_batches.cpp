@@ -43,7 +43,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
   if (ends_line && !text.empty() && text.back() == '\r' && newline && ends_ != LineEnds::keep) {
     if (ends_ == LineEnds::refuse_crlf)
       throw Error(Exit::input, Problem{str(source_->name(), ":", piece_.line), "lines that end in LF", "CR LF",
-                                       "give --crlf normalise to drop the CR, or convert the file"});
+                                       "drop the CR; mh-prep does it with --crlf normalise"});
     text.remove_suffix(1);
     ++normalised_;
   }

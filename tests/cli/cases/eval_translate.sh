@@ -57,6 +57,9 @@ expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail 
 printf 'w1 never seen\n' > new
 expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
 
+printf 'w1\r\n' > cr
+expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep does it with --crlf normalise"
+
 # What is refused, before anything is written.
 refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
