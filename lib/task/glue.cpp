@@ -81,6 +81,10 @@ io::ExampleColumns given_columns(const GivenColumns& given, const Words& fields,
   const auto find = [&](const std::string& name) {
     if (name.empty()) return Columns::kNone;
     wanted.push_back(name);
+    if (given.header && std::ranges::count(fields, name) > 1)
+      throw Error(Exit::input,
+                  Problem{where, str("one column '", name, "'"), str(std::ranges::count(fields, name), " of this name"),
+                          "name another one, or give its number with --text, --text-b or --label"});
     const auto at = io::column_at(name, given.header ? &fields : nullptr, fields.size());
     found = found && at.has_value();
     by_number = by_number && std::ranges::count(fields, name) == 0;

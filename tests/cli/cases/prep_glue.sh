@@ -27,6 +27,10 @@ expect 3 mh-prep glue --task sst2 $bert content.tsv -o no.mhs; said "found label
 expect 0 mh-prep glue --task sst2 $bert --text content content.tsv -o x.mhs; said "1 labelled"
 expect 3 mh-prep glue --task sst2 $bert --text content --label class content.tsv -o no.mhs; said "class"
 expect 2 mh-prep glue --task sst2 $bert --text-b content content.tsv; said "tasks of two sentences"
+# A name that two columns have names neither; a number does.
+tsv 'sentence\tsentence\tlabel\none\ttwo\t1\n' doubled.tsv
+expect 3 mh-prep glue --task sst2 $bert doubled.tsv -o no.mhs; said "doubled.tsv:1"; said "2 of this name"
+expect 0 mh-prep glue --task sst2 $bert --text 2 doubled.tsv -o x.mhs; mh-prep cat x.mhs | grep -q '^two' || fail "the second column"
 # The STS benchmark: no header, sometimes more columns; numbers within bounds.
 tsv 'g\tf\ty\t1\t3.800\tone\ttwo\ng\tf\ty\t2\t5\tone\ttwo\tx\ty\n' sts.csv
 columns="--no-header --text 6 --text-b 7 --label 5"
