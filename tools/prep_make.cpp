@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -13,6 +14,41 @@ namespace mh::prep {
 
 using namespace mh::io;
 using nlohmann::ordered_json;
+
+namespace {
+
+// The name of the format of a packed file by its first bytes; none of another file.
+std::string packed_as(std::string_view bytes) {
+  struct Format {
+    std::string_view name, begin;
+  };
+  using namespace std::string_view_literals;
+  static constexpr Format kFormats[] = {{"gzip", "\x1F\x8B\x08"},
+                                        {"zip", "PK\x03\x04"},
+                                        {"zstd", "\x28\xB5\x2F\xFD"},
+                                        {"bzip2", "BZh"},
+                                        {"xz",
+                                         "\xFD"
+                                         "7zXZ\0"sv},
+                                        {"shard", "\x50\x2A\x4D\x18"}};
+  for (const Format& format : kFormats)
+    if (bytes.starts_with(format.begin)) return std::string(format.name);
+  return "";
+}
+
+// A vocabulary of bytes takes a packed file for text, which others refuse as it is not UTF-8.
+void warn_packed(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (!MappedFile::possible(file)) continue;
+    char begin[8];
+    const size_t size = open_source(file)->read(begin, sizeof begin);
+    if (const std::string format = packed_as({begin, size}); !format.empty())
+      log_warning(str(file, " is a ", format,
+                      " file, of which the packed bytes are read: unpack it first where the text in it is meant"));
+  }
+}
+
+}  // namespace
 
 LineEnds line_ends(const Arguments& a, bool any_bytes) {
   return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
@@ -64,6 +100,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
     throw Error(Exit::usage, Problem{"inputs", "text files, or else --from", a.inputs.empty() ? "neither" : "both",
                                      "- is standard input"});
   const bool bytes = options.type == "byte";
+  if (bytes) warn_packed(a.inputs);
   TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
     if (bytes) return t.size();
     size_t last = t.find_last_of(' ');
@@ -87,6 +124,7 @@ void make_lm(const Arguments& a, const LmOptions& options) {
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
     throw Error(Exit::usage,
                 Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
+  if (tokenizer->takes_any_bytes()) warn_packed(a.inputs);
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
   ShardHeader header = header_of(*tokenizer);
