@@ -114,6 +114,19 @@ TEST_CASE("rows of the second phase have a bound of predictions of their own", "
         }) == 2);
 }
 
+TEST_CASE("a stored configuration without a bound for long rows keeps that of the short ones", "[masked-words]") {
+  for (auto [text, bound] : {std::pair("[train]\nlong_block = 64\nlong_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
+                             {"[train]\nlong_block = 64\nlong_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
+                             {"[train]\nblock = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
+    Config config;
+    config.load_text(text, "config.toml");
+    complete_stored(config);
+    task::PretrainingOptions mlm;
+    config.read("mlm", mlm);
+    CHECK(mlm.long_predictions == bound);
+  }
+}
+
 TEST_CASE("BERT's rows of 512 predict 77 words after rows of 128 that predict 20", "[masked-words]") {
   RunConfig run;
   run.train.block = 128, run.train.long_block = 512;

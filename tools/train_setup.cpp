@@ -48,7 +48,10 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (from != nullptr && a.takes_over && !a.train.empty() &&
       model::reads_of(model::config_of(*from).model) == model::Reads::examples)
     for (const std::string& key : task::head_keys(io::ShardFile(a.train).header(), a.train)) config.set(key);
-  if (a.resume) config.load_file(a.out + "/config.toml");
+  if (a.resume) {
+    config.load_file(a.out + "/config.toml");
+    train::complete_stored(config);
+  }
   for (const std::string& file : a.configs) config.load_file(file);
   auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
     if (!value.empty()) config.set_text(key, value, "--" + option);

@@ -26,6 +26,18 @@ RunConfig RunConfig::read(Config& config) {
   return run;
 }
 
+void complete_stored(Config& config) {
+  TrainOptions train;
+  config.read("train", train);
+  const auto stored = config.keys_below("mlm");
+  if (train.long_block == 0 || stored.empty() ||
+      std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
+    return;
+  task::PretrainingOptions mlm;
+  config.read("mlm", mlm);
+  config.set(str("mlm.long_predictions=", mlm.max_predictions));
+}
+
 void RunConfig::check() const {
   if (train.length.count == 0)
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});

@@ -46,6 +46,10 @@ struct SquadOptions {
   }
 };
 
+// Completes the configuration of a run that an earlier version began: keys that came later get the values that act as
+// the run has been trained, where those are not the defaults.
+void complete_stored(Config& config);
+
 struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;

@@ -146,6 +146,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
 void Trainer::compare(const std::string& before, const std::string& name) const {
   Config old_config;
   old_config.load_text(before, name);
+  complete_stored(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
   std::vector<std::string> fixed{"model.",
                                  "attention.",
