@@ -1,25 +1,16 @@
 #include "io/vocabulary.h"
 
-#include <sentencepiece_processor.h>
-#include <sentencepiece_trainer.h>
-
 #include <algorithm>
-#include <map>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/unicode.h"
 #include "io/byte_bpe.h"
+#include "io/learn_sentencepiece.h"
 #include "io/merges.h"
 #include "io/word_cache.h"
 #include "io/word_map.h"
-
-// Exported by the library, though its installed headers do not declare it.
-namespace sentencepiece::logging {
-void SetMinLogLevel(int level);
-}
 
 namespace mh::io {
 
@@ -151,73 +142,11 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
   return make_wordpiece_tokenizer(std::move(pieces), text_of(options), "the vocabulary just learnt");
 }
 
-// Hands the lines to SentencePiece's trainer one by one. What goes wrong in reading is kept and thrown afterwards: the
-// trainer's interface cannot carry it.
-class TrainingText : public sentencepiece::SentenceIterator {
- public:
-  explicit TrainingText(TextBatches& text) : text_(text) { advance(); }
-  bool done() const override { return done_; }
-  void Next() override { advance(); }
-  const std::string& value() const override { return line_; }
-  sentencepiece::util::Status status() const override { return {}; }
-  std::exception_ptr error() const { return error_; }
-  uint64_t lines() const { return lines_; }
-
- private:
-  void advance() {
-    try {
-      do {
-        while (at_ == batch_.segments.size()) {
-          if (!text_.next(batch_)) {
-            done_ = true;
-            return;
-          }
-          check_text(batch_);
-          at_ = 0;
-        }
-        const auto& s = batch_.segments[at_++];
-        line_.assign(batch_.text, s.begin, s.end - s.begin);
-      } while (line_.find_first_not_of(' ') == std::string::npos);
-      ++lines_;
-    } catch (...) {
-      error_ = std::current_exception();
-      done_ = true;
-    }
-  }
-  TextBatches& text_;
-  TextBatch batch_;
-  size_t at_ = 0;
-  uint64_t lines_ = 0;
-  std::string line_;
-  bool done_ = false;
-  std::exception_ptr error_;
-};
-
 std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   if (options.size == 0)
     throw Error(Exit::usage,
                 Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
-  // The library takes at most 128 threads.
-  const int64_t threads =
-      options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
-  TrainingText lines(text);
-  std::string model;
-  std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
-                              " --character_coverage=", shortest(options.character_coverage),
-                              " --byte_fallback=", options.byte_fallback ? "true" : "false", " --num_threads=", threads,
-                              " --max_sentence_length=16777216");
-  // Its talk is for -v only; the level in the arguments would come too late for the first lines.
-  sentencepiece::logging::SetMinLogLevel(log_level() == LogLevel::verbose ? 0 : 2);
-  if (!lines.done()) {
-    auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
-    if (lines.error()) std::rethrow_exception(lines.error());
-    if (!status.ok())
-      throw Error(Exit::input, Problem{"SentencePiece", "text that gives " + std::to_string(options.size) + " pieces",
-                                       status.ToString(), "choose another --size, or give more text"});
-  }
-  if (lines.error()) std::rethrow_exception(lines.error());
-  if (lines.lines() == 0) no_text();
-  return make_sentencepiece_tokenizer(model, "the model just trained");
+  return make_sentencepiece_tokenizer(learn_sentencepiece(options, text), "the model just trained");
 }
 
 }  // namespace

@@ -1,0 +1,81 @@
+# SentencePiece's trainer runs in a child process: nothing that a text does to it ends the tool, and no line is lost.
+word() { awk -v n="$1" 'BEGIN { srand(3); s = ""; for (i = 0; i < n; i++) s = s substr("abcdefgh", 1 + int(rand() * 8), 1); print s }'; }
+echo 'the cat sat' > small
+for n in 32769 40000 70000; do
+  (cat small; word $n) > long
+  expect 3 mh-prep vocab --type bpe --size 40 long -o model
+  said "long:2: expected words of at most 32,768 characters"
+  expect 0 mh-prep vocab --type unigram --size 40 long -o unigram.model
+done
+(cat small; word 32768) | expect 0 mh-prep vocab --type bpe --size 40 - -o model
+expect 0 mh-prep lm --vocab model long -o x.mhs
+rm model
+# Characters that the library reserves.
+printf 'the cat sat\n\342\226\205 the dog\ndog \342\226\205 cat\n<unk> a\342\226\201cat\n' > reserved
+expect 0 mh-prep vocab --type bpe --size 20 reserved -o reserved.model
+said "U+2585 gets no piece, since SentencePiece reserves it: 2 lines, first reserved:2"
+said "reserves them: 1 line, first reserved:4"
+said "U+2581 is read as a space, since SentencePiece reserves it: 1 line, first reserved:4"
+! grep -q 'LOG(' err || fail "a raw line of the library"
+expect 0 mh-prep lm --vocab reserved.model reserved -o x.mhs
+# Rare characters.
+(for i in $(seq 200); do echo "the cat sat on the mat"; done; printf 'q\303\251\n') > rare
+expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 0.99 rare -o model; said "characters have a piece"
+expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 1 rare -o model
+! grep -q 'characters have a piece' err || fail "all characters are covered"
+expect 0 mh-prep vocab -v --type bpe --size 20 rare -o model; said "SentencePiece: Loaded all 201 sentences"
+! grep -q 'LOG(' err || fail "a raw line of the library"
+rm model
+# Sizes that do not fit, and text without anything to learn.
+expect 3 mh-prep vocab --type bpe --size 8000 small -o model;    said "expected at most "
+expect 3 mh-prep vocab --type unigram --size 8000 small -o model; said "expected at most "
+expect 3 mh-prep vocab --type bpe --size 5 small -o model;       said "expected at least "
+for text in '\342\226\205\n' '\001\002\n'; do
+  for type in bpe unigram; do
+    printf "$text" > odd
+    expect 3 mh-prep vocab --type $type --size 40 odd -o model
+    said "error: "
+  done
+done
+printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "text to count"
+printf 'a\n\377\n' > bad
+expect 3 mh-prep vocab --type unigram --size 40 bad -o model; said "bad:2: byte 2"
+[ ! -e model ] || fail "a refused run left a file"
+# A child that dies, and one whose parent dies.
+mkfifo text
+awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # more than is read ahead
+start() {  # runs the tool until it has a child that waits for more text: $parent, $child
+  mh-prep vocab --type bpe --size 40 text -o model 2>err & parent=$!
+  exec 5>text
+  cat much >&5
+  child=
+  for _ in $(seq 100); do
+    child=$(awk -v parent=$parent '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null || true)
+    [ -z "$child" ] || return 0
+    sleep 0.1
+  done
+  fail "no child process"
+}
+for signal in SEGV KILL; do
+  start
+  kill -$signal "$child"
+  exec 5>&-
+  status=0
+  wait $parent || status=$?
+  [ "$status" -eq "$([ $signal = SEGV ] && echo 3 || echo 4)" ] || fail "status $status after $signal"
+  said "SentencePiece's trainer: expected "
+done
+for signal in TERM KILL INT; do
+  start
+  kill -$signal $parent
+  ! wait $parent 2>/dev/null || fail "a killed run succeeded"
+  exec 5>&-
+  state=
+  for _ in $(seq 100); do
+    state=$(awk '{ print $3 }' "/proc/$child/stat" 2>/dev/null || true)
+    case "$state" in "" | Z | X) break ;; esac
+    sleep 0.1
+  done
+  case "$state" in "" | Z | X) ;; *) fail "the child outlives its parent after $signal: $state" ;; esac
+done
+[ ! -e model ] || fail "a killed run left a file"
