@@ -118,3 +118,32 @@ TEST_CASE("text from which SentencePiece cannot learn is refused, and the proces
     CHECK(learner.refusal_of(type, 40, "the cat\n\xff\n").find("text:2: byte 8") != std::string::npos);
   }
 }
+
+TEST_CASE("a SentencePiece model with any damage is refused or gives tokens, whatever the text", "[sentencepiece]") {
+  Learner learner;
+  const std::string model = learner.learn("bpe", 40, "the cat sat on the mat\nthe dog ate the cat\n");
+  std::string text;  // a character of every kind that normalisation changes
+  for (char32_t c = 0x20; c < 0x3400; ++c) append_utf8(c, text);
+  int whole = 0, tables = 0, others = 0;
+  RandomSequence random(RandomStream(9, "damage"));
+  for (int i = 0; i < 300; ++i) {
+    std::string bent = model;
+    // The table of normalisation is most of the model; its trie follows the pieces.
+    const size_t at = random.below(i % 2 == 0 ? 3000 : bent.size());
+    bent[at] = static_cast<char>(bent[at] ^ (1 << random.below(8)));
+    try {
+      const auto tokenizer = parse_tokenizer(bent, "m");
+      std::vector<int32_t> tokens;
+      tokenizer->encoder()->encode(text, tokens);
+      for (int32_t token : tokens) REQUIRE((token >= 0 && token < tokenizer->size()));
+      tokenizer->decode(tokens);
+      ++whole;
+    } catch (const Error& error) {
+      CHECK(static_cast<int>(error.exit()) == kInput);
+      ++(std::string(error.what()).find("normalisation table") != std::string::npos ? tables : others);
+    }
+  }
+  CHECK(whole > 0);
+  CHECK(tables > 0);
+  CHECK(others > 0);
+}

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "io/sentencepiece_file.h"
 #include "io/tokenizer.h"
 #include "io/word_cache.h"
 
@@ -19,11 +21,9 @@ constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how Sentence
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& model, const std::string& name) : model_(model) {
-    auto status = processor_.LoadFromSerializedProto(model);
-    if (!status.ok())
-      throw Error(Exit::input, Problem{name, "a vocabulary of mh-prep or a SentencePiece model", "something else",
-                                       "make one with mh-prep vocab"});
+  SentencePieceTokenizer(const std::string& model, const std::string& name) : model_(model), name_(name) {
+    check_sentencepiece_file(model, name);
+    load();
     eol_ = processor_.eos_id();
     if (eol_ < 0)
       throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
@@ -42,7 +42,7 @@ class SentencePieceTokenizer : public Tokenizer {
     std::vector<int> ids;
     auto flush = [&] {
       if (ids.empty()) return;
-      processor_.Decode(ids, &part).IgnoreError();
+      require(processor_.Decode(ids, &part), "a SentencePiece model that gives the text of its pieces");
       text += part;
       ids.clear();
     };
@@ -74,13 +74,31 @@ class SentencePieceTokenizer : public Tokenizer {
 
   void encode_by_library(std::string_view text, std::vector<int32_t>& out) const {
     std::vector<int> ids;
-    auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
-    if (!status.ok()) throw Error(Exit::failed, "SentencePiece: " + status.ToString());
+    require(processor_.Encode(absl::string_view(text.data(), text.size()), &ids),
+            "a SentencePiece model that segments text");
     out.insert(out.end(), ids.begin(), ids.end());
   }
   bool by_words() const { return by_words_; }
 
  private:
+  void load() {
+    // The library's dictionaries throw; what they throw is declared nowhere.
+    std::string found = "something else";
+    try {
+      if (processor_.LoadFromSerializedProto(model_).ok()) return;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      found = str("one that its library cannot load: ", error.what());
+    }
+    throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", found,
+                                     "make one with mh-prep vocab"});
+  }
+  void require(const sentencepiece::util::Status& status, const char* expected) const {
+    if (!status.ok())
+      throw Error(Exit::input,
+                  Problem{name_, expected, status.ToString(), "the model is damaged; copy it again, or make it again"});
+  }
   // Whether a line's tokens are its words' tokens in a row. A space must be marked at the start of a piece and nowhere
   // else, the mark alone must be a piece (else runs of unknown pieces join across words), and extra spaces must vanish.
   bool words_stand_alone() const {
@@ -102,7 +120,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return both == a && spaced == both && trimmed == both && !both.empty();
   }
 
-  std::string model_;
+  std::string model_, name_;
   sentencepiece::SentencePieceProcessor processor_;
   int32_t eol_ = 0;
   bool by_words_ = false;
