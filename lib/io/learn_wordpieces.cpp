@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/unicode.h"
 #include "io/wordpiece.h"
 
@@ -41,7 +42,11 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t most) {
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
-  if (all.size() > static_cast<size_t>(most)) all.resize(static_cast<size_t>(most));
+  if (all.size() > static_cast<size_t>(most)) {
+    log_info(str(with_commas(most), " of ", with_commas(static_cast<int64_t>(all.size())),
+                 " characters have a piece (--alphabet); words with others are [UNK]"));
+    all.resize(static_cast<size_t>(most));
+  }
   std::u32string kept;
   for (const auto& [c, count] : all) kept += c;
   std::sort(kept.begin(), kept.end());

@@ -33,6 +33,8 @@ mh-prep vocab --type wordpiece --size 30 - < learn | cmp - learnt
 mh-prep vocab -q --type wordpiece --size 12 learn | grep -q '^entries 12$' || fail "--size"
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --min-count 4 learn | mh-prep codes - | tail -n 1)" = "ab" ] || fail "--min-count"
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --alphabet 2 learn | mh-prep codes - | tail -n +6 | tr '\n' ' ')" = "a b ##b ab " ] || fail "--alphabet"
+expect 0 mh-prep vocab --type wordpiece --size 30 --alphabet 2 learn -o few.vocab; said "2 of "; said "characters have a piece (--alphabet)"
+rm few.vocab
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "--cased"
 # Refused.
 expect 2 mh-prep vocab --type wordpiece learn;                             said "neither"
