@@ -1,6 +1,7 @@
 // mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: a vocabulary as another tool's file.
 #include <nlohmann/json.hpp>
 
+#include "base/table.h"
 #include "io/merges.h"
 #include "io/pair_stream.h"
 #include "io/run_check.h"
@@ -72,8 +73,7 @@ void show_info(const Arguments& a) {
     if (a.format == "json") {
       sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     } else {
-      for (auto& [key, value] : j.items())
-        sink->write(key + "\t" + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n");
+      for (auto& [key, value] : j.items()) sink->write(key_and_value(key, value));
     }
     sink->close();
   }

@@ -246,9 +246,9 @@ class Job {
       const auto p10 = numbers(low[i]), p50 = numbers(middle[i]), p90 = numbers(high[i]);
       const std::string head = place.by_head ? str(h) : "nan";
       for (size_t k = 0; k < p10.size(); ++k)
-        curves_->write(str(model, '\t', place.of, '\t', place.name, '\t', head, '\t', number_of(place.spectra, k), '\t',
-                           shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t', shortest(p50[k]), '\t',
-                           shortest(p90[k]), '\n'));
+        curves_->write(str(table_field(model), '\t', place.of, '\t', place.name, '\t', head, '\t',
+                           number_of(place.spectra, k), '\t', shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t',
+                           shortest(p50[k]), '\t', shortest(p90[k]), '\n'));
     }
   }
 

@@ -14,26 +14,37 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// An empty field would shift those behind it for readers that split at blanks, and so would a blank in one.
-std::string field(const std::string& text) {
+// Writes control characters, backslashes, and spaces unless they are kept, as in "\x20".
+std::string escaped(const std::string& text, bool keep_spaces) {
   std::string out;
   for (char c : text) {
-    char escape[8];
-    std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
-    const bool blank = static_cast<unsigned char>(c) <= ' ';
-    out += blank ? escape : std::string(1, c);
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte > ' ' && byte != 0x7F && c != '\\') || (c == ' ' && keep_spaces)) {
+      out += c;
+    } else {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
+      out += escape;
+    }
   }
-  return out.empty() ? "-" : out;
+  return out;
 }
 
 std::string field(const ordered_json& value) {
-  if (value.is_string()) return field(value.get<std::string>());
+  if (value.is_string()) return table_field(value.get<std::string>());
   if (const double x = value.is_number_float() ? value.get<double>() : 0; !std::isfinite(x))
     return std::isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
   return value.dump();
 }
 
 }  // namespace
+
+// An empty field would shift the following ones for readers that split at blanks, and so would a blank in one.
+std::string table_field(const std::string& text) { return text.empty() ? "-" : escaped(text, false); }
+
+std::string key_and_value(const std::string& key, const ordered_json& value) {
+  return key + "\t" + (value.is_string() ? escaped(value.get<std::string>(), true) : value.dump()) + "\n";
+}
 
 Table::Format Table::format_named(const std::string& name) { return name == "json" ? Format::json : Format::text; }
 

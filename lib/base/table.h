@@ -1,5 +1,6 @@
 // Results as rows for people and programs: tab-separated behind a header line, which gnuplot, pandas and `column -t`
-// read as they are, or one JSON object a line. Blanks in a text field of a table are written as in "\x20".
+// read as they are, or one JSON object a line. Blanks, control characters and backslashes in a text field of a table
+// are written as in "\x20", so that a reader can restore the text; an empty one is "-".
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,5 +24,12 @@ class Table {
   Format format_;
   std::vector<std::string> keys_;  // of the header; none before the first row
 };
+
+// Text as a field of a table.
+std::string table_field(const std::string& text);
+
+// "key<TAB>value" and a line feed, for lists of a value a line: text as it is but for control characters and
+// backslashes, which are written as in "\x0a"; other values as JSON.
+std::string key_and_value(const std::string& key, const nlohmann::ordered_json& value);
 
 }  // namespace mh
