@@ -154,8 +154,8 @@ TEST_CASE("words are divided as by plain loops, whatever the merges", "[subword]
 
 TEST_CASE("codes are written and read back; what are none is refused", "[subword]") {
   const std::vector<Merge> merges{{"a", "b"}, {"ab", "ä</w>"}};
-  CHECK(write_codes(merges) == "#version: 0.2\na b\nab ä</w>\n");
-  CHECK(read_codes(write_codes(merges), "codes") == merges);
+  CHECK(write_codes(merges, "codes") == "#version: 0.2\na b\nab ä</w>\n");
+  CHECK(read_codes(write_codes(merges, "codes"), "codes") == merges);
   CHECK(read_codes("#version: 0.2\r\na b\r\n", "codes") == std::vector<Merge>{{"a", "b"}});
   CHECK(read_codes("#version: 0.2", "codes").empty());
   for (const char* bad : {"", "a b\n", "#version: 0.1\na b\n", "#version: 0.2\nab\n", "#version: 0.2\na b c\n",

@@ -58,6 +58,9 @@ std::vector<std::string> listed(const std::string& words) {
 
 void check_labels(const std::vector<std::string>& labels) {
   if (labels.size() < 2) refuse("--labels", "two words or more", "one");
+  for (const std::string& label : labels)
+    if (label.find_first_of("\t\r\n") != label.npos || find_invalid_utf8(label) != label.npos)
+      refuse("--labels", "words of UTF-8 without tabs and line ends, as columns hold them", "'" + escaped(label) + "'");
   for (auto it = labels.begin(); it != labels.end(); ++it)
     if (it->empty() || std::find(labels.begin(), it, *it) != it)
       refuse("--labels", "words that differ", "'" + *it + "'" + (it->empty() ? "" : " again"));

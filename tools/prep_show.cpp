@@ -84,9 +84,9 @@ namespace {
 std::string codes_of(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes)) {
     const VocabularyFile file = read_vocabulary(bytes, name);
-    if (file.type == WordPieceTokenizer::kType) return write_wordpieces(file.pieces);
+    if (file.type == WordPieceTokenizer::kType) return write_wordpieces(file.pieces, name);
   }
-  return write_codes(read_codes(bytes, name));
+  return write_codes(read_codes(bytes, name), name);
 }
 
 }  // namespace

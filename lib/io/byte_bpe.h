@@ -74,6 +74,7 @@ std::vector<Piece> read_byte_bpe_pieces(const std::string& json, const std::stri
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
 // Both files of a folder.
 std::unique_ptr<ByteBpeTokenizer> load_byte_bpe_tokenizer(const std::string& folder);
+// The same files. Error(input) for pieces and merges that would be read otherwise.
 std::string write_byte_bpe_pieces(const std::vector<Piece>& pieces);
 std::string write_byte_bpe_merges(const std::vector<Merge>& merges);
 

@@ -1,6 +1,8 @@
 // vocab.json and merges.txt of GPT-2.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -8,8 +10,6 @@
 #include "io/byte_bpe.h"
 
 namespace mh::io {
-
-using nlohmann::ordered_json;
 
 std::vector<Piece> read_byte_bpe_pieces(const std::string& json, const std::string& name) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
@@ -30,21 +30,37 @@ std::vector<Piece> read_byte_bpe_pieces(const std::string& json, const std::stri
   return pieces;
 }
 
+namespace {
+
+// The symbols of a line of merges.txt; nothing where it is none.
+std::optional<Merge> merge_of_line(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  const size_t space = line.find(' ');
+  if (space == line.npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != line.npos ||
+      find_invalid_utf8(line) != line.npos)
+    return {};
+  return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
+}
+
+[[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
+  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep, which holds it"});
+}
+
+}  // namespace
+
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name) {
   std::vector<Merge> merges;
   std::string_view rest = text;
   for (size_t line = 1; !rest.empty(); ++line) {
     const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view now = rest.substr(0, end);
+    const std::string_view now = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (now.ends_with('\r')) now.remove_suffix(1);
-    if ((line == 1 && now.starts_with("#version")) || (now.empty() && rest.empty())) continue;
-    const size_t space = now.find(' ');
-    if (space == now.npos || space == 0 || space + 1 == now.size() || now.find(' ', space + 1) != now.npos ||
-        find_invalid_utf8(now) != now.npos)
+    if ((line == 1 && now.starts_with("#version")) || ((now.empty() || now == "\r") && rest.empty())) continue;
+    auto merge = merge_of_line(now);
+    if (!merge)
       throw Error(Exit::input, Problem{str(name, ":", line), "two symbols, a space between: GPT-2's merges.txt",
                                        "'" + escaped(std::string(now.substr(0, 40))) + "'", "copy it again"});
-    merges.push_back({std::string(now.substr(0, space)), std::string(now.substr(space + 1))});
+    merges.push_back(std::move(*merge));
   }
   if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy it again"});
   return merges;
@@ -57,14 +73,29 @@ std::unique_ptr<ByteBpeTokenizer> load_byte_bpe_tokenizer(const std::string& fol
 }
 
 std::string write_byte_bpe_pieces(const std::vector<Piece>& pieces) {
-  ordered_json all = ordered_json::object();
-  for (size_t i = 0; i < pieces.size(); ++i) all[pieces[i].text] = i;
-  return all.dump();
+  std::string all;
+  WordMap<bool> seen;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& piece = pieces[i].text;
+    if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(seen[piece], true))
+      refuse_to_write(str("vocab.json: entry ", i), "pieces of UTF-8 text that all differ", "'" + escaped(piece) + "'");
+    all += (i == 0 ? "{" : ",") + nlohmann::json(piece).dump() + ":" + std::to_string(i);
+  }
+  if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
+  return all + "}";
 }
 
 std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
   std::string text = "#version: 0.2\n";
-  for (const Merge& m : merges) text += m.left + " " + m.right + "\n";
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& m = merges[i];
+    const std::string line = m.left + " " + m.right;
+    if (line.find('\n') != line.npos || merge_of_line(line) != m)
+      refuse_to_write(str("merges.txt: merge ", i + 1), "symbols that a line of GPT-2's merges.txt can hold",
+                      str("'", escaped(m.left), "' and '", escaped(m.right), "'"));
+    text += line + "\n";
+  }
+  if (merges.empty()) refuse_to_write("merges.txt", "merges", "none");
   return text;
 }
 

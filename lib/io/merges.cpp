@@ -1,6 +1,7 @@
 #include "io/merges.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -12,11 +13,32 @@ namespace {
 
 constexpr std::string_view kCodesHead = "#version: 0.2";
 
+// The symbols of a line of codes; nothing where it is none. As subword-nmt does it.
+std::optional<Merge> merge_of(std::string_view line) {
+  constexpr std::string_view dropped = " \r";
+  const size_t begin = line.find_first_not_of(dropped);
+  if (begin == line.npos) return {};
+  line = line.substr(begin, line.find_last_not_of(dropped) + 1 - begin);
+  const size_t space = line.find(' ');
+  if (space == line.npos || line.find(' ', space + 1) != line.npos) return {};
+  return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
+}
+
 }  // namespace
 
-std::string write_codes(const std::vector<Merge>& merges) {
+std::string write_codes(const std::vector<Merge>& merges, const std::string& name) {
   std::string text = std::string(kCodesHead) + "\n";
-  for (const Merge& m : merges) text += m.left + " " + m.right + "\n";
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& m = merges[i];
+    const std::string line = m.left + " " + m.right;
+    if (merge_of(line) != m || line.find('\n') != line.npos || find_invalid_utf8(line) != line.npos)
+      throw Error(
+          Exit::input,
+          Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can hold",
+                  str("'", escaped(m.left), "' and '", escaped(m.right), "', whose line would be read otherwise"),
+                  "give the vocabulary itself to --codes, or learn it from text without carriage returns"});
+    text += line + "\n";
+  }
   return text;
 }
 
@@ -35,11 +57,11 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view text = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    while (!text.empty() && (text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
     const std::string where = str(name, ":", line);
     if (find_invalid_utf8(text) != text.npos)
       throw Error(Exit::input, Problem{where, "codes of subword-nmt", "bytes that are not UTF-8", ""});
     if (line == 1) {
+      while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
       if (text != kCodesHead)
         throw Error(Exit::input,
                     Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHead) + "'",
@@ -47,12 +69,12 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
                             "learn them with subword-nmt learn-bpe, or give --merges"});
       continue;
     }
-    const size_t space = text.find(' ');
-    if (space == text.npos || space == 0 || text.find(' ', space + 1) != text.npos)
+    auto merge = merge_of(text);
+    if (!merge)
       throw Error(Exit::input,
-                  Problem{where, "two symbols, a space between", "'" + std::string(text.substr(0, 40)) + "'",
+                  Problem{where, "two symbols, a space between", "'" + escaped(std::string(text.substr(0, 40))) + "'",
                           "the codes are damaged; learn or copy them again"});
-    merges.push_back({std::string(text.substr(0, space)), std::string(text.substr(space + 1))});
+    merges.push_back(std::move(*merge));
   }
   if (bytes.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
   return merges;

@@ -22,8 +22,10 @@ constexpr std::string_view kEndOfWord = "</w>";
 // symbols.
 std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t merges);
 
-// Its file: "#version: 0.2", then a merge a line, the symbols separated by a space.
-std::string write_codes(const std::vector<Merge>& merges);
+// Its file: "#version: 0.2", then a merge a line, the symbols separated by a space. Error(input) for a merge that the
+// file cannot hold, since that program and read_codes drop carriage returns and spaces at both ends of a line; a
+// vocabulary holds every merge. `name` is for messages.
+std::string write_codes(const std::vector<Merge>& merges, const std::string& name);
 // Reads that, or takes the merges of a vocabulary of the type subword-nmt. `name` stands in messages; Error(input).
 std::vector<Merge> read_codes(const std::string& bytes, const std::string& name);
 

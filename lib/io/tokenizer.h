@@ -92,7 +92,8 @@ constexpr const char* kUnknownPiece = "<unk>";
 // A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// The text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the types subword-nmt and byte-bpe have
+// The text form of all but SentencePiece's vocabularies (mhv(5)). Error(input) for entries and merges that
+// read_vocabulary would refuse. Only those of the types subword-nmt and byte-bpe have
 // merges, and only those of the type wordpiece say how text is normalised.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr);

@@ -79,8 +79,34 @@ std::string escaped(const std::string& piece) {
   return out;
 }
 
+namespace {
+
+// A vocabulary that its reader would refuse is not written.
+void check_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
+  auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
+    throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
+                                     "take it from text or files of UTF-8 whose entries all differ"});
+  };
+  auto fits = [](const std::string& text) { return !text.empty() && find_invalid_utf8(text) == text.npos; };
+  WordMap<bool> seen;
+  seen.reserve(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& text = pieces[i].text;
+    if (!fits(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escaped(text) + "'");
+    if (std::exchange(seen[text], true)) refuse(str("entry ", i), "another piece", "'" + escaped(text) + "' again");
+  }
+  for (size_t i = 0; merges != nullptr && i < merges->size(); ++i) {
+    const Merge& m = (*merges)[i];
+    if (!fits(m.left) || !fits(m.right))
+      refuse(str("merge ", i), "two symbols of UTF-8 text", "'" + escaped(m.left) + "' and '" + escaped(m.right) + "'");
+  }
+}
+
+}  // namespace
+
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges, const BertText* text) {
+  check_pieces(type, pieces, merges);
   std::string body;
   body.reserve(16 * pieces.size());
   for (const Piece& piece : pieces) {

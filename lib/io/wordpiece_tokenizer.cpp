@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -20,6 +21,13 @@ struct IsSpace {
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// Whether a first piece would make the file look like one of another kind.
+bool starts_otherwise(const std::string& piece) {
+  return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
 
 bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
@@ -185,7 +193,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
   if (is_vocabulary_file(bytes))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
   if (bytes.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
-  if (bytes.starts_with("\xEF\xBB\xBF"))
+  if (bytes.starts_with(kByteOrderMark))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a byte order mark in front of it",
                                      "without its first three bytes it is one: tail -c +4"});
   std::vector<Piece> pieces;
@@ -211,9 +219,20 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
   return pieces;
 }
 
-std::string write_wordpieces(const std::vector<Piece>& pieces) {
+std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name) {
   std::string text;
-  for (const Piece& piece : pieces) text += piece.text + "\n";
+  WordMap<bool> seen;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& piece = pieces[i].text;
+    const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
+                      find_invalid_utf8(piece) == piece.npos && (i > 0 || !starts_otherwise(piece));
+    if (!fits || std::exchange(seen[piece], true))
+      throw Error(Exit::input,
+                  Problem{str(name, ": entry ", i), "pieces that all differ, each a line of BERT's vocab.txt",
+                          str("'", escaped(piece), "', which would be read otherwise"),
+                          "keep the vocabulary of mh-prep, which holds it"});
+    text += piece + "\n";
+  }
   return text;
 }
 

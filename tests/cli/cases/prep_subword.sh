@@ -37,6 +37,14 @@ sed '$d' joint.vocab > shorter
 expect 3 mh-prep lm --vocab shorter en -o y;                                said "checksum"
 sed '/^merges/d' joint.vocab > none
 expect 3 mh-prep lm --vocab none en -o y;                                said "merges"
+# Carriage returns in words: the vocabulary holds them, the file of codes where its readers keep them.
+for i in 1 2 3; do printf 'x\ry a\rb ab\r\r\tc\n'; done > returns
+expect 0 mh-prep vocab --type subword-nmt --merges 50 returns -o returns.vocab
+mh-prep vocab --type subword-nmt --codes returns.vocab returns | cmp - returns.vocab
+mh-prep lm --vocab returns.vocab returns | mh-prep cat - | cmp - returns
+expect 3 mh-prep codes returns.vocab; said "returns.vocab: merge "; said '\x0d'
+for i in 1 2 3; do printf 'x\ry x\ry\n'; done | mh-prep vocab --type subword-nmt --merges 1 - > one.vocab
+expect 3 mh-prep codes one.vocab; said "one.vocab: merge 1"
 [ ! -e y ] || fail "a refused run left a file"
 # The same merges and pieces as the program itself, where it is at hand.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
