@@ -11,7 +11,6 @@ namespace mh::io {
 
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr const char* kMalformed = "malformed";
 
 // Lines of one file, its header not among them.
@@ -33,10 +32,8 @@ class ExampleBatches {
     if (!text_.next(batch.text)) return false;
     auto& segments = batch.text.segments;
     if (segments.front().line == 1) {
-      check_text(batch.text, false);
-      TextBatch::Segment& first = segments.front();
-      if (std::string_view(batch.text.text).substr(first.begin).starts_with(kByteOrderMark))
-        first.begin += kByteOrderMark.size();
+      const TextBatch::Segment& first = segments.front();
+      check_text(batch.text, first, false);
       const std::string line = batch.text.text.substr(first.begin, first.end - first.begin);
       columns_ = find_(split(line, '\t'), str(batch.text.file, ":1"));
       if (columns_.header) segments.erase(segments.begin());
@@ -57,10 +54,10 @@ class ExampleEncoder {
       : task_(task), drop_(drop), tokenizer_(tokenizer), encoder_(tokenizer.encoder()) {}
 
   EncodedExamples encode(const ExampleBatch& batch) {
-    check_text(batch.text, false);
     EncodedExamples out;
     out.runs.tokens.reserve(batch.text.text.size() / 3);
     for (const auto& s : batch.text.segments) {
+      check_text(batch.text, s, false);
       fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
       if (fits(batch, s)) add(batch, s, out);
       else ++out.summary.malformed;
