@@ -42,13 +42,13 @@ class PairEncoder {
       : source_{source}, target_{target}, filters_(filters) {}
 
   EncodedPairs encode(const PairBatch& batch) {
-    check_text(batch.source, false);
-    check_text(batch.target, false);
     EncodedPairs out;
     std::vector<int32_t>& tokens = out.runs.tokens;
     tokens.reserve((batch.source.text.size() + batch.target.text.size()) / 3);
     for (size_t i = 0; i < batch.source.segments.size(); ++i) {
       const TextBatch::Segment &s = batch.source.segments[i], &t = batch.target.segments[i];
+      check_text(batch.source, s, false);
+      check_text(batch.target, t, false);
       const size_t begin = tokens.size();
       const size_t source = source_.add(batch.source, s, tokens), middle = tokens.size();
       const size_t target = target_.add(batch.target, t, tokens);

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -40,7 +41,8 @@ class InOrder {
   using MakeWork = std::function<Work()>;
 
   // Reads batches by `next` until it returns false and hands the results to `write`, both in this thread. Holds a few
-  // batches for each thread. What any of them throws, it throws.
+  // batches for each thread. Throws the first error in the order of the batches, so it is the same with any number of
+  // threads: an error of `next` waits for the batches before it.
   static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
@@ -51,7 +53,16 @@ class InOrder {
     }
     std::deque<std::future<Result>> waiting;
     InOrder workers(threads, make_work);
-    while (next(batch)) {
+    std::exception_ptr error;
+    const auto read = [&] {
+      try {
+        return next(batch);
+      } catch (...) {
+        error = std::current_exception();
+        return false;
+      }
+    };
+    while (read()) {
       waiting.push_back(workers.add(std::move(batch)));
       batch = Batch();
       if (waiting.size() < 2 * static_cast<size_t>(threads)) continue;
@@ -59,6 +70,7 @@ class InOrder {
       waiting.pop_front();
     }
     for (auto& result : waiting) write(result.get());
+    if (error != nullptr) std::rethrow_exception(error);
   }
 
  private:

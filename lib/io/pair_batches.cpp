@@ -16,36 +16,54 @@ uint64_t lines_left(TextBatches& text) {
 
 }  // namespace
 
-PairBatches::PairBatches(const std::vector<std::string>& files, LineEnds ends)
+PairBatches::PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes)
     : files_(files),
-      first_({files.front()}, ends, nullptr),
-      second_(std::vector<std::string>(files.begin() + 1, files.end()), ends, nullptr) {}
+      first_({files.front()}, ends, nullptr, sizes),
+      second_(std::vector<std::string>(files.begin() + 1, files.end()), ends, nullptr, sizes) {}
 
 uint64_t PairBatches::expected_bytes() const {
   const uint64_t first = first_.expected_bytes(), second = second_.expected_bytes();
   return files_.size() == 1 ? first : first == 0 || second == 0 ? 0 : first + second;
 }
 
-bool PairBatches::next(PairBatch& batch) { return files_.size() == 1 ? divide_at_tabs(batch) : next_of_both(batch); }
+bool PairBatches::next(PairBatch& batch) {
+  batch.target = TextBatch();
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  if (!first_.next(batch.source)) {
+    if (files_.size() > 1) refuse_more_targets();
+    return false;
+  }
+  try {
+    if (files_.size() == 1) divide_at_tabs(batch);
+    else add_targets(batch);
+  } catch (...) {
+    error_ = std::current_exception();
+    if (batch.target.segments.empty()) throw;
+    batch.source.segments.resize(batch.target.segments.size());
+  }
+  lines_ += batch.source.segments.size();
+  return true;
+}
 
-bool PairBatches::divide_at_tabs(PairBatch& batch) {
-  if (!first_.next(batch.source)) return false;
-  batch.target = batch.source;
-  batch.target.source_bytes = 0;
-  for (size_t i = 0; i < batch.source.segments.size(); ++i) {
-    TextBatch::Segment &source = batch.source.segments[i], &target = batch.target.segments[i];
+void PairBatches::divide_at_tabs(PairBatch& batch) {
+  batch.target.text = batch.source.text;
+  batch.target.file = batch.source.file;
+  for (TextBatch::Segment& source : batch.source.segments) {
     const std::string_view line = std::string_view(batch.source.text).substr(source.begin, source.end - source.begin);
     const auto tabs = std::count(line.begin(), line.end(), '\t');
-    if (tabs != 1)
+    if (tabs != 1) {
+      check_text(batch.source, source, false);  // a bad byte of the line comes first
       throw Error(Exit::input, Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
                                        tabs == 0 ? std::string("no tab") : str(tabs, " tabs"),
                                        "make the pairs with paste(1), or name the two files"});
+    }
     const size_t tab = line.find('\t');
+    TextBatch::Segment target = source;
     source.end = source.begin + tab;
     target.begin += tab + 1;
     target.offset += tab + 1;
+    batch.target.segments.push_back(target);
   }
-  return true;
 }
 
 bool PairBatches::have_second() {
@@ -54,13 +72,12 @@ bool PairBatches::have_second() {
   return second_.next(held_);
 }
 
-bool PairBatches::next_of_both(PairBatch& batch) {
+void PairBatches::refuse_more_targets() {
+  if (have_second()) part(lines_, lines_, lines_ + held_.segments.size() - at_ + lines_left(second_));
+}
+
+void PairBatches::add_targets(PairBatch& batch) {
   TextBatch& target = batch.target;
-  target = TextBatch();
-  if (!first_.next(batch.source)) {
-    if (have_second()) part(lines_, lines_, lines_ + held_.segments.size() - at_ + lines_left(second_));
-    return false;
-  }
   for (size_t i = 0; i < batch.source.segments.size(); ++i) {
     if (!have_second()) part(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
     TextBatch::Segment s = held_.segments[at_++];
@@ -72,8 +89,6 @@ bool PairBatches::next_of_both(PairBatch& batch) {
     s.end = begin + size;
     target.segments.push_back(s);
   }
-  lines_ += batch.source.segments.size();
-  return true;
 }
 
 void PairBatches::part(uint64_t common, uint64_t of_first, uint64_t of_second) {

@@ -10,19 +10,21 @@ struct PairBatch {
   TextBatch source, target;
 };
 
-// Error(input), with the file and the line, for sides of different length, a line of pairs that has not one tab, and
-// what TextBatches refuses.
+// Throws Error(input), with the file and the line, for sides of different length, a line of pairs without exactly one
+// tab, and what TextBatches refuses, after the pairs before it are returned.
 class PairBatches {
  public:
-  // One file or two; the text is checked by check_text, as always.
-  PairBatches(const std::vector<std::string>& files, LineEnds ends);
+  // One file or two; check_text checks the text, as always.
+  PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
   uint64_t expected_bytes() const;  // as TextBatches
   uint64_t normalised() const { return first_.normalised() + second_.normalised(); }
+  uint64_t byte_order_marks() const { return first_.byte_order_marks() + second_.byte_order_marks(); }
 
  private:
-  bool divide_at_tabs(PairBatch& batch);
-  bool next_of_both(PairBatch& batch);
+  void divide_at_tabs(PairBatch& batch);
+  void add_targets(PairBatch& batch);
+  void refuse_more_targets();
   bool have_second();
   [[noreturn]] void part(uint64_t common, uint64_t of_first, uint64_t of_second);
 
@@ -30,7 +32,8 @@ class PairBatches {
   TextBatches first_, second_;
   TextBatch held_;  // of the second file; `at_` is the next segment of it
   size_t at_ = 0;
-  uint64_t lines_ = 0;  // pairs so far
+  uint64_t lines_ = 0;        // pairs so far
+  std::exception_ptr error_;  // met after the pairs of the last batch
 };
 
 }  // namespace mh::io
