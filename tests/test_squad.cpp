@@ -63,7 +63,7 @@ TEST_CASE("squad: files that are cut off anywhere") {
     const std::string message = refused(bytes.substr(0, cut));
     INFO(cut << ": " << message);
     // Within a character the parser sees bytes that are none.
-    CHECK((message.find(str("byte ", cut, ": ")) != message.npos || message.find("UTF-8") != message.npos));
+    CHECK((message.find(str("byte ", cut, " of the file: ")) != message.npos || message.find("UTF-8") != message.npos));
     CHECK(message.find("squad.json") != message.npos);
   }
 }

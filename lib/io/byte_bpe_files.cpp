@@ -8,10 +8,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "io/byte_bpe.h"
+#include "io/text_bytes.h"
 
 namespace mh::io {
 
-std::vector<Piece> read_byte_bpe_pieces(const std::string& json, const std::string& name) {
+std::vector<Piece> read_byte_bpe_pieces(const std::string& bytes, const std::string& name) {
+  const std::string_view json = checked_text(bytes, name);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{name, expected, found, "copy it again"});
   };
@@ -50,7 +52,7 @@ std::optional<Merge> merge_of_line(std::string_view line) {
 
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name) {
   std::vector<Merge> merges;
-  std::string_view rest = text;
+  std::string_view rest = checked_text(text, name);
   for (size_t line = 1; !rest.empty(); ++line) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view now = rest.substr(0, end);

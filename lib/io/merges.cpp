@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "io/text_bytes.h"
 #include "io/tokenizer.h"
 
 namespace mh::io {
@@ -52,14 +52,13 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     return std::move(file.merges);
   }
   std::vector<Merge> merges;
-  std::string_view rest = bytes;
+  std::string_view rest = checked_text(bytes, name);
+  if (rest.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
   for (size_t line = 1; !rest.empty(); ++line) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view text = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     const std::string where = str(name, ":", line);
-    if (find_invalid_utf8(text) != text.npos)
-      throw Error(Exit::input, Problem{where, "codes of subword-nmt", "bytes that are not UTF-8", ""});
     if (line == 1) {
       while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
       if (text != kCodesHead)
@@ -76,7 +75,6 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
                           "the codes are damaged; learn or copy them again"});
     merges.push_back(std::move(*merge));
   }
-  if (bytes.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
   return merges;
 }
 

@@ -1,5 +1,6 @@
 #include "io/squad.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -7,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "io/text_bytes.h"
 
 namespace mh::io {
 
@@ -33,17 +35,22 @@ struct Place {
 };
 
 json parsed(const std::string& bytes, const std::string& file) {
-  require_sound_json(bytes, file, "get the file again");
+  const std::string_view text = checked_text(bytes, file);
+  require_sound_json(text, file, "get the file again");
   try {
-    return json::parse(bytes);
+    return json::parse(text);
   } catch (const json::parse_error& error) {
     // The parser counts from 1, and has then read one character too many.
-    if (error.byte > bytes.size())
-      throw Error(Exit::input, Problem{str(file, ": byte ", bytes.size()), "the rest of the JSON of SQuAD", "the end",
-                                       "the file is cut off: get it again"});
+    const size_t at = std::min(error.byte - 1, text.size());
+    const std::string where =
+        str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ",
+            at + bytes.size() - text.size(), " of the file");
+    if (error.byte > text.size())
+      throw Error(Exit::input,
+                  Problem{where, "the rest of the JSON of SQuAD", "the end", "the file is cut off: get it again"});
     std::string reason = error.what();
-    if (const size_t at = reason.rfind("] "); at != reason.npos) reason.erase(0, at + 2);
-    throw Error(Exit::input, Problem{str(file, ": byte ", error.byte - 1), "the JSON of SQuAD", reason, ""});
+    if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
+    throw Error(Exit::input, Problem{where, "the JSON of SQuAD", reason, ""});
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/text_bytes.h"
 #include "io/tokenizer.h"
 #include "io/word_map.h"
 
@@ -131,10 +132,12 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
   return std::string(kMagic) + "type " + type + counts + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 
-bool is_vocabulary_file(std::string_view bytes) { return bytes.substr(0, kMagic.size()) == kMagic; }
+bool is_vocabulary_file(std::string_view bytes) {
+  return bytes.substr(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0).starts_with(kMagic);
+}
 
 VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name) {
-  std::string_view rest = std::string_view(bytes).substr(kMagic.size());
+  std::string_view rest = drop_byte_order_mark(bytes, name).substr(kMagic.size());
   size_t line = 1;
   auto next = [&](std::string_view& text) {
     size_t end = rest.find('\n');

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/unicode.h"
+#include "io/text_bytes.h"
 #include "io/word_cache.h"
 #include "io/wordpiece.h"
 
@@ -192,13 +193,10 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
-  if (bytes.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
-  if (bytes.starts_with(kByteOrderMark))
-    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a byte order mark in front of it",
-                                     "without its first three bytes it is one: tail -c +4"});
   std::vector<Piece> pieces;
   WordMap<size_t> lines;  // where each piece stands
-  std::string_view rest = bytes;
+  std::string_view rest = checked_text(bytes, name);
+  if (rest.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view piece = rest.substr(0, end);
@@ -210,7 +208,6 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
                                        "each line is a piece, and its number that of the line"});
     };
     if (piece.empty()) refuse("an empty line");
-    if (find_invalid_utf8(piece) != piece.npos) refuse("bytes that are not UTF-8");
     size_t& first = lines[piece];
     if (first != 0) refuse(str("'", escaped(std::string(piece)), "', which line ", first, " has"));
     first = line;

@@ -75,7 +75,8 @@ expect 2 mh-prep examples --text review --label stars --labels 1,2,4.5 --metrics
 expect 2 mh-prep examples --text review --labels a,b --metrics f1,f1 $bert reviews.tsv -o no.mhs; said "each once"
 expect 2 mh-prep examples --text review --labels a,b --name '' $bert reviews.tsv -o no.mhs; said "--name"
 printf '\xEF\xBB\xBF' | cat - vocab.txt > marked.txt
-expect 3 mh-prep examples --text review --labels a,b --wordpiece marked.txt reviews.tsv -o no.mhs; said "byte order mark"
+expect 0 mh-prep vocab --type wordpiece --from marked.txt; said "marked.txt: the byte order mark at the start is dropped"
+mh-prep vocab --type wordpiece --from vocab.txt | cmp - out
 expect 0 mh-prep info x.mhs;                                   printed '"metrics":["f1","accuracy"]'
 expect 0 mh-prep examples --text review --labels a,b $bert reviews.tsv -o x.mhs; said "0 labelled"
 expect 3 mh-prep examples --text text --label stars --number 1,5 $bert reviews.tsv; said "found stars, review"
