@@ -110,9 +110,10 @@ struct SquadPrepOptions {
   }
 };
 
-// How line ends are read, and what is said of those that were not as wished.
 io::LineEnds line_ends(const Arguments& a, bool any_bytes);
-void report_crlf(uint64_t normalised);
+// Logs how many lines ended in CR LF, and how many of several files began with a byte order mark (each file is logged
+// when its mark is read).
+void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
 int threads_of(int64_t asked);
 // "1,234 lines"
 std::string counted(uint64_t count, const std::string& what);

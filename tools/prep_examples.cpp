@@ -41,7 +41,7 @@ void make(const Arguments& a, const BertVocabulary& vocabulary, const ColumnOpti
     throw Error(Exit::input, Problem{join(a.inputs, " "), "examples, one a line", "none", "check what makes it"});
   writer.finish();
   sink->close();
-  report_crlf(text.normalised());
+  report_dropped(text.normalised(), text.byte_order_marks());
   if (sum.malformed > 0) log_info(counted(sum.malformed, "lines of another number of columns are left out"));
   log_info(str(counted(sum.examples, "examples of " + task.name + ", "), counted(sum.labelled, "labelled, "),
                counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));

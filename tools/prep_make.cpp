@@ -54,9 +54,9 @@ LineEnds line_ends(const Arguments& a, bool any_bytes) {
   return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
 }
 
-void report_crlf(uint64_t normalised) {
-  if (normalised > 0)
-    log_info(with_commas(static_cast<int64_t>(normalised)) + " lines ended in CR LF; the CR is dropped");
+void report_dropped(uint64_t line_ends, uint64_t byte_order_marks) {
+  if (line_ends > 0) log_info(counted(line_ends, "lines ended in CR LF; the CR is dropped"));
+  if (byte_order_marks > 1) log_info(counted(byte_order_marks, "files began with a byte order mark, which is dropped"));
 }
 
 int threads_of(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::thread::hardware_concurrency()); }
@@ -107,7 +107,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
     return last == t.npos ? t.npos : last + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
-  report_crlf(text.normalised());
+  report_dropped(text.normalised(), text.byte_order_marks());
   auto sink = open_sink(a.output);
   sink->write(tokenizer->serialize());
   sink->close();
@@ -141,7 +141,7 @@ void make_lm(const Arguments& a, const LmOptions& options) {
     throw Error(Exit::input, Problem{join(a.inputs, " "), "text", "an empty input", "check what makes it"});
   writer.finish();
   sink->close();
-  report_crlf(text.normalised());
+  report_dropped(text.normalised(), text.byte_order_marks());
   log_info(str(counted(sum.lines, "lines, "), counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "),
                speed(sum.bytes, sum.seconds)));
 }

@@ -28,7 +28,7 @@ void make_mlm(const Arguments& a, const MlmOptions& o) {
     throw Error(Exit::input, Problem{join(a.inputs, " "), "sentences, one a line", "none", "check what makes it"});
   writer.finish();
   sink->close();
-  report_crlf(text.normalised());
+  report_dropped(text.normalised(), text.byte_order_marks());
   if (sum.without_tokens > 0) log_info(counted(sum.without_tokens, "lines without a token are left out"));
   if (sum.documents == 1)
     log_warning("one document: next-sentence prediction needs another; an empty line ends a document");

@@ -84,7 +84,7 @@ void make_translation(const Arguments& a, const TranslationOptions& o) {
                                      sum.dropped.empty() ? "check what makes it" : "widen the filters"});
   writer.finish();
   sink->close();
-  report_crlf(text.normalised());
+  report_dropped(text.normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + listed(sum.dropped));
   log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", of_both(sum.tokens), " tokens, ",
                of_both(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
