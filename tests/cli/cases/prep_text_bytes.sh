@@ -1,0 +1,95 @@
+# Text that is not what it seems: a line feed inside a character, byte order marks, and bytes that end lines elsewhere.
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two cafe au lait > vocab.txt
+printf 'one two\ncaf\xc3\xa9 au lait\n' > text
+cp text text2
+for type in word char; do mh-prep vocab -q --type $type text > $type.vocab; done
+mh-prep vocab -q --type wordpiece --from vocab.txt > wordpiece.vocab
+mh-prep vocab -q --type bpe --size 24 --threads 1 text > bpe.vocab
+
+# A line feed inside a character.
+printf 'one\ncaf\xc3\n\xa9 au lait\n' > cut
+cut_off() { said "cut:2: byte 7 of the file: expected UTF-8 text; found the byte 0xC3, a character that the end of the line cuts off"; }
+for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --size 20" "unigram --size 20"; do
+  # shellcheck disable=SC2086
+  expect 3 mh-prep vocab --type $type cut -o none; cut_off
+done
+for type in word char wordpiece bpe; do expect 3 mh-prep lm --vocab $type.vocab cut -o none; cut_off; done
+expect 3 mh-prep lm --vocab word.vocab --threads 3 text text2 cut -o none; cut_off
+expect 3 mh-prep translation --vocab word.vocab cut cut -o none; cut_off
+printf 'one\ntwo\none\n' > three
+expect 3 mh-prep translation --vocab word.vocab three cut -o none; cut_off
+expect 3 mh-prep mlm --wordpiece vocab.txt cut -o none; cut_off
+sed 's/$/\t1/' cut > cut.tsv
+expect 3 mh-prep examples --no-header --text 1 --label 2 --labels 0,1 --wordpiece vocab.txt cut.tsv -o none; said "cut.tsv:2: byte 9"
+expect 3 mh-prep glue --task sst2 --no-header --text 1 --label 2 --wordpiece vocab.txt cut.tsv -o none; said "cut.tsv:2: byte 9"
+printf '{"data":\n["caf\xc3\n\xa9"]}' > cut.json
+expect 3 mh-prep squad --wordpiece vocab.txt cut.json -o none; said "cut.json:2: byte 14 of the file"
+(cat vocab.txt; cat cut) > cut.txt
+expect 3 mh-prep vocab --type wordpiece --from cut.txt -o none; said "cut.txt:12: byte"
+printf '#version: 0.2\na b\ncaf\xc3\n\xa9 b\n' > cut.codes
+expect 3 mh-prep vocab --type subword-nmt --codes cut.codes text -o none; said "cut.codes:3: byte 21"
+expect 3 mh-prep codes cut.codes; said "cut.codes:3: byte 21"
+expect 3 mh-prep lm --vocab word.vocab - -o none < cut; said "standard input:2: byte 7"
+[ ! -e none ] || fail "a refused run left a file"
+# Bytes are any bytes.
+mh-prep vocab -q --type byte cut > byte.vocab
+mh-prep lm -q --vocab byte.vocab cut | mh-prep cat - | cmp - cut
+
+# A byte order mark is dropped and said, in every file and on standard input.
+mark() { printf '\xef\xbb\xbf'; }
+for f in text text2; do (mark; cat $f) > marked.$f; done
+dropped="the byte order mark at the start is dropped"
+for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --size 24 --threads 1"; do
+  # shellcheck disable=SC2086
+  mh-prep vocab -q --type $type text text2 > wanted
+  # shellcheck disable=SC2086
+  expect 0 mh-prep vocab --type $type marked.text marked.text2
+  cmp out wanted
+  said "marked.text: $dropped"; said "marked.text2: $dropped"; said "2 files began with a byte order mark"
+done
+# The tokens, and all that a shard says but the names of its files.
+shown() { mh-prep cat --ids "$1"; mh-prep info --format json "$1" | sed 's/"file".*"kind"/"kind"/; s/"provenance".*//'; }
+same() {  # SUBCOMMAND OPTIONS -- : the same shard of marked files as of plain ones
+  local options=()
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  mh-prep -q "${options[@]}" text text2 -o wanted.mhs
+  expect 0 mh-prep "${options[@]}" marked.text marked.text2 -o x.mhs
+  said "marked.text: $dropped"; said "marked.text2: $dropped"; said "2 files began with"
+  cmp <(shown x.mhs) <(shown wanted.mhs)
+}
+for type in word char wordpiece bpe; do same lm --vocab $type.vocab --; done
+same translation --vocab word.vocab --
+same mlm --wordpiece vocab.txt --
+expect 0 mh-prep lm --vocab word.vocab - < marked.text; said "standard input: $dropped"
+mh-prep lm -q --vocab word.vocab text | mh-prep cat --ids - | cmp - <(mh-prep cat --ids - < out)
+paste text text2 > pairs
+(mark; cat pairs) > marked.pairs
+mh-prep translation -q --vocab word.vocab pairs -o wanted.mhs
+expect 0 mh-prep translation --vocab word.vocab marked.pairs -o x.mhs; said "marked.pairs: $dropped"
+cmp <(shown x.mhs) <(shown wanted.mhs)
+printf '\xef\xbb\xbfsentence\tlabel\none\t1\n' > marked.tsv
+expect 0 mh-prep glue --task sst2 --wordpiece vocab.txt marked.tsv -o x.mhs; said "marked.tsv: $dropped"
+expect 0 mh-prep lm -q --vocab word.vocab marked.text -o x.mhs; [ ! -s err ] || fail "--quiet: $(cat err)"
+(mark; cat vocab.txt) > marked.txt
+expect 0 mh-prep mlm --wordpiece marked.txt text -o x.mhs; said "marked.txt: $dropped"
+(mark; cat word.vocab) > marked.vocab
+expect 0 mh-prep lm --vocab marked.vocab text -o x.mhs; said "marked.vocab: $dropped"
+mh-prep lm -q --vocab word.vocab text -o wanted.mhs
+cmp <(shown x.mhs) <(shown wanted.mhs)
+printf '#version: 0.2\no n\non e</w>\n' > codes
+(mark; cat codes) > marked.codes
+expect 0 mh-prep codes marked.codes; cmp out codes; said "marked.codes: $dropped"
+mh-prep vocab -q --type subword-nmt --codes codes text > wanted
+expect 0 mh-prep vocab --type subword-nmt --codes marked.codes text; cmp out wanted; said "marked.codes: $dropped"
+printf '{"data":[{"paragraphs":[{"context":"one two","qas":[{"id":"1","question":"two","answers":[{"text":"one","answer_start":0}]}]}]}]}' > q.json
+(mark; cat q.json) > marked.json
+mh-prep squad -q --wordpiece vocab.txt q.json -o wanted.mhs
+expect 0 mh-prep squad --wordpiece vocab.txt marked.json -o x.mhs; said "marked.json: $dropped"
+cmp <(shown x.mhs) <(shown wanted.mhs)
+# A mark alone is an empty file; one inside a text is a character.
+mark > alone
+expect 3 mh-prep vocab alone -o none; said "text to count"
+printf 'a\n\xef\xbb\xbfb\n' > inside
+expect 0 mh-prep vocab inside; [ "$(tail -1 out | cut -f1)" = "$(printf '\xef\xbb\xbfb')" ] || fail "inside: $(cat out)"
+# Bytes keep it.
+mh-prep lm -q --vocab byte.vocab marked.text | mh-prep cat - | cmp - marked.text
