@@ -24,7 +24,6 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // Whether a first piece would make the file look like one of another kind.
 bool starts_otherwise(const std::string& piece) {
