@@ -234,6 +234,25 @@ TEST_CASE("the vocabulary file, and GPT-2's own, come back as they were", "[byte
 TEST_CASE("files of other kinds, and pieces and merges that lack something, are refused", "[byte-bpe]") {
   for (const char* bad : {"", "[]", "{}", "{\"a\": 1}", "{\"a\": -1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
                           "{\"\": 0}", "{\"a\": 0.5}", "{\"a\": 0", "{\"a\": 0, \"a\": 1}"})
+TEST_CASE("added tokens come back from a vocabulary file, and do not change its fingerprint", "[byte-bpe]") {
+  auto [pieces, merges] = files_of({{"a", "b"}});
+  const auto plain = make_byte_bpe_tokenizer(pieces, merges, "test");
+  CHECK(plain->added_tokens() == AddedTokens{{100, {"special", "bos_token", "eos_token", "unk_token"}}});
+  const AddedTokens added{{100, {"special", "eos_token"}}, {257, {"appended", "lstrip"}}};
+  const auto t = make_byte_bpe_tokenizer(pieces, merges, "test", added);
+  const std::string file = t->serialize();
+  CHECK(file != plain->serialize());
+  CHECK(t->fingerprint() == plain->fingerprint());
+  const auto again = parse_tokenizer(file, "test");
+  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*again).added_tokens() == added);
+  CHECK(again->serialize() == file);
+  AddedTokens tokens{{3, {}}};
+  for (const char* bad :
+       {"", "x", "-1", "3", "2 special", "10", "4 other", "4 special special", "4  special", "4 ", "4x"})
+    CHECK_FALSE(parse_added_token(bad, 10, tokens = {{3, {}}}));
+  CHECK(parse_added_token("9 pad_token special", 10, tokens = {{3, {}}}));
+}
+
     CHECK(status_of([&] { read_byte_bpe_pieces(bad, "vocab.json"); }) == 3);
   for (const char* bad : {"", "#version: 0.2\n", "ab\n", "a b c\n", " b\n", "a \n", "a b\n\nb c\n", "a \xff\n"})
     CHECK(status_of([&] { read_byte_bpe_merges(bad, "merges.txt"); }) == 3);

@@ -38,7 +38,8 @@ class ByteBpeTokenizer : public Tokenizer {
 
   // Pieces in GPT-2's letters, all different. Error(input) where a byte has no piece, a merge joins what is none or to
   // what is none, or stands twice, or there is no <|endoftext|>; `name` stands in the message.
-  ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name);
+  ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
+                   AddedTokens added = {});
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
@@ -50,15 +51,19 @@ class ByteBpeTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t cut(std::string_view text) const override;
   std::string serialize() const override;
+  std::string content() const override;
 
   const std::vector<Piece>& pieces() const { return pieces_; }
   const std::vector<Merge>& merges() const { return merges_; }
+  // Without any, <|endoftext|> in all roles that GPT-2 has.
+  AddedTokens added_tokens() const;
   // Appends the tokens of one word.
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
  private:
   std::vector<Piece> pieces_;
   std::vector<Merge> merges_;
+  AddedTokens added_;
   std::vector<std::string> bytes_;  // of each piece
   std::array<int32_t, 256> of_byte_{};
   Joins joins_;
@@ -66,7 +71,7 @@ class ByteBpeTokenizer : public Tokenizer {
 };
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
-                                                          const std::string& name);
+                                                          const std::string& name, AddedTokens added = {});
 
 // GPT-2's files. vocab.json: an object from pieces to their numbers, which are those from 0 on. merges.txt: a line
 // "#version: …" or none, then a merge a line. Error(input).

@@ -38,8 +38,9 @@ std::string bytes_of_piece(const std::string& piece) {
 
 }  // namespace
 
-ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name)
-    : pieces_(std::move(pieces)), merges_(std::move(merges)) {
+ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
+                                   AddedTokens added)
+    : pieces_(std::move(pieces)), merges_(std::move(merges)), added_(std::move(added)) {
   WordMap<int32_t> ids;
   ids.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) {
@@ -84,11 +85,18 @@ std::string ByteBpeTokenizer::decode(std::span<const int32_t> tokens) const {
                       [&](int32_t token, bool, std::string& text) { text += bytes_.at(static_cast<size_t>(token)); });
 }
 
-std::string ByteBpeTokenizer::serialize() const { return write_vocabulary(kType, pieces_, &merges_); }
+std::string ByteBpeTokenizer::serialize() const { return write_vocabulary(kType, pieces_, &merges_, nullptr, added_); }
+
+std::string ByteBpeTokenizer::content() const { return write_vocabulary(kType, pieces_, &merges_); }
+
+AddedTokens ByteBpeTokenizer::added_tokens() const {
+  if (!added_.empty()) return added_;
+  return {{end_, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+}
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
-                                                          const std::string& name) {
-  return std::make_unique<ByteBpeTokenizer>(std::move(pieces), std::move(merges), name);
+                                                          const std::string& name, AddedTokens added) {
+  return std::make_unique<ByteBpeTokenizer>(std::move(pieces), std::move(merges), name, std::move(added));
 }
 
 }  // namespace mh::io

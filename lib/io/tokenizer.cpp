@@ -14,7 +14,7 @@
 namespace mh::io {
 
 std::string Tokenizer::fingerprint() const {
-  std::string bytes = type() + '\0' + serialize();
+  std::string bytes = type() + '\0' + content();
   XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
   char text[33];
   std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
@@ -50,9 +50,10 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     need(1, kUnknownPiece);
     return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
   }
-  if (file.type == WordPieceTokenizer::kType) return make_wordpiece_tokenizer(std::move(file.pieces), file.text, name);
+  if (file.type == WordPieceTokenizer::kType)
+    return make_wordpiece_tokenizer(std::move(file.pieces), file.text, name, std::move(file.added));
   if (file.type == ByteBpeTokenizer::kType)
-    return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name);
+    return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added));
   if (file.type == "char") {
     need(0, "\n");
     need(1, kUnknownPiece);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "io/added_tokens.h"
 #include "io/bert_text.h"
 
 namespace mh::io {
@@ -42,6 +44,8 @@ class Tokenizer {
   virtual bool takes_any_bytes() const { return false; }
   // The bytes of the vocabulary file; parse_tokenizer reads them.
   virtual std::string serialize() const = 0;
+  // The part of the file that decides which tokens a text has.
+  virtual std::string content() const { return serialize(); }
   // 32 hexadecimal digits over type and content (XXH3, 128 bits).
   std::string fingerprint() const;
 };
@@ -72,6 +76,7 @@ struct Piece {
   std::string text;
   uint64_t count = 0;
 };
+using NumberedPieces = std::map<uint64_t, std::string>;
 // Of byte pair encoding (merges.h): two symbols that are joined.
 struct Merge {
   std::string left, right;
@@ -92,16 +97,18 @@ constexpr const char* kUnknownPiece = "<unk>";
 // A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// The text form of all but SentencePiece's vocabularies (mhv(5)). Error(input) for entries and merges that
-// read_vocabulary would refuse. Only those of the types subword-nmt and byte-bpe have
-// merges, and only those of the type wordpiece say how text is normalised.
+// Returns the text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the types subword-nmt and
+// byte-bpe have merges, only those of the type wordpiece say how text is normalised, and only wordpiece and byte-bpe
+// have added tokens. Error(input) for entries and merges that read_vocabulary would refuse.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr);
+                             const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr,
+                             const AddedTokens& added = {});
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
   BertText text;
+  AddedTokens added;
 };
 bool is_vocabulary_file(std::string_view bytes);
 VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name);

@@ -1,5 +1,6 @@
 // The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. With merges a header
-// line more, and one merge a line behind the pieces; of WordPiece two header lines more.
+// line more, and one merge a line after the pieces; of WordPiece two header lines more; with added tokens a header line
+// more, and one token a line at the end.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -106,7 +107,7 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
 }  // namespace
 
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges, const BertText* text) {
+                             const std::vector<Merge>* merges, const BertText* text, const AddedTokens& added) {
   check_pieces(type, pieces, merges);
   std::string body;
   body.reserve(16 * pieces.size());
@@ -129,6 +130,8 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
   if (text != nullptr) {
     counts += str("\nlowercase ", yes_or_no(text->lowercase), "\nstrip_accents ", yes_or_no(text->strip_accents));
   }
+  if (!added.empty()) counts += str("\nadded_tokens ", added.size());
+  write_added_tokens(added, body);
   return std::string(kMagic) + "type " + type + counts + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 
@@ -174,6 +177,8 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
     file.text.lowercase = choice_of("lowercase");
     file.text.strip_accents = choice_of("strip_accents");
   }
+  const bool may_add = file.type == "wordpiece" || file.type == "byte-bpe";
+  const uint64_t added = may_add && rest.starts_with("added_tokens ") ? count_of("added_tokens") : 0;
   std::string sum = entry("xxh64");
   std::string_view blank;
   if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");
@@ -205,9 +210,14 @@ VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name
       bad(name, line, "two symbols, a space between", "'" + std::string(text.substr(0, 40)) + "'");
     file.merges.push_back(std::move(merge));
   }
-  if (!rest.empty() || file.pieces.size() != count || file.merges.size() != merges)
-    bad(name, line, str(count, " entries and ", merges, " merges, and the end"),
-        str(file.pieces.size(), " and ", file.merges.size(), rest.empty() ? "" : ", and more"));
+  while (file.added.size() < added && next(text))
+    if (!parse_added_token(text, count, file.added))
+      bad(name, line, "the number of an entry, above those before it, and its attributes",
+          "'" + std::string(text.substr(0, 40)) + "'");
+  if (!rest.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
+    bad(name, line, str(count, " entries, ", merges, " merges and ", added, " added tokens, and the end"),
+        str(file.pieces.size(), ", ", file.merges.size(), " and ", file.added.size(),
+            rest.empty() ? "" : ", and more"));
   return file;
 }
 

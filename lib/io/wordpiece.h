@@ -29,6 +29,7 @@ struct TextRange {
 constexpr std::string_view kWordPieceGoesOn = "##";
 // In the order of WordPieceTokenizer::Special.
 constexpr const char* kSpecialPieces[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+constexpr const char* kSpecialPieceRoles[] = {"pad_token", "unk_token", "cls_token", "sep_token", "mask_token"};
 
 class WordPieceTokenizer : public Tokenizer {
  public:
@@ -37,8 +38,9 @@ class WordPieceTokenizer : public Tokenizer {
     int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;  // [PAD] [UNK] [CLS] [SEP] [MASK]
   };
 
-  // Error(input) where a special token is missing; `name` stands in the message. The pieces all differ.
-  WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name);
+  // Error(input) where a special token is missing; `name` stands in the message. The pieces all differ. Words are not
+  // divided into added tokens that the vocabulary lacks (kAppended).
+  WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name, AddedTokens added = {});
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
@@ -50,10 +52,13 @@ class WordPieceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t cut(std::string_view text) const override;
   std::string serialize() const override;
+  std::string content() const override;
 
   const Special& special() const { return special_; }
   const BertText& text() const { return text_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
+  // Without any, BERT's five special tokens.
+  AddedTokens added_tokens() const;
 
   // As an encoder does, and appends the place of each token in `text` (valid UTF-8 without NUL, of less than 4 GiB):
   // from the first to the last character that the piece is made of. Characters that were dropped do not count, such as
@@ -74,6 +79,7 @@ class WordPieceTokenizer : public Tokenizer {
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
   std::vector<Piece> pieces_;
+  AddedTokens added_;
   BertText text_;
   Special special_;
   WordMap<int32_t> first_, further_;                // further: without their ##
@@ -84,7 +90,7 @@ class WordPieceTokenizer : public Tokenizer {
 BertText bert_text(bool cased, const std::string& strip_accents);
 
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
-                                                             const std::string& name);
+                                                             const std::string& name, AddedTokens added = {});
 
 // The tokenizer where it is one of WordPiece; Error(input) with the way to one where it is another. `name`: whose it
 // is.

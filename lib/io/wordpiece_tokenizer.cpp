@@ -24,7 +24,6 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-
 // Whether a first piece would make the file look like one of another kind.
 bool starts_otherwise(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
@@ -47,10 +46,13 @@ class WordPieceEncoder : public Encoder {
 
 }  // namespace
 
-WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name)
-    : pieces_(std::move(pieces)), text_(text) {
+WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name,
+                                       AddedTokens added)
+    : pieces_(std::move(pieces)), added_(std::move(added)), text_(text) {
   first_.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) {
+    const auto token = added_.find(static_cast<int64_t>(i));
+    if (token != added_.end() && token->second.count(kAppended) > 0) continue;
     std::string_view piece = pieces_[i].text;
     const bool further = piece.starts_with(kGoesOn) && piece.size() > kGoesOn.size();
     if (further) piece.remove_prefix(kGoesOn.size());
@@ -59,11 +61,11 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
     (further ? further_ : first_)[piece] = static_cast<int32_t>(i);
   }
   auto special = [&](const char* piece) {
-    const int32_t* token = first_.find(std::string_view(piece));
-    if (token == nullptr)
+    const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
+    if (token == pieces_.end())
       throw Error(Exit::input, Problem{name, str("the piece ", piece, ", as every vocabulary of BERT has it"), "none",
                                        "take another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
-    return *token;
+    return static_cast<int32_t>(token - pieces_.begin());
   };
   int32_t* const places[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
                              &special_.mask};
@@ -86,7 +88,22 @@ size_t WordPieceTokenizer::cut(std::string_view text) const {
   return last == text.npos ? text.npos : last + 1;
 }
 
-std::string WordPieceTokenizer::serialize() const { return write_vocabulary(kType, pieces_, nullptr, &text_); }
+std::string WordPieceTokenizer::serialize() const { return write_vocabulary(kType, pieces_, nullptr, &text_, added_); }
+
+std::string WordPieceTokenizer::content() const {
+  AddedTokens appended;
+  for (const auto& [number, attributes] : added_)
+    if (attributes.count(kAppended) > 0) appended[number] = {kAppended};
+  return write_vocabulary(kType, pieces_, nullptr, &text_, appended);
+}
+
+AddedTokens WordPieceTokenizer::added_tokens() const {
+  if (!added_.empty()) return added_;
+  AddedTokens tokens;
+  const int32_t numbers[] = {special_.padding, special_.unknown, special_.start, special_.separator, special_.mask};
+  for (size_t i = 0; i < std::size(numbers); ++i) tokens[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+  return tokens;
+}
 
 std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string_view word,
                                                                      std::span<Part, kLongestWord> parts) const {
@@ -173,8 +190,8 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
 }
 
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
-                                                             const std::string& name) {
-  return std::make_unique<WordPieceTokenizer>(std::move(pieces), text, name);
+                                                             const std::string& name, AddedTokens added) {
+  return std::make_unique<WordPieceTokenizer>(std::move(pieces), text, name, std::move(added));
 }
 
 BertText bert_text(bool cased, const std::string& strip_accents) {
