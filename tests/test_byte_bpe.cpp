@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/unicode.h"
 #include "io/byte_bpe.h"
+#include "io/tokenizer_json.h"
 #include "status.h"
 
 using namespace mh;
@@ -222,18 +223,17 @@ TEST_CASE("the vocabulary file, and GPT-2's own, come back as they were", "[byte
   CHECK(again->type() == "byte-bpe");
   CHECK(again->fingerprint() == t->fingerprint());
   CHECK(encoded(*again, "ab aab \u00e9\\") == encoded(*t, "ab aab \u00e9\\"));
-  const std::string json = write_byte_bpe_pieces(t->pieces()), text = write_byte_bpe_merges(t->merges());
+  NumberedPieces numbered;
+  for (size_t i = 0; i < t->pieces().size(); ++i) numbered[i] = t->pieces()[i].text;
+  const std::string json = write_byte_bpe_pieces(numbered), text = write_byte_bpe_merges(t->merges());
+  CHECK(read_numbered_pieces(json, "j") == numbered);
   CHECK(text.starts_with("#version: 0.2\na b\n\u0120 a\n"));
-  CHECK(
-      make_byte_bpe_tokenizer(read_byte_bpe_pieces(json, "j"), read_byte_bpe_merges(text, "m"), "test")->serialize() ==
-      t->serialize());
+  CHECK(make_byte_bpe_tokenizer(in_order(numbered, "j"), read_byte_bpe_merges(text, "m"), "test")->serialize() ==
+        t->serialize());
   CHECK(read_byte_bpe_merges("a b\r\nb c\r\n", "m") == std::vector<Merge>{{"a", "b"}, {"b", "c"}});
   CHECK(read_byte_bpe_merges("#version: 0.2\n# #", "m") == std::vector<Merge>{{"#", "#"}});
 }
 
-TEST_CASE("files of other kinds, and pieces and merges that lack something, are refused", "[byte-bpe]") {
-  for (const char* bad : {"", "[]", "{}", "{\"a\": 1}", "{\"a\": -1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
-                          "{\"\": 0}", "{\"a\": 0.5}", "{\"a\": 0", "{\"a\": 0, \"a\": 1}"})
 TEST_CASE("added tokens come back from a vocabulary file, and do not change its fingerprint", "[byte-bpe]") {
   auto [pieces, merges] = files_of({{"a", "b"}});
   const auto plain = make_byte_bpe_tokenizer(pieces, merges, "test");
@@ -253,7 +253,10 @@ TEST_CASE("added tokens come back from a vocabulary file, and do not change its 
   CHECK(parse_added_token("9 pad_token special", 10, tokens = {{3, {}}}));
 }
 
-    CHECK(status_of([&] { read_byte_bpe_pieces(bad, "vocab.json"); }) == 3);
+TEST_CASE("files of other kinds, and pieces and merges that lack something, are refused", "[byte-bpe]") {
+  for (const char* bad : {"", "[]", "{}", "{\"a\": 1}", "{\"a\": -1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
+                          "{\"\": 0}", "{\"a\": 0.5}", "{\"a\": 0", "{\"a\": 0, \"a\": 1}"})
+    CHECK(status_of([&] { in_order(read_numbered_pieces(bad, "vocab.json"), "vocab.json"); }) == 3);
   for (const char* bad : {"", "#version: 0.2\n", "ab\n", "a b c\n", " b\n", "a \n", "a b\n\nb c\n", "a \xff\n"})
     CHECK(status_of([&] { read_byte_bpe_merges(bad, "merges.txt"); }) == 3);
   CHECK_THROWS_WITH(read_byte_bpe_merges("a b\nab\n", "merges.txt"), Catch::Contains("merges.txt:2"));

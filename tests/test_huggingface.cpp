@@ -2,9 +2,11 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "base/file.h"
+#include "base/unicode.h"
 #include "folder.h"
 #include "huggingface/architecture.h"
-#include "huggingface/vocabulary_files.h"
+#include "io/folder_tokenizer.h"
 #include "status.h"
 
 using namespace mh;
@@ -113,20 +115,61 @@ TEST_CASE("settings that ours do not have are refused by their key", "[huggingfa
   CHECK_THAT(refused("bert", R"({"architectures": ["BertForTokenClassification"]})"), Catch::Contains("BertModel"));
 }
 
-TEST_CASE("tokens behind the vocabulary come from either file", "[huggingface]") {
-  const Folder folder;
-  const ConfigFile tokens = config(R"({"added_tokens_decoder": {"7": {"content": "<a>"}}})");
-  CHECK(added_tokens(folder.path, tokens) == std::map<uint64_t, std::string>{{7, "<a>"}});
-  write_file_atomically(folder.file("added_tokens.json"), R"({"<a>": 7, "<b>": 8})");
-  CHECK(added_tokens(folder.path, tokens) == std::map<uint64_t, std::string>{{7, "<a>"}, {8, "<b>"}});
-  for (const char* bad : {"[]", R"({"<c>": 7})", R"({"<c>": -1})", R"({"": 9})", R"({"<c>": "9"})"}) {
-    write_file_atomically(folder.file("added_tokens.json"), bad);
-    CHECK(status_of([&] { added_tokens(folder.path, tokens); }) == 3);
+TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
+  std::string pieces = "{", separator;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string letter;
+    append_utf8(io::letter_of_byte(static_cast<uint8_t>(byte)), letter);
+    pieces += separator + Json(letter).dump() + ":" + std::to_string(byte);
+    separator = ",";
   }
+  const std::string vocabulary = pieces + "}";
+  // tokenizer.json of these pieces, one merge and one added token.
+  auto whole = [&](const std::string& token) {
+    return R"({"added_tokens":[{"id":256,"content":"<|endoftext|>","special":true}, )" + token +
+           R"(], "normalizer":null, "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
+           "model":{"type":"BPE","merges":[["a","b"]],"vocab":)" +
+           pieces + R"(,"ab":257}}})";
+  };
+  const Folder folder;
+  auto write = [&](const char* name, const std::string& text) { write_file_atomically(folder.file(name), text); };
+  auto read = [&] { return io::read_byte_bpe_folder(folder.path); };
+  CHECK_THROWS_WITH(read(), Catch::Contains("vocab.json"));
+  write("vocab.json", vocabulary);
+  CHECK_THROWS_WITH(read(), Catch::Contains("merges.txt"));
+  write("merges.txt", "! #\n");
+  CHECK(status_of(read) == 3);  // no <|endoftext|>
+  write("vocab.json", pieces + R"(,"<|endoftext|>":256,"!#":257})");
+  CHECK(read()->size() == 258);
+  CHECK(read()->serialize().find("added_tokens") == std::string::npos);
+  write("added_tokens.json", R"({"<a>": 258})");
+  CHECK(read()->added_tokens().at(258) == std::set<std::string>{"appended"});
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"258": {"content": "<a>"}, "259": {"content": "<b>", "special": true}},
+                                     "pad_token": "<a>", "sep_token": "<nowhere>", "additional_special_tokens": ["<b>"]})");
+  const auto t = read();
+  CHECK(t->size() == 260);
+  CHECK(t->added_tokens().at(258) == std::set<std::string>{"appended", "pad_token", "special"});
+  CHECK(t->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
+  CHECK(io::token_of_role(t->added_tokens(), "eos_token") == 256);
+  CHECK(io::token_of_role(t->added_tokens(), "sep_token") == -1);
+  for (const char* bad : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
+                          R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
+    write("added_tokens.json", bad);
+    INFO(bad);
+    CHECK(status_of(read) == 3);
+  }
+  std::filesystem::remove(folder.file("added_tokens.json"));
   for (const char* bad :
-       {R"({"added_tokens_decoder": {"x": {"content": "a"}}})", R"({"added_tokens_decoder": {"1": "a"}})"})
-    CHECK(status_of([&] { added_tokens("/nowhere", config(bad)); }) == 3);
-  CHECK_THROWS_WITH(require_files(folder.path, {"vocab.txt"}), Catch::Contains("vocab.txt"));
-  write_file_atomically(folder.file("tokenizer.json"), "{}");
-  CHECK_THROWS_WITH(require_files(folder.path, {"vocab.txt"}), Catch::Contains("save_vocabulary"));
+       {R"({"added_tokens_decoder": {"x": {"content": "a"}}})", R"({"added_tokens_decoder": {"258": "a"}})"}) {
+    write("tokenizer_config.json", bad);
+    CHECK(status_of(read) == 3);
+  }
+  write("tokenizer_config.json", R"({"eos_token": {"content": "<c>"}})");
+  for (const char* name : {"vocab.json", "merges.txt"}) std::filesystem::remove(folder.file(name));
+  write("tokenizer.json", whole(R"({"id":258,"content":"<c>","special":true,"normalized":true})"));
+  CHECK(read()->size() == 259);
+  CHECK(read()->added_tokens().at(258) == std::set<std::string>{"appended", "eos_token", "normalized", "special"});
+  write("vocab.json", vocabulary);
+  CHECK_THROWS_WITH(read(), Catch::Contains("vocab.json") && Catch::Contains("'ab'"));
 }

@@ -48,10 +48,6 @@ void from_huggingface(const Arguments& a) {
   model::prepare_cpu(a.threads);
   std::string folder = a.files.front();
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  std::vector<std::string> inputs;
-  if (std::filesystem::is_directory(folder))
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) inputs.push_back(entry.path().string());
-  refuse_output_onto_input(a.output, inputs);
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
   Config config;
   config.load_text(model.toml, folder);

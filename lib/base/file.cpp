@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
 
@@ -302,7 +303,11 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
   };
   struct stat out {};
   if (!identify(output, STDOUT_FILENO, out) || !S_ISREG(out.st_mode)) return;
-  for (const std::string& input : inputs) {
+  std::vector<std::string> files = inputs;
+  for (const std::string& input : inputs)
+    if (std::error_code none; input != "-" && std::filesystem::is_directory(input, none))
+      for (const auto& entry : std::filesystem::directory_iterator(input, none)) files.push_back(entry.path().string());
+  for (const std::string& input : files) {
     struct stat in {};
     if (identify(input, STDIN_FILENO, in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
       throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output apart from the inputs",

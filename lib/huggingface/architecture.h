@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "base/registry.h"
-#include "huggingface/config_file.h"
+#include "io/config_file.h"
 #include "io/tokenizers.h"
 
 namespace mh::huggingface {
+
+using io::ConfigFile;
+using io::Json;
 
 // Keys of our configuration (model.*, attention.*) with their values.
 using Settings = std::map<std::string, Json>;

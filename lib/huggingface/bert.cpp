@@ -1,14 +1,11 @@
 // BERT (Devlin et al. 2019) with the heads that it is pre-trained and fine-tuned with.
 #include <algorithm>
-#include <filesystem>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "huggingface/architecture.h"
 #include "huggingface/vocabulary_files.h"
-#include "io/wordpiece.h"
+#include "io/folder_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -115,22 +112,7 @@ class Bert : public Architecture {
   }
 
   io::Tokenizers tokenizers(const std::string& folder) const override {
-    require_files(folder, {"vocab.txt"});
-    const ConfigFile config = ConfigFile::optional(folder + "/tokenizer_config.json");
-    if (config.empty())
-      log_info(folder + " has no tokenizer_config.json: text is put into lower case, as transformers does");
-    config.require("tokenize_chinese_chars", true, {true}, "ideographs are words of their own here");
-    config.require("do_basic_tokenize", true, {true}, "text is parted into words here");
-    io::BertText text;
-    text.lowercase = config.value("do_lower_case", true);
-    text.strip_accents = config.value("strip_accents", text.lowercase);
-    const std::string path = folder + "/vocab.txt";
-    auto pieces = io::read_wordpieces(read_text_file(path), path);
-    for (const auto& [number, token] : added_tokens(folder, config))
-      if (number >= pieces.size() || pieces[number].text != token)
-        throw Error(Exit::input, Problem{folder + ": added tokens", "those of vocab.txt",
-                                         str("'", token, "' as number ", number), ""});
-    return {io::make_wordpiece_tokenizer(std::move(pieces), text, path), nullptr};
+    return {io::read_wordpiece_folder(folder), nullptr};
   }
 
   TensorNames names(const Settings& settings) const override {
@@ -213,7 +195,16 @@ class Bert : public Architecture {
                 {"strip_accents", text.strip_accents},
                 {"tokenize_chinese_chars", true},
                 {"model_max_length", settings.at("model.max_positions")}};
-    return {{"vocab.txt", io::write_wordpieces(tokenizer->pieces())}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+    const io::AddedTokens tokens = tokenizer->added_tokens();
+    give_tokens(tokens, tokenizer->pieces(), config);
+    // Lines are numbered, so that only tokens at the end can be left to the other file.
+    std::vector<io::Piece> pieces = tokenizer->pieces();
+    while (!pieces.empty()) {
+      const auto token = tokens.find(static_cast<int64_t>(pieces.size()) - 1);
+      if (token == tokens.end() || token->second.count(io::kAppended) == 0) break;
+      pieces.pop_back();
+    }
+    return {{"vocab.txt", io::write_wordpieces(pieces)}, {"tokenizer_config.json", config.dump(2) + "\n"}};
   }
 };
 

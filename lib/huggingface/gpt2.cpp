@@ -1,12 +1,9 @@
 // GPT-2 (Radford et al. 2019): a decoder with pre-norm, learned positions and tied embeddings.
-#include <filesystem>
-
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
 #include "huggingface/architecture.h"
 #include "huggingface/vocabulary_files.h"
-#include "io/byte_bpe.h"
+#include "io/folder_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -49,20 +46,7 @@ class Gpt2 : public Architecture {
   }
 
   io::Tokenizers tokenizers(const std::string& folder) const override {
-    const std::string pieces = folder + "/vocab.json", merges = folder + "/merges.txt";
-    require_files(folder, {"vocab.json", "merges.txt"});
-    const ConfigFile config = ConfigFile::optional(folder + "/tokenizer_config.json");
-    config.require("add_prefix_space", false, {false}, "text is encoded as it stands here");
-    auto all = io::read_byte_bpe_pieces(read_text_file(pieces), pieces);
-    for (const auto& [number, text] : added_tokens(folder, config)) {
-      if (number < all.size() && all[number].text == text) continue;
-      if (number != all.size())
-        throw Error(Exit::input, Problem{folder + ": added tokens", str("number ", all.size(), " next"),
-                                         str("'", text, "' as number ", number), ""});
-      all.push_back({text, 0});
-    }
-    auto list = io::read_byte_bpe_merges(read_text_file(merges), merges);
-    return {io::make_byte_bpe_tokenizer(std::move(all), std::move(list), folder), nullptr};
+    return {io::read_byte_bpe_folder(folder), nullptr};
   }
 
   TensorNames names(const Settings& settings) const override {
@@ -109,10 +93,17 @@ class Gpt2 : public Architecture {
                                               const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const io::ByteBpeTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::ByteBpeTokenizer::kType);
-    const Json config{{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", false},
-                      {"bos_token", io::kEndOfText},        {"eos_token", io::kEndOfText},
-                      {"unk_token", io::kEndOfText},        {"model_max_length", settings.at("model.max_positions")}};
-    return {{"vocab.json", io::write_byte_bpe_pieces(tokenizer->pieces())},
+    Json config{{"tokenizer_class", "GPT2Tokenizer"},
+                {"add_prefix_space", false},
+                {"model_max_length", settings.at("model.max_positions")}};
+    const io::AddedTokens tokens = tokenizer->added_tokens();
+    give_tokens(tokens, tokenizer->pieces(), config);
+    io::NumberedPieces pieces;
+    for (size_t i = 0; i < tokenizer->pieces().size(); ++i) {
+      const auto token = tokens.find(static_cast<int64_t>(i));
+      if (token == tokens.end() || token->second.count(io::kAppended) == 0) pieces[i] = tokenizer->pieces()[i].text;
+    }
+    return {{"vocab.json", io::write_byte_bpe_pieces(pieces)},
             {"merges.txt", io::write_byte_bpe_merges(tokenizer->merges())},
             {"tokenizer_config.json", config.dump(2) + "\n"}};
   }

@@ -1,6 +1,9 @@
 #include "io/bert_vocabulary.h"
 
+#include <filesystem>
+
 #include "base/error.h"
+#include "io/folder_tokenizer.h"
 #include "io/tokenizers.h"
 
 namespace mh::io {
@@ -21,7 +24,10 @@ void BertVocabulary::check() const {
     throw Error(Exit::usage,
                 Problem{"--vocab", "either a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
                         vocab.empty() ? "neither" : "both", vocab.empty() ? "make one with mh-prep vocab" : ""});
-  if (!wordpiece.empty()) return;
+  if (!wordpiece.empty()) {
+    if (std::filesystem::is_directory(wordpiece)) refuse_text_options("--wordpiece", wordpiece, cased, strip_accents);
+    return;
+  }
   for (const char* option :
        {cased ? "--cased" : "", strip_accents != BertVocabulary{}.strip_accents ? "--strip-accents" : ""})
     if (*option != 0)
@@ -33,6 +39,7 @@ void BertVocabulary::check() const {
 std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {
   check();
   const BertText text = bert_text(cased, strip_accents);
+  if (!wordpiece.empty() && std::filesystem::is_directory(wordpiece)) return read_wordpiece_folder(wordpiece);
   if (!wordpiece.empty())
     return make_wordpiece_tokenizer(read_wordpieces(read_text_file(wordpiece), wordpiece), text, wordpiece);
   auto tokenizer = is_checkpoint(vocab) ? std::move(tokenizers_of(Checkpoint(vocab)).target) : load_tokenizer(vocab);

@@ -17,7 +17,7 @@ struct BertVocabulary {
   void describe(Fields& f) {
     f.field("vocab", vocab,
             "vocabulary of the type wordpiece made by mh-prep vocab, or a model (.safetensors) with one");
-    f.field("wordpiece", wordpiece, "instead, BERT's vocab.txt");
+    f.field("wordpiece", wordpiece, "instead, BERT's vocab.txt, or the folder of a BERT model");
     f.field("cased", cased, "with --wordpiece: keep the case of letters");
     f.field("strip_accents", strip_accents, "with --wordpiece: drop accents; auto: unless --cased",
             {"auto", "yes", "no"});

@@ -73,14 +73,12 @@ class ByteBpeTokenizer : public Tokenizer {
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
                                                           const std::string& name, AddedTokens added = {});
 
-// GPT-2's files. vocab.json: an object from pieces to their numbers, which are those from 0 on. merges.txt: a line
-// "#version: …" or none, then a merge a line. Error(input).
-std::vector<Piece> read_byte_bpe_pieces(const std::string& json, const std::string& name);
+// GPT-2's files. vocab.json: an object from pieces to their numbers, whose gaps added tokens fill (in_order() refuses
+// others). merges.txt: a line "#version: …" or none, then a merge a line. Error(input).
+NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
-// Both files of a folder.
-std::unique_ptr<ByteBpeTokenizer> load_byte_bpe_tokenizer(const std::string& folder);
 // The same files. Error(input) for pieces and merges that would be read otherwise.
-std::string write_byte_bpe_pieces(const std::vector<Piece>& pieces);
+std::string write_byte_bpe_pieces(const NumberedPieces& pieces);
 std::string write_byte_bpe_merges(const std::vector<Merge>& merges);
 
 }  // namespace mh::io

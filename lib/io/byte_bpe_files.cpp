@@ -9,27 +9,14 @@
 #include "base/text.h"
 #include "io/byte_bpe.h"
 #include "io/text_bytes.h"
+#include "io/tokenizer_json.h"
 
 namespace mh::io {
 
-std::vector<Piece> read_byte_bpe_pieces(const std::string& bytes, const std::string& name) {
+NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string& name) {
   const std::string_view json = checked_text(bytes, name);
-  auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{name, expected, found, "copy it again"});
-  };
   require_sound_json(json, name, "copy it again");
-  const auto all = nlohmann::json::parse(json, nullptr, false);
-  if (!all.is_object() || all.empty()) refuse("JSON from pieces to numbers, GPT-2's vocab.json", "something else");
-  std::vector<Piece> pieces(all.size());
-  for (const auto& [piece, number] : all.items()) {
-    if (!number.is_number_unsigned() || number.get<uint64_t>() >= pieces.size())
-      refuse(str("a number below ", pieces.size(), ", that of the pieces, for '", piece, "'"), number.dump());
-    std::string& text = pieces[number.get<uint64_t>()].text;
-    if (piece.empty()) refuse("pieces", "an empty one");
-    if (!text.empty()) refuse("a number of its own for each piece", str("one for '", text, "' and '", piece, "'"));
-    text = piece;
-  }
-  return pieces;
+  return numbered_pieces(nlohmann::json::parse(json, nullptr, false), name);
 }
 
 namespace {
@@ -68,20 +55,14 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
   return merges;
 }
 
-std::unique_ptr<ByteBpeTokenizer> load_byte_bpe_tokenizer(const std::string& folder) {
-  const std::string vocabulary = folder + "/vocab.json", merges = folder + "/merges.txt";
-  std::vector<Piece> pieces = read_byte_bpe_pieces(read_text_file(vocabulary), vocabulary);
-  return make_byte_bpe_tokenizer(std::move(pieces), read_byte_bpe_merges(read_text_file(merges), merges), folder);
-}
-
-std::string write_byte_bpe_pieces(const std::vector<Piece>& pieces) {
+std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
   std::string all;
   WordMap<bool> seen;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const std::string& piece = pieces[i].text;
+  for (const auto& [number, piece] : pieces) {
     if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(seen[piece], true))
-      refuse_to_write(str("vocab.json: entry ", i), "pieces of UTF-8 text that all differ", "'" + escaped(piece) + "'");
-    all += (i == 0 ? "{" : ",") + nlohmann::json(piece).dump() + ":" + std::to_string(i);
+      refuse_to_write(str("vocab.json: entry ", number), "pieces of UTF-8 text that all differ",
+                      "'" + escaped(piece) + "'");
+    all += str(all.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
   }
   if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
   return all + "}";

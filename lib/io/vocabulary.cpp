@@ -1,12 +1,14 @@
 #include "io/vocabulary.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/unicode.h"
 #include "io/byte_bpe.h"
+#include "io/folder_tokenizer.h"
 #include "io/learn_sentencepiece.h"
 #include "io/merges.h"
 #include "io/word_cache.h"
@@ -173,8 +175,8 @@ void VocabularyOptions::check() const {
   }
   const bool bytes = type == ByteBpeTokenizer::kType;
   if (bytes && from.empty())
-    throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder with vocab.json and merges.txt of GPT-2",
-                                     "none", "such vocabularies are not learnt here"});
+    throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "none",
+                                     "such vocabularies are not learnt here"});
   if (bytes && min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
     if (!from.empty() && !bytes) refuse("--from", "wordpiece or byte-bpe");
@@ -188,6 +190,7 @@ void VocabularyOptions::check() const {
   } else if (!from.empty()) {
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece and --size");
     if (min_count != plain.min_count) refuse("--min-count", "wordpiece and --size");
+    if (std::filesystem::is_directory(from)) refuse_text_options("--from", from, cased, strip_accents);
   }
   if ((type == "byte" || bytes) && size != 0) refuse("--size", "another than byte or byte-bpe");
 }
@@ -199,10 +202,11 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == "subword-nmt") return count_subwords(options, text);
   if (options.type == WordPieceTokenizer::kType) {
     if (options.from.empty()) return learn_wordpiece(options, text);
+    if (std::filesystem::is_directory(options.from)) return read_wordpiece_folder(options.from);
     return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from), text_of(options),
                                     options.from);
   }
-  if (options.type == ByteBpeTokenizer::kType) return load_byte_bpe_tokenizer(options.from);
+  if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
   if (options.type == "byte") {
     TextBatch batch;  // read all the same: an input that is not there is a mistake
     uint64_t bytes = 0;

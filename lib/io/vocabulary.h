@@ -36,9 +36,10 @@ struct VocabularyOptions {
         at_least(1));
     f.field("merges", merges, "subword-nmt: learn so many merges from the text, as its learn-bpe does", at_least(0));
     f.field("codes", codes, "subword-nmt: instead, the merges of this file of its codes or vocabulary of this type");
-    f.field("from", from,
-            "wordpiece: instead of learning it, the entries of this file, BERT's vocab.txt; byte-bpe: the folder with "
-            "GPT-2's vocab.json and merges.txt");
+    f.field(
+        "from", from,
+        "wordpiece: instead of learning it, the entries of this file, BERT's vocab.txt, or the folder of a BERT model; "
+        "byte-bpe: the folder of a GPT-2 model");
     f.field("cased", cased, "wordpiece: keep the case of letters");
     f.field("strip_accents", strip_accents, "wordpiece: drop accents; auto: unless --cased", {"auto", "yes", "no"});
     f.field("alphabet", alphabet, "wordpiece: characters at most that get a piece, the most frequent ones",

@@ -1,4 +1,4 @@
-#include "huggingface/config_file.h"
+#include "io/config_file.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-namespace mh::huggingface {
+namespace mh::io {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::vector<std::string> ConfigFile::others() const {
   return keys;
 }
 
-}  // namespace mh::huggingface
+}  // namespace mh::io

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace mh::huggingface {
+namespace mh::io {
 
 using Json = nlohmann::ordered_json;
 
@@ -38,4 +38,4 @@ class ConfigFile {
   mutable std::set<std::string> seen_;
 };
 
-}  // namespace mh::huggingface
+}  // namespace mh::io
