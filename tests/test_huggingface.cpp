@@ -86,6 +86,10 @@ TEST_CASE("settings come back from what is written, and tensors are named once",
     Settings whole = s;
     whole.insert({{"model.next_sentence", false}, {"model.classes", 0}, {"model.dropout_output", 0.0}});
     CHECK(settings_from(type, architecture->config(whole).dump(), pooler) == s);
+    // Every setting is written, whatever its default in transformers is.
+    const Json written = architecture->config(whole);
+    for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "add_cross_attention", "dtype"})
+      CHECK(written.contains(key));
     std::set<std::string> theirs, ours;
     const TensorNames names = architecture->names(s);
     for (const TensorPair& pair : names.pairs) {

@@ -59,11 +59,14 @@ class Architecture {
   virtual bool is_buffer(const std::string& tensor) const = 0;
   virtual bool is_left_out(const std::string& tensor, const Settings& settings) const = 0;
 
-  // To theirs, without what tells of sizes of the vocabulary. What theirs cannot say is found by reading it back.
+  // Returns config.json with every setting whose default could differ between versions, without those of the
+  // vocabulary. A setting that transformers lacks is found by reading the result.
   virtual Json config(const Settings& settings) const = 0;
   // Names and contents of the files of the vocabulary. Error(input) for another type of vocabulary.
   virtual std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
                                                       const std::string& name) const = 0;
+  // Returns the numbers of special tokens by the keys of config.json; null for a role that no token has.
+  virtual Json token_ids(const io::Tokenizers& tokenizers) const = 0;
   // The backbone of ours.
   virtual std::string backbone() const = 0;
 };

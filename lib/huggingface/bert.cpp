@@ -173,9 +173,17 @@ class Bert : public Architecture {
     give_keys(keys(), settings, config);
     config["hidden_act"] = their_activation(settings.at("model.activation"));
     if (head != "classes" && head != "number") return config;
-    config["classifier_dropout"] = settings.at("model.dropout_output");
+    // null is hidden_dropout_prob in all versions.
+    const Json& dropout = settings.at("model.dropout_output");
+    if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;
     if (const auto named = settings.find("model.labels"); named != settings.end()) labels = named->second;
+    config.update({{"is_decoder", false},
+                   {"add_cross_attention", false},
+                   {"initializer_range", 0.02},
+                   {"use_cache", true},
+                   {"classifier_dropout", nullptr},
+                   {"dtype", "float32"}});
     if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.classes").get<size_t>());
     for (size_t i = 0; i < labels.size(); ++i) {
       config["id2label"][std::to_string(i)] = labels[i];
@@ -189,6 +197,15 @@ class Bert : public Architecture {
                                               const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::WordPieceTokenizer::kType);
+  Json token_ids(const io::Tokenizers& tokenizers) const override {
+    const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) return Json::object();
+    const io::AddedTokens tokens = tokenizer->added_tokens();
+    return {{"pad_token_id", token_id(tokens, "pad_token")},
+            {"bos_token_id", token_id(tokens, "bos_token")},
+            {"eos_token_id", token_id(tokens, "eos_token")}};
+  }
+
     const io::BertText& text = tokenizer->text();
     Json config{{"tokenizer_class", "BertTokenizer"},
                 {"do_lower_case", text.lowercase},

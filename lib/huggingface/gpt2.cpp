@@ -84,9 +84,27 @@ class Gpt2 : public Architecture {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     give_keys(keys(), settings, config);
-    config["n_inner"] = settings.at("model.ffn");
+    // null is four times the width in all versions.
+    const Json& inner = settings.at("model.ffn");
+    config["n_inner"] = inner == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner;
     config["activation_function"] = their_activation(settings.at("model.activation"));
+    config.update({{"initializer_range", 0.02},
+                   {"scale_attn_weights", true},
+                   {"scale_attn_by_inverse_layer_idx", false},
+                   {"reorder_and_upcast_attn", false},
+                   {"add_cross_attention", false},
+                   {"use_cache", true},
+                   {"dtype", "float32"}});
     return config;
+  }
+
+  Json token_ids(const io::Tokenizers& tokenizers) const override {
+    const auto* tokenizer = dynamic_cast<const io::ByteBpeTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) return Json::object();
+    const io::AddedTokens tokens = tokenizer->added_tokens();
+    return {{"bos_token_id", token_id(tokens, "bos_token")},
+            {"eos_token_id", token_id(tokens, "eos_token")},
+            {"pad_token_id", token_id(tokens, "pad_token")}};
   }
 
   std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,

@@ -40,6 +40,7 @@ class Writer {
   void write(const std::string& folder) const {
     Json config = architecture_->config(settings_);
     config["vocab_size"] = rows_;
+    config.update(architecture_->token_ids(loaded_.tokenizers));
     check(config);
     auto files = architecture_->files_of(loaded_.tokenizers, settings_, loaded_.name);
     files["config.json"] = config.dump(2) + "\n";
