@@ -39,8 +39,11 @@ struct TensorPair {
 
 struct TensorNames {
   std::vector<TensorPair> pairs;
-  // What says again what another tensor says, by whose name it stands.
+  // Names of the same tensor by the name in `pairs`: files hold it under either name, or under both.
   std::map<std::string, std::string> copies;
+  // Copies whose values have no effect in transformers 5, but are expected by 4: read they may differ, and they are
+  // written.
+  std::set<std::string> ineffective = {};
 };
 
 class Architecture {
@@ -62,11 +65,11 @@ class Architecture {
   // Returns config.json with every setting whose default could differ between versions, without those of the
   // vocabulary. A setting that transformers lacks is found by reading the result.
   virtual Json config(const Settings& settings) const = 0;
+  // Returns the numbers of special tokens by the keys of config.json; null for a role that no token has.
+  virtual Json token_ids(const io::Tokenizers& tokenizers) const = 0;
   // Names and contents of the files of the vocabulary. Error(input) for another type of vocabulary.
   virtual std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
                                                       const std::string& name) const = 0;
-  // Returns the numbers of special tokens by the keys of config.json; null for a role that no token has.
-  virtual Json token_ids(const io::Tokenizers& tokenizers) const = 0;
   // The backbone of ours.
   virtual std::string backbone() const = 0;
 };

@@ -144,9 +144,13 @@ class Bert : public Architecture {
     const std::string part = "the head of masked words (cls.predictions)", theirs = "cls.predictions.";
     add(theirs + "transform.dense", "head.words.transform", part);
     add(theirs + "transform.LayerNorm", "head.words.norm", part);
-    n.pairs.push_back({theirs + "bias", {"head.words.bias"}, false, part});
-    n.copies[theirs + "decoder.bias"] = theirs + "bias";
-    if (settings.at("model.tied") == true) n.copies[theirs + "decoder.weight"] = "embeddings.word_embeddings.weight";
+    const bool tied = settings.at("model.tied") == true;
+    // transformers 5 ties the biases where it ties the weights; else it computes with the decoder's.
+    const std::string bias = theirs + "bias", decoder = theirs + "decoder.bias";
+    n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, part});
+    n.copies[tied ? decoder : bias] = tied ? bias : decoder;
+    if (!tied) n.ineffective.insert(bias);
+    if (tied) n.copies[theirs + "decoder.weight"] = "embeddings.word_embeddings.weight";
     else n.pairs.push_back({theirs + "decoder.weight", {"head.words.weight"}, false, part});
     return n;
   }
@@ -172,18 +176,18 @@ class Bert : public Architecture {
     Json config{{"architectures", {kind}}, {"model_type", "bert"}};
     give_keys(keys(), settings, config);
     config["hidden_act"] = their_activation(settings.at("model.activation"));
-    if (head != "classes" && head != "number") return config;
-    // null is hidden_dropout_prob in all versions.
-    const Json& dropout = settings.at("model.dropout_output");
-    if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
-    std::vector<std::string> labels;
-    if (const auto named = settings.find("model.labels"); named != settings.end()) labels = named->second;
     config.update({{"is_decoder", false},
                    {"add_cross_attention", false},
                    {"initializer_range", 0.02},
                    {"use_cache", true},
                    {"classifier_dropout", nullptr},
                    {"dtype", "float32"}});
+    if (head != "classes" && head != "number") return config;
+    // null is hidden_dropout_prob in all versions.
+    const Json& dropout = settings.at("model.dropout_output");
+    if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
+    std::vector<std::string> labels;
+    if (const auto named = settings.find("model.labels"); named != settings.end()) labels = named->second;
     if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.classes").get<size_t>());
     for (size_t i = 0; i < labels.size(); ++i) {
       config["id2label"][std::to_string(i)] = labels[i];
@@ -193,10 +197,6 @@ class Bert : public Architecture {
     return config;
   }
 
-  std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
-                                              const std::string& name) const override {
-    const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
-    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::WordPieceTokenizer::kType);
   Json token_ids(const io::Tokenizers& tokenizers) const override {
     const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) return Json::object();
@@ -206,6 +206,10 @@ class Bert : public Architecture {
             {"eos_token_id", token_id(tokens, "eos_token")}};
   }
 
+  std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
+                                              const std::string& name) const override {
+    const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::WordPieceTokenizer::kType);
     const io::BertText& text = tokenizer->text();
     Json config{{"tokenizer_class", "BertTokenizer"},
                 {"do_lower_case", text.lowercase},

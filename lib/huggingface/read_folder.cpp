@@ -74,6 +74,7 @@ class Reader {
                   Problem{config_.path() + ": number of layers",
                           str("as many as ", plain_.size(), " tensors are of at most"), layers.dump(), ""});
     settings = with_rows(std::move(settings));
+    tell_of_token_ids();
     tell_of_other_keys();
     names_ = architecture_->names(settings);
     check_unknown(settings);
@@ -117,8 +118,8 @@ class Reader {
   // With as many rows of the embedding as there are.
   Settings with_rows(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
-    const std::string table = architecture_->names(settings).pairs.front().theirs;
-    const io::TensorFiles::Entry& found = entry_of(table);
+    const TensorNames names = architecture_->names(settings);
+    const io::TensorFiles::Entry& found = entry_of(names, names.pairs.front().theirs);
     const int64_t rows = found.info.shape.empty() ? 0 : found.info.shape[0], entries = tokenizers_.target->size();
     if (rows < entries || (rows > entries && !options_.padded))
       throw Error(
@@ -135,12 +136,30 @@ class Reader {
     return settings;
   }
 
-  const io::TensorFiles::Entry& entry_of(const std::string& plain) const {
-    const auto found = theirs_.find(plain);
-    if (found != theirs_.end()) return *files_.find(found->second);
-    throw Error(Exit::input,
-                Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, "the tensor " + plain,
-                        "none of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
+  // Where the file has a tensor of `pairs`: under its name or under that of its copy.
+  const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& plain) const {
+    if (const auto found = theirs_.find(plain); found != theirs_.end()) return files_.find(found->second);
+    for (const auto& [copy, of] : names.copies)
+      if (const auto found = theirs_.find(copy); of == plain && found != theirs_.end())
+        return files_.find(found->second);
+    return nullptr;
+  }
+
+  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const std::string& plain) const {
+    if (const io::TensorFiles::Entry* entry = find_entry(names, plain)) return *entry;
+    std::string expected = "the tensor " + plain;
+    for (const auto& [copy, of] : names.copies)
+      if (of == plain) expected += " or " + copy;
+    throw Error(Exit::input, Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
+                                     "none of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
+  }
+
+  void tell_of_token_ids() const {
+    const Json numbers = architecture_->token_ids(tokenizers_);
+    for (const auto& [key, number] : numbers.items())
+      if (const Json theirs = config_.value(key, nullptr); !theirs.is_null() && theirs != number)
+        log_warning(str(config_.path(), ": ", key, " is ", theirs.dump(), "; the tokenizer's files say ", number.dump(),
+                        ", which is kept"));
   }
 
   void tell_of_other_keys() const {
@@ -172,7 +191,7 @@ class Reader {
     for (const TensorPair& pair : names_.pairs)
       if (!pair.part.empty()) parts.insert(pair.part);
     for (const TensorPair& pair : names_.pairs)
-      if (plain_.count(pair.theirs) > 0) parts.erase(pair.part);
+      if (find_entry(names_, pair.theirs) != nullptr) parts.erase(pair.part);
     return parts;
   }
 
@@ -198,7 +217,7 @@ class Reader {
       if (ours.back() == nullptr)
         throw Error(Exit::input, Problem{config_.path(), "a model with " + pair.theirs, "none as it is described", ""});
     }
-    const io::TensorFiles::Entry& entry = entry_of(pair.theirs);
+    const io::TensorFiles::Entry& entry = entry_of(names_, pair.theirs);
     std::vector<int64_t> shape = their_shape(pair, ours);
     if (entry.info.shape != shape)
       throw Error(Exit::input, Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as config.json says",
@@ -225,12 +244,17 @@ class Reader {
 
   void check_copies() const {
     for (const auto& [copy, of] : names_.copies) {
-      if (plain_.count(copy) == 0) continue;
-      const io::TensorFiles::Entry &a = entry_of(copy), &b = entry_of(of);
-      if (a.info.shape != b.info.shape || files_.floats(a.info.name) != files_.floats(b.info.name))
+      if (plain_.count(copy) == 0 || plain_.count(of) == 0) continue;
+      const io::TensorFiles::Entry &a = *files_.find(theirs_.at(copy)), &b = *files_.find(theirs_.at(of));
+      if (a.info.shape == b.info.shape && files_.floats(a.info.name) == files_.floats(b.info.name)) continue;
+      if (names_.ineffective.count(copy) > 0)
+        log_info(a.info.name + " has no effect beside " + b.info.name + ", and is left out");
+      else
         throw Error(Exit::input,
                     Problem{a.path + ": " + a.info.name, "the same numbers as " + b.info.name, "others",
-                            "where the model's output layer is its own, config.json says tie_word_embeddings = false"});
+                            copy.ends_with(".bias") ? "keep the one that the model was trained with"
+                                                    : "where the model's output layer is its own, config.json says "
+                                                      "tie_word_embeddings = false"});
     }
   }
 

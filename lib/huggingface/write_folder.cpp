@@ -110,7 +110,11 @@ class Writer {
       for (const std::string& name : pair.ours) ours.push_back(parameter(name).master().detach());
       at::Tensor all = ours.size() == 1 ? ours.front() : at::cat(ours);
       if (pair.transposed) all = all.t().contiguous();
-      views.add((architecture_->is_of_head(pair.theirs) ? "" : architecture_->prefix()) + pair.theirs, all);
+      std::vector<std::string> same{pair.theirs};
+      for (const auto& [copy, of] : names_.copies)
+        if (of == pair.theirs && names_.ineffective.count(copy) > 0) same.push_back(copy);
+      for (const std::string& name : same)
+        views.add((architecture_->is_of_head(name) ? "" : architecture_->prefix()) + name, all);
     }
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, views.all(), {{"format", "pt"}});
