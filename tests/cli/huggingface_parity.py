@@ -1,8 +1,10 @@
 """Models to and from the package transformers:
 
 huggingface_parity.py make NAME…    folders of random models and what to ask them, below the present one; none: all
+huggingface_parity.py names         all names that this version of transformers can write
 huggingface_parity.py check NAME…   whether NAME.printed, of model-print, is what transformers computes with the model of the
                                     folder NAME, and whether it loads NAME.back whole, as the same model and tokenizer
+huggingface_parity.py read NAME…    whether it reads from NAME.back the configuration and the tokenizer that it reads from NAME
 """
 import json
 import os
@@ -13,10 +15,15 @@ import sys
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
 import torch
 import transformers
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import AddedToken, ByteLevelBPETokenizer
 from transformers import AutoConfig, AutoTokenizer, BertConfig, GPT2Config
 
+from huggingface_recorded import load_tokenizer
+
 transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+OLD = transformers.__version__.startswith("4.")  # writes vocab.json, vocab.txt and pytorch_model.bin
+names = []
 torch.set_num_threads(1)
 
 
@@ -47,12 +54,15 @@ def write_rows(folder, vocabulary, length, segments=False):
 
 
 def wanted(folder):
+    names.append(folder)
+    if sys.argv[1] == "names":
+        return False
     return len(sys.argv) == 2 or folder in sys.argv[2:]
 
 
 def old_gpt2(folder):
     """Buffers and the tied copy, as older files have them, and a tensor that is stored transposed."""
-    if not wanted(folder):
+    if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")
     state = torch.load(path)
@@ -67,7 +77,7 @@ def old_gpt2(folder):
 
 def old_bert(folder):
     """As the first files were: gamma and beta, and the buffers of those days."""
-    if not wanted(folder):
+    if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")
     state = torch.load(path)
@@ -80,19 +90,20 @@ def make():
     torch.manual_seed(5)
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(text(), vocab_size=400, min_frequency=2, special_tokens=["<|endoftext|>"], show_progress=False)
-    os.mkdir("bpe")
+    os.makedirs("bpe", exist_ok=True)
     bpe.save_model("bpe")
-    tokenizer = transformers.GPT2TokenizerFast("bpe/vocab.json", "bpe/merges.txt")
+    pathlib.Path("bpe/config.json").write_text('{"model_type": "gpt2"}')
+    tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
     size = len(tokenizer)
 
-    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, half=False, shards="5GB", safe=True, **more):
-        if not wanted(folder):
+    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, half=False, shards="5GB", safe=True, tokenizer=tokenizer, **more):
+        if not (safe or OLD) or not wanted(folder):
             return
         config = GPT2Config(vocab_size=rows, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **more)
         model = randomised(kind(config))
         if half:
             model = model.to(half)
-        model.save_pretrained(folder, safe_serialization=safe, max_shard_size=shards)
+        model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": safe} if OLD else {}))
         tokenizer.save_pretrained(folder)
         write_rows(folder, size, 24)
 
@@ -107,18 +118,23 @@ def make():
     gpt2("gpt2-padded", rows=size + 13)
     gpt2("gpt2-old", safe=False)
     old_gpt2("gpt2-old")
+    more = transformers.AutoTokenizer.from_pretrained("bpe")
+    more.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if OLD else "extra_special_tokens": ["<sep>"]})
+    more.add_tokens([AddedToken("w1 w2", lstrip=True), "w100"])
+    gpt2("gpt2-added", rows=len(more), tokenizer=more)
 
     words = sorted({w for line in text() for w in line.split()} | {"w", "##1", "##2", "cafe"})
-    os.mkdir("wordpiece")
+    os.makedirs("wordpiece", exist_ok=True)
     pathlib.Path("wordpiece/vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words) + "\n")
-    pieces = transformers.BertTokenizerFast("wordpiece/vocab.txt")
+    pathlib.Path("wordpiece/config.json").write_text('{"model_type": "bert"}')
+    pieces = transformers.AutoTokenizer.from_pretrained("wordpiece")
 
-    def bert(folder, kind, safe=True, **more):
-        if not wanted(folder):
+    def bert(folder, kind, safe=True, pieces=pieces, **more):
+        if not (safe or OLD) or not wanted(folder):
             return
         config = BertConfig(vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                             max_position_embeddings=40, **more)
-        randomised(kind(config)).save_pretrained(folder, safe_serialization=safe)
+        randomised(kind(config)).save_pretrained(folder, **({"safe_serialization": safe} if OLD else {}))
         pieces.save_pretrained(folder)
         write_rows(folder, len(pieces), 40, segments=True)
 
@@ -132,6 +148,10 @@ def make():
     bert("bert-classes", transformers.BertForSequenceClassification, num_labels=3, classifier_dropout=0.2)
     bert("bert-number", transformers.BertForSequenceClassification, num_labels=1)
     bert("bert-span", transformers.BertForQuestionAnswering, hidden_act="relu")
+    bert("bert-untied", transformers.BertForPreTraining, tie_word_embeddings=False)
+    more = transformers.AutoTokenizer.from_pretrained("wordpiece", do_lower_case=False, strip_accents=True)
+    more.add_tokens(["[NEW]", "w1w1"])
+    bert("bert-added", transformers.BertForPreTraining, pieces=more)
 
 
 def load(folder):
@@ -191,22 +211,69 @@ def back(folder, written):
     assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), info
     numbers = again.state_dict()
     for key, value in model.state_dict().items():
+        if folder == "bert-untied" and key == "cls.predictions.bias":
+            continue  # transformers 5 computes with the decoder's
         assert key not in numbers or torch.equal(value, numbers[key]), (folder, key)
     rows = rows_of(folder)
     for a, b in zip(outputs(model, rows), outputs(again, rows)):
         for x, y in zip(a, b):
             if x is not None and y is not None:
                 assert (x - y).abs().max() < 1e-6, (folder, (x - y).abs().max())
-    theirs, ours = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(written)
+    if model.can_generate():
+        for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            wanted = getattr(model.generation_config, key)
+            assert wanted in (None, getattr(again.generation_config, key)), (folder, key, again.generation_config)
+
+
+def configuration(folder):
+    config = AutoConfig.from_pretrained(folder).to_dict()
+    for key in ("transformers_version", "_name_or_path"):
+        del config[key]
+    config["dtype"] = str(config["dtype"]).removeprefix("torch.")
+    return config
+
+
+def expected_configuration(folder, tokenizer):
+    """All of the folder's own, but for what a checkpoint does not keep."""
+    config = configuration(folder)
+    config["dtype"] = "float32"
+    kind = config["architectures"][0]
+    config["architectures"] = [{"GPT2Model": "GPT2LMHeadModel", "BertModel": "BertForMaskedLM" if folder == "bert-base-bare" else
+                                "BertForPreTraining"}.get(kind, kind)]
+    if kind.startswith("GPT2"):
+        config["pad_token_id"] = tokenizer.pad_token_id
+    if kind == "BertForSequenceClassification":
+        config["problem_type"] = "regression" if len(config["id2label"]) == 1 else "single_label_classification"
+    return config
+
+
+def read(folder, written):
+    theirs, ours = load_tokenizer(folder, transformers), AutoTokenizer.from_pretrained(written)
+    wanted, found = expected_configuration(folder, theirs), configuration(written)
+    for key in wanted.keys() | found.keys():
+        assert key in wanted and key in found and wanted[key] == found[key], (folder, key, wanted.get(key), found.get(key))
     assert type(theirs) is type(ours), (theirs, ours)
-    for line in text():
-        assert theirs(line)["input_ids"] == ours(line)["input_ids"], line
-    assert theirs.decode(theirs("w1 w2")["input_ids"]) == ours.decode(ours("w1 w2")["input_ids"])
+    assert len(theirs) == len(ours), (folder, len(theirs), len(ours))
+    assert theirs.get_added_vocab() == ours.get_added_vocab(), (folder, theirs.get_added_vocab(), ours.get_added_vocab())
+    assert str(theirs.special_tokens_map) == str(ours.special_tokens_map), (theirs.special_tokens_map, ours.special_tokens_map)
+    lines = text() + ["w1 w2<pad>w100", "a <sep> b  w1 w2 [NEW] w1w1 [SEP]", "W1 Caf\u00c9<|endoftext|>"]
+    for line in lines:
+        assert theirs(line)["input_ids"] == ours(line)["input_ids"], (folder, line)
+        ids = theirs(line)["input_ids"]
+        for skip in (False, True):
+            assert theirs.decode(ids, skip_special_tokens=skip) == ours.decode(ids, skip_special_tokens=skip), (folder, line)
 
 
-if sys.argv[1] == "make":
+if sys.argv[1] in ("make", "names"):
     make()
+    if sys.argv[1] == "names":
+        print("\n".join(names))
+elif sys.argv[1] == "read":
+    for name in sys.argv[2:]:
+        read(name, f"{name}.back")
+    print(f"transformers {transformers.__version__}: the configurations and tokenizers of {len(sys.argv) - 2} folders are whole")
 else:
     for name in sys.argv[2:]:
         compare(name, f"{name}.printed")
         back(name, f"{name}.back")
+        read(name, f"{name}.back")

@@ -2,7 +2,8 @@
 """Runs the command-line tests: each case is a script of tests/cli/cases, run by bash in a folder of its own.
 
 usage: run.py FOLDER-OF-TOOLS [PREFIX…]     only cases whose name starts with a PREFIX
-A case passes with exit status 0 and is skipped with 77; its last line is then the reason.
+A case passes with exit status 0 and is skipped with 77; its last line is then the reason. The last line of a case that passes
+without some of its peers begins with "without" and names them.
 """
 import concurrent.futures
 import os
@@ -39,7 +40,8 @@ cases = [case for case in sorted((here / "cases").glob("*.sh")) if case.name.sta
 with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
     for case, (verdict, output) in zip(cases, pool.map(outcome, cases)):
         counts[verdict] += 1
-        reason = f" ({output.strip().splitlines()[-1]})" if verdict == "skipped" and output.strip() else ""
+        last = output.strip().splitlines()[-1] if output.strip() else ""
+        reason = f" ({last})" if last and (verdict == "skipped" or verdict == "passed" and last.startswith("without ")) else ""
         print(f"{verdict}: cli/{case.stem}{reason}", flush=True)
         if verdict == "failed":
             print(output, flush=True)

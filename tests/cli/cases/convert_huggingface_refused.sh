@@ -113,8 +113,8 @@ bert|{"num_hidden_layers": 300000000}|number of layers
 bert|{"pruned_heads": {"0": [1]}}|pruned_heads
 gpt2|{"n_head": 0}|a whole number from 1 up
 T
-setting gpt2 '{"attn_soft_cap": 30}'
-expect 0 mh-convert bad -o y; said "attn_soft_cap"
+setting gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
+expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; the tokenizer's files say 0"
 tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
 import sys
 from safetensors.numpy import load_file, save_file
@@ -131,11 +131,11 @@ copy gpt2; tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
 no 3 "each tensor once" bad
 copy bert; tensors 'del tensors["cls.predictions.transform.dense.weight"]'
 no 3 "cls.predictions.transform.dense.weight" bad
-copy gpt2; rm bad/vocab.json bad/merges.txt
-no 3 "save_vocabulary" bad
-copy gpt2; rm bad/merges.txt
-no 3 "merges.txt" bad
+copy gpt2; rm bad/tokenizer.json bad/merges.txt
+no 3 "tokenizer.json, or vocab.json and merges.txt; found no merges.txt" bad
 copy bert; echo more >> bad/vocab.txt
+no 3 "bad/vocab.txt: expected no piece after" bad
+copy bert; rm bad/tokenizer.json; echo more >> bad/vocab.txt
 no 3 "another model" bad
 no 3 "--padded-vocabulary" gpt2-padded
 copy gpt2; echo '{"<pad>": 400}' > bad/added_tokens.json

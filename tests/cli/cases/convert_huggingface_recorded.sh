@@ -1,0 +1,168 @@
+# Folders of transformers 4.57.1 and 5.24.0 with recorded figures: tokens, hidden states and logits are theirs without
+# PyTorch; mh-convert and mh-prep read one vocabulary; what is written has every setting.
+[ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
+recorded() { python3 -B "$ROOT/tests/cli/huggingface_recorded.py" "$@"; }
+programs=$(dirname "$(command -v mh-convert)")/../tests
+python3 - "$ROOT/tests/cli" > text <<'P'
+import sys
+sys.path.insert(0, sys.argv[1])
+from huggingface_recorded import TEXT
+print("\n".join(TEXT))
+P
+all=(gpt2-4 gpt2-5 bert-4 bert-5)
+for folder in "${all[@]}"; do
+  cp -r "$ROOT/tests/cli/recorded/$folder" .
+  type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
+  recorded weights $folder
+  expect 0 mh-convert $folder -o $folder.safetensors; said "entries of the vocabulary"
+  entries=$(sed -n 's/.* \([0-9]*\) entries of the vocabulary.*/\1/p' err)
+  expect 0 mh-prep vocab --type $type --from $folder -o $folder.v; said "$entries entries"
+  "$programs/model-print" $folder.safetensors < $folder/rows > printed
+  "$programs/token-ids" $folder.v < text > ids
+  recorded compare $folder printed ids
+  mh-prep -q lm --vocab $folder.v text -o $folder.mhs
+  if [ $type = byte-bpe ]; then expect 0 mh-eval $folder.safetensors $folder.mhs; fi  # the pipeline of the README
+  expect 0 mh-convert --to huggingface $folder.safetensors $folder.back
+  recorded config $folder $folder.back
+  expect 0 mh-convert $folder.back -o again
+  "$programs/model-print" again < $folder/rows | cmp - printed
+  expect 0 mh-prep vocab --type $type --from $folder.back -o again.v
+  cmp again.v $folder.v
+done
+
+# BERT's folder where a vocabulary is asked for.
+expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
+expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
+diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
+expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "says how text is read"
+expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "says how text is read"
+expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "apart from the inputs"
+expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "apart from the inputs"
+
+# One added token, in each file that can say so.
+copy() { rm -rf bad; cp -r "$1" bad; }
+one() {  # said by FILE alone
+  copy gpt2-4
+  python3 - "$1" <<'P'
+import json, os, sys
+tokens = {"added_tokens.json", "tokenizer_config.json", "tokenizer.json"} - {sys.argv[1]}
+for name in [*tokens, "special_tokens_map.json"]:
+    os.remove("bad/" + name)
+if sys.argv[1] == "tokenizer_config.json":
+    config = json.load(open("bad/tokenizer_config.json"))
+    json.dump({"added_tokens_decoder": config["added_tokens_decoder"]}, open("bad/tokenizer_config.json", "w"))
+if sys.argv[1] == "tokenizer.json":  # merges as older versions write them
+    whole = json.load(open("bad/tokenizer.json"))
+    whole["model"]["merges"] = [" ".join(pair) for pair in whole["model"]["merges"]]
+    json.dump(whole, open("bad/tokenizer.json", "w"))
+P
+}
+for file in added_tokens.json tokenizer_config.json tokenizer.json; do
+  one $file
+  expect 0 mh-convert bad -o one.safetensors; said "277 entries"
+  expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; said "277 entries"
+  mh-prep -q lm --vocab one.v text | mh-eval -q one.safetensors -
+done
+[ $file = tokenizer.json ] || fail "forms"
+one added_tokens.json
+expect 0 mh-convert bad -o one.safetensors; said "not special (2): '<pad>', '<sep>'"
+
+# Either name of tied tensors, with and without the prefix; both are the same, or refused by both names.
+while read -r folder changes; do
+  copy $folder
+  recorded weights bad $changes
+  expect 0 mh-convert bad -o tied
+  "$programs/model-print" tied < $folder/rows | cmp - <("$programs/model-print" $folder.safetensors < $folder/rows)
+done <<'T'
+gpt2-4 transformer.wte.weight=lm_head.weight
+gpt2-5 transformer.wte.weight=lm_head.weight -transformer.
+gpt2-4 +transformer.wte.weight=lm_head.weight
+gpt2-4 +transformer.wte.weight=lm_head.weight -transformer.
+bert-4 bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight
+bert-5 bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight cls.predictions.bias=cls.predictions.decoder.bias -bert.
+bert-4 +cls.predictions.bias=cls.predictions.decoder.bias +bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight
+T
+while read -r folder one other changes; do
+  copy $folder
+  recorded weights bad $changes
+  expect 3 mh-convert bad -o x; said "$one"; said "$other"
+done <<'T'
+gpt2-4 lm_head.weight transformer.wte.weight +transformer.wte.weight=lm_head.weight ~lm_head.weight
+gpt2-5 lm_head.weight wte.weight +transformer.wte.weight=lm_head.weight -transformer. ~lm_head.weight
+bert-4 cls.predictions.decoder.weight bert.embeddings.word_embeddings.weight +bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight ~cls.predictions.decoder.weight
+bert-5 cls.predictions.decoder.bias cls.predictions.bias +cls.predictions.bias=cls.predictions.decoder.bias ~cls.predictions.decoder.bias
+gpt2-4 lm_head.weight wte.weight transformer.wte.weight=none
+T
+
+# tokenizer.json that asks for what is not done here, by the setting's name; files that disagree.
+while IFS='|' read -r folder change words; do
+  copy $folder
+  python3 - "$change" <<'P'
+import json, sys
+whole = json.load(open("bad/tokenizer.json"))
+model, added = whole["model"], whole["added_tokens"]
+exec(sys.argv[1])
+json.dump(whole, open("bad/tokenizer.json", "w"))
+P
+  type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
+  expect 3 mh-convert bad -o x; said "$words"
+  expect 3 mh-prep vocab --type $type --from bad -o x; said "$words"
+  [ ! -e x ] || fail "a file is left"
+done <<'T'
+gpt2-5|whole["normalizer"] = {"type": "NFC"}|tokenizer.normalizer: expected no normalizer; found NFC
+gpt2-5|whole["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, whole["pre_tokenizer"]]}|pretokenizers[0]: expected ByteLevel; found Digits
+gpt2-5|whole["pre_tokenizer"]["add_prefix_space"] = True|pre_tokenizer.add_prefix_space
+gpt2-5|whole["pre_tokenizer"]["use_regex"] = False|pre_tokenizer.use_regex
+gpt2-5|whole["pre_tokenizer"] = None|pre_tokenizer: expected ByteLevel; found none
+gpt2-5|model["ignore_merges"] = True|model.ignore_merges
+gpt2-5|model["dropout"] = 0.1|model.dropout
+gpt2-5|model["end_of_word_suffix"] = "</w>"|model.end_of_word_suffix
+gpt2-5|model["type"] = "Unigram"|expected BPE; found Unigram
+gpt2-5|model["merges"][3] = "a b c"|model.merges[3]
+gpt2-5|model["merges"] = []|model.merges
+gpt2-5|model["vocab"]["a"] = model["vocab"]["b"]|a number of its own
+gpt2-5|del model["vocab"]["!"]|a piece with the number
+gpt2-5|added[-1]["id"] = 400|a piece with the number
+gpt2-5|added[-1]["id"] = 5|added_tokens: expected a token with a number of its own
+gpt2-5|added[-1].pop("content")|id and content
+gpt2-5|whole["post_processor"]["single"].append({"SpecialToken": {"id": "<sep>", "type_id": 0}})|post_processor
+gpt2-5|whole["decoder"] = {"type": "Metaspace"}|decoder: expected ByteLevel; found Metaspace
+gpt2-4|model["vocab"]["w9"] = 275; added[:] = added[:1]|vocab.json: expected
+gpt2-4|model["merges"].pop()|merges.txt: expected the merges of
+bert-5|whole["normalizer"]["clean_text"] = False|normalizer.clean_text
+bert-5|whole["normalizer"]["handle_chinese_chars"] = False|normalizer.handle_chinese_chars
+bert-5|whole["normalizer"] = {"type": "Lowercase"}|normalizer: expected BertNormalizer; found Lowercase
+bert-5|whole["normalizer"] = None|normalizer: expected BertNormalizer; found none
+bert-5|whole["normalizer"]["lowercase"] = True|do_lower_case: expected true, as in bad/tokenizer.json
+bert-5|whole["pre_tokenizer"] = {"type": "Whitespace"}|pre_tokenizer: expected BertPreTokenizer; found Whitespace
+bert-5|whole["post_processor"]["single"].pop()|[CLS], the text and [SEP]
+bert-5|model["unk_token"] = "<unk>"|model.unk_token
+bert-5|model["max_input_chars_per_word"] = 50|model.max_input_chars_per_word
+bert-5|model["continuing_subword_prefix"] = "@@"|model.continuing_subword_prefix
+bert-5|model["type"] = "BPE"|expected WordPiece; found BPE
+bert-4|model["vocab"]["w9"] = 32|vocab.txt: expected
+T
+for bad in '[]' '{' '' '{"model": 3}'; do
+  copy gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
+  expect 3 mh-convert bad -o x; said "bad/tokenizer.json"
+done
+# Settings of the normaliser are honoured: accents kept in lower case.
+copy bert-5
+python3 - <<'P'
+import json
+whole = json.load(open("bad/tokenizer.json"))
+whole["normalizer"].update(lowercase=True, strip_accents=False)
+json.dump(whole, open("bad/tokenizer.json", "w"))
+json.dump({}, open("bad/tokenizer_config.json", "w"))
+P
+mh-prep -q vocab --type wordpiece --from bad -o accents.v
+grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || fail "settings of the normaliser"
+
+# Configurations and tokenizers need no PyTorch.
+lacking=
+for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
+  PYTHONPATH=$path recorded peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }
+done
+[ -n "${MH_CHECK_PYTHONPATH:-}" ] || lacking="transformers 4.57.1"
+[ -n "${MH_NEWEST_PYTHONPATH:-}" ] || lacking="${lacking:+$lacking and }transformers 5.24.0"
+[ -z "$lacking" ] || echo "without $lacking; the recorded figures are compared"

@@ -1,0 +1,27 @@
+# Sourced by cases with the path of one version of transformers in `path`, and of another one, or nothing, in `other`: random
+# models in every form that it saves them in. Converted they compute what they computed, and converted back both versions
+# load them whole.
+parity() { PYTHONPATH=$1 python3 -B "$ROOT/tests/cli/huggingface_parity.py" "${@:2}" 2>parity.err || { cat parity.err; fail "$*"; }; }
+programs=$(dirname "$(command -v mh-convert)")/../tests
+parity "$path" make
+mapfile -t all < <(parity "$path" names)
+[ ${#all[@]} -gt 10 ] || fail "only ${#all[@]} folders"
+for folder in "${all[@]}"; do
+  options=()
+  [ "$folder" != gpt2-padded ] || options=(--padded-vocabulary)
+  expect 0 mh-convert "$folder/" "${options[@]}" -o "$folder.safetensors"; said "parameters"
+  case $folder in
+    bert-base) said "the head of masked words"; said "the head of next sentences" ;;
+    bert-base-bare) said "the head of masked words" ;;
+    gpt2-padded) said "13 rows" ;;
+    gpt2-added) said "not special (2): 'w1 w2', 'w100'" ;;
+    bert-added) said "not special (2): '[NEW]', 'w1w1'" ;;
+    *) ! grep -q "seed\|warning" err || fail "$folder: nothing of it is made" ;;
+  esac
+  "$programs/model-print" "$folder.safetensors" < "$folder/rows" > "$folder.printed"
+  expect 0 mh-convert --to huggingface "$folder.safetensors" "$folder.back"
+  expect 0 mh-convert "$folder.back" "${options[@]}" -o again
+  "$programs/model-print" again < "$folder/rows" | cmp - "$folder.printed"
+done
+parity "$path" check "${all[@]}"
+[ -z "$other" ] || parity "$other" read "${all[@]}"

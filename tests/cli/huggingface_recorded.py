@@ -1,0 +1,233 @@
+"""Small folders of transformers whose figures are recorded, so that tests need neither PyTorch nor transformers:
+
+huggingface_recorded.py record               makes the folders of the installed version of transformers below tests/cli/recorded
+huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a change is NAME=NEW (another name),
+                                             +NAME=COPY (a copy of it), ~NAME (other numbers) or -PREFIX (without the prefix)
+huggingface_recorded.py compare FOLDER PRINTED IDS   whether what model-print and token-ids printed is what is recorded
+huggingface_recorded.py config FOLDER NEW    whether config.json of the folder NEW says what transformers read from FOLDER
+huggingface_recorded.py peer FOLDER…         whether transformers reads from FOLDER.back the configuration and tokenizer of FOLDER
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import sys
+import tempfile
+import zlib
+
+recorded = pathlib.Path(__file__).resolve().parent / "recorded"
+TEXT = ["w1 w2 w1", "the cat sat on the mat", "The CAT's mat, caf\u00e9 na\u00efve  12!", "\u4e2d\u6587 w3\t w10", "unknowable <pad> [NEW] mats"]
+
+
+def numbers(name, shape):
+    """Multiples of 1/1024 below 0.25, and 1 more for the scales of layer norms: exact in single precision everywhere."""
+    state, count = zlib.crc32(name.encode()), 1
+    for size in shape:
+        count *= size
+    base = 1 if ("ln_" in name or "LayerNorm" in name) and name.endswith("weight") else 0
+    values = []
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+        values.append(base + ((state >> 8) % 513 - 256) / 1024)
+    return values
+
+
+def write_weights(folder, changes):
+    tensors = {}
+    for line in pathlib.Path(folder, "tensors.txt").read_text().splitlines():
+        name, *shape = line.split()
+        shape = list(map(int, shape))
+        tensors[name] = shape, numbers(name, shape)
+    for change in changes:
+        if change.startswith("+"):
+            name, _, copy = change[1:].partition("=")
+            tensors[copy] = tensors[name]
+        elif change.startswith("~"):
+            shape, values = tensors[change[1:]]
+            tensors[change[1:]] = shape, values[1:] + values[:1]
+        elif change.startswith("-"):
+            tensors = {name.removeprefix(change[1:]): value for name, value in tensors.items()}
+        else:
+            name, _, new = change.partition("=")
+            tensors[new] = tensors.pop(name)
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (shape, values) in tensors.items():
+        part = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(folder, "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def compare(folder, printed, ids):
+    """The hidden states of all places, the logits of the last one, and those of the next sentence."""
+    wanted = pathlib.Path(folder, "figures.txt").read_text().splitlines()
+    lines = pathlib.Path(printed).read_text().splitlines()
+    rows = pathlib.Path(folder, "rows").read_text().splitlines()
+    assert len(lines) == len(wanted) == len(rows) > 0, (len(lines), len(wanted), len(rows))
+    worst = 0
+    for line, theirs, row in zip(lines, wanted, rows):
+        found = [[float(v) for v in part.split()] for part in line.split("|")]
+        length = len(row.partition("|")[0].split())
+        found[1] = found[1][-(len(found[1]) // length):]
+        for a, b in zip(found, [[float(v) for v in part.split()] for part in theirs.split("|")]):
+            assert len(a) == len(b), (folder, len(a), len(b))
+            worst = max([worst] + [abs(x - y) for x, y in zip(a, b)])
+    assert worst < 1e-5, f"{folder}: differs by {worst}"
+    found = [line.split() for line in pathlib.Path(ids).read_text().splitlines()]
+    assert found == [line.split() for line in pathlib.Path(folder, "ids").read_text().splitlines()], f"{folder}: other tokens"
+    print(f"{folder}: at most {worst:.1e} from what is recorded")
+
+
+# The version, where the file was, and the name of the class, which says the head.
+APART = ("transformers_version", "_name_or_path")
+
+
+def expected_config(folder):
+    config = json.loads(pathlib.Path(folder, "read.json").read_text())
+    if config["model_type"] == "gpt2":  # of the tokenizer, which config.json left out
+        config["pad_token_id"] = json.loads(pathlib.Path(folder, "special.json").read_text())["pad_token_id"]
+    return config
+
+
+def compare_config(folder, new):
+    wanted, found = expected_config(folder), json.loads(pathlib.Path(new, "config.json").read_text())
+    for key, value in found.items():
+        assert key in wanted and wanted[key] == value, (key, wanted.get(key), value)
+    for key in json.loads(pathlib.Path(folder, "config.json").read_text()):
+        apart = key in APART or key == "position_embedding_type" or key.startswith("summary_")  # one default in all versions
+        assert key in found or apart, f"{new}/config.json: {key} is left out"
+
+
+def encode(tokenizer):
+    return [tokenizer(line)["input_ids"] for line in TEXT] + [tokenizer(line, add_special_tokens=False)["input_ids"] for line in TEXT]
+
+
+def load_tokenizer(folder, transformers):
+    """transformers 4 does not read the list extra_special_tokens of 5, which it calls otherwise."""
+    path = pathlib.Path(folder, "tokenizer_config.json")
+    config = json.loads(path.read_text())
+    if not transformers.__version__.startswith("4.") or not isinstance(config.get("extra_special_tokens"), list):
+        return transformers.AutoTokenizer.from_pretrained(folder)
+    with tempfile.TemporaryDirectory() as copy:
+        for file in pathlib.Path(folder).glob("*.json"):
+            shutil.copy(file, copy)
+        config["additional_special_tokens"] = config.pop("extra_special_tokens")
+        pathlib.Path(copy, path.name).write_text(json.dumps(config))
+        return transformers.AutoTokenizer.from_pretrained(copy)
+
+
+def special(tokenizer):
+    return {"pad_token_id": tokenizer.pad_token_id, "map": {k: str(v) for k, v in tokenizer.special_tokens_map.items()},
+            "added": tokenizer.get_added_vocab(), "size": len(tokenizer), "ids": encode(tokenizer)}
+
+
+def peer(*folders):
+    import transformers
+    transformers.logging.set_verbosity_error()
+    for folder in folders:
+        compare_peer(folder, f"{folder}.back", transformers)
+    print(f"transformers {transformers.__version__} reads the same configurations and tokenizers from {len(folders)} folders and their copies")
+
+
+def compare_peer(folder, new, transformers):
+    tell = {}
+    for one in (folder, new):
+        config = transformers.AutoConfig.from_pretrained(one).to_dict()
+        for key in APART:
+            config.pop(key, None)
+        config["dtype"] = str(config["dtype"]).removeprefix("torch.")
+        tell[one] = config, special(load_tokenizer(one, transformers))
+    wanted = tell[folder][0]
+    if wanted["model_type"] == "gpt2":
+        wanted["pad_token_id"] = tell[folder][1]["pad_token_id"]
+    for key in wanted.keys() | tell[new][0].keys():
+        assert wanted.get(key) == tell[new][0].get(key), (key, wanted.get(key), tell[new][0].get(key))
+    assert tell[folder][1] == tell[new][1], (tell[folder][1], tell[new][1])
+    recorded_special = json.loads(pathlib.Path(folder, "special.json").read_text())
+    for key in ("added", "size", "ids", "pad_token_id"):
+        assert recorded_special[key] == tell[folder][1][key], (key, recorded_special[key], tell[folder][1][key])
+
+
+def record():
+    import torch
+    import transformers
+    from tokenizers import ByteLevelBPETokenizer
+    version = transformers.__version__.split(".")[0]
+    old = version == "4"
+
+    def save(name, model, tokenizer, rows):
+        folder = recorded / f"{name}-{version}"
+        folder.mkdir(parents=True)
+        state = model.state_dict()
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        (folder / "model.safetensors").unlink()
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        named = dict(model.named_parameters())  # each tied tensor once, as files have it
+        (folder / "tensors.txt").write_text("".join(f"{name} {' '.join(map(str, p.shape))}\n" for name, p in named.items()))
+        with torch.no_grad():
+            for key, value in named.items():
+                value.copy_(torch.tensor(numbers(key, value.shape), dtype=torch.float32).view(value.shape))
+        model.eval()
+        assert len(state) >= len(named)
+        figures = []
+        for row in rows:
+            inputs = {"input_ids": torch.tensor([row])}
+            if name == "bert":
+                inputs["token_type_ids"] = torch.tensor([[0] * (len(row) // 2) + [1] * (len(row) - len(row) // 2)])
+            with torch.no_grad():
+                out = model(**inputs, output_hidden_states=True)
+            logits = out.prediction_logits if name == "bert" else out.logits
+            parts = [out.hidden_states[-1].flatten(), logits[0, -1], out.get("seq_relationship_logits", torch.zeros(0)).flatten()]
+            figures.append(" | ".join(" ".join(f"{v:.8g}" for v in part.tolist()) for part in parts))
+        (folder / "figures.txt").write_text("\n".join(figures) + "\n")
+        segments = [" | " + " ".join(["0"] * (len(r) // 2) + ["1"] * (len(r) - len(r) // 2)) if name == "bert" else "" for r in rows]
+        (folder / "rows").write_text("".join(" ".join(map(str, r)) + s + "\n" for r, s in zip(rows, segments)))
+        read = transformers.AutoConfig.from_pretrained(folder).to_dict()
+        read = {k: v for k, v in read.items() if k not in APART} | {"dtype": "float32"}
+        (folder / "read.json").write_text(json.dumps(read, indent=1, sort_keys=True) + "\n")
+        again = transformers.AutoTokenizer.from_pretrained(folder)
+        (folder / "special.json").write_text(json.dumps(special(again), indent=1) + "\n")
+        # Text is text here: letters of special tokens are letters.
+        plain = [again(line, add_special_tokens=False, split_special_tokens=True)["input_ids"] for line in TEXT]
+        from tokenizers import Tokenizer
+        whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        whole.encode_special_tokens = True
+        assert plain == [whole.encode(line, add_special_tokens=False).ids for line in TEXT]
+        (folder / "ids").write_text("".join(" ".join(map(str, line)) + "\n" for line in plain))
+
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(TEXT * 3, vocab_size=275, min_frequency=3, special_tokens=["<|endoftext|>"], show_progress=False)
+    bpe.save_model("/tmp", "recorded")
+    made = transformers.GPT2TokenizerFast if old else transformers.GPT2Tokenizer
+    if old:
+        tokenizer = made("/tmp/recorded-vocab.json", "/tmp/recorded-merges.txt")
+    else:
+        pairs = [tuple(line.split()) for line in open("/tmp/recorded-merges.txt", encoding="utf-8").read().splitlines()[1:]]
+        tokenizer = made(vocab=json.load(open("/tmp/recorded-vocab.json", encoding="utf-8")), merges=pairs)
+    tokenizer.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if old else "extra_special_tokens": ["<sep>"]})
+    end = tokenizer.eos_token_id
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=8, n_layer=2, n_head=2, bos_token_id=end, eos_token_id=end)
+    save("gpt2", transformers.GPT2LMHeadModel(config), tokenizer, [[0, 5, 270, 3, 100], [17, len(tokenizer) - 2], [9] * 11])
+
+    words = "the cat sat on mat caf cafe The CAT w w1 ##1 ##2 ##3 ##10 ##s ##e na ##ive 12 ! , ' s \u4e2d unknow ##able".split()
+    pathlib.Path("/tmp/recorded-vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words) + "\n")
+    made = transformers.BertTokenizerFast if old else transformers.BertTokenizer
+    vocabulary = "/tmp/recorded-vocab.txt" if old else {w: i for i, w in enumerate(open("/tmp/recorded-vocab.txt", encoding="utf-8").read().splitlines())}
+    tokenizer = made(vocabulary, do_lower_case=old)
+    tokenizer.add_special_tokens({"additional_special_tokens" if old else "extra_special_tokens": ["[NEW]"]})
+    config = transformers.BertConfig(vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
+                                     max_position_embeddings=20)
+    save("bert", transformers.BertForPreTraining(config), tokenizer, [[2, 5, 6, 7, 3, 8, 3], [2, 3], [2] + [9] * 9])
+
+
+if __name__ == "__main__":
+    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
+    command, *arguments = sys.argv[1:]
+    if command == "weights":
+        write_weights(arguments[0], arguments[1:])
+    else:
+        {"record": record, "compare": compare, "config": compare_config, "peer": peer}[command](*arguments)
