@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "eval.h"
+#include "io/text_bytes.h"
 
 namespace mh::eval {
 
@@ -27,12 +28,8 @@ std::string read_prompt(const Arguments& a) {
 }
 
 // The text starts a new line, so the model first sees an end-of-line symbol.
-std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, const std::string& text) {
-  if (!tokenizer.takes_any_bytes()) {
-    size_t bad = std::min(find_invalid_utf8(text), text.find('\0'));
-    if (bad != std::string::npos)
-      throw Error(Exit::input, Problem{"the prompt", "UTF-8 without NUL", str("another byte at ", bad), ""});
-  }
+std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
+  if (!tokenizer.takes_any_bytes()) text = io::checked_text(text, name);
   std::vector<int32_t> tokens;
   auto encoder = tokenizer.encoder();
   for (const std::string& line : split(text, '\n')) {
@@ -51,7 +48,10 @@ void write_text(const Arguments& a, const task::GenerationOptions& options) {
   if (m.model->has_encoder())
     throw Error(Exit::usage, Problem{m.name, "a language model", "a translation model",
                                      "mh-eval translate writes what a text is in its other language"});
-  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, read_prompt(a));
+  const std::string name = a.prompt_file.empty()  ? "the prompt"
+                           : a.prompt_file == "-" ? "standard input"
+                                                  : a.prompt_file;
+  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, read_prompt(a), name);
   // The last token is not read again.
   m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");

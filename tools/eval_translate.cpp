@@ -83,8 +83,8 @@ void translate_lines(const Arguments& a, TranslateJob job) {
   };
   io::TextBatch batch;
   while (text.next(batch)) {
-    if (!any_bytes) io::check_text(batch, false);
     for (const auto& s : batch.segments) {
+      if (!any_bytes) io::check_text(batch, s, false);
       places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       task::Sentence sentence{
           translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),

@@ -4,22 +4,19 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "io/text_bytes.h"
 
 namespace mh {
 
 Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
-  auto bad = [&](size_t offset, const std::string& expected, const std::string& found) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n');
-    throw Error(Exit::input, Problem{str(name, ":", line), expected, found, "convert the file"});
-  };
-  if (const size_t at = find_invalid_utf8(text); at != std::string::npos)
-    bad(at, "UTF-8 text", str("another byte, ", at, " bytes into the file"));
-  if (const size_t at = text.find("\r\n"); at != std::string::npos) bad(at, "lines that end in LF", "CR LF");
-  std::string_view rest = text;
+  // Metrics count a NUL as they do any other character.
+  std::string_view rest = io::checked_text(text, name, io::NulBytes::keep);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     lines.push_back(rest.substr(0, end));
+    if (end != rest.npos && lines.back().ends_with('\r'))
+      throw Error(Exit::input,
+                  Problem{str(name, ":", lines.size()), "lines that end in LF", "CR LF", "convert the file"});
     rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
   }
   if (lines.empty()) throw Error(Exit::input, Problem{name, "a sentence a line", "no lines", ""});

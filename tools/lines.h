@@ -7,7 +7,8 @@
 
 namespace mh {
 
-// Throws Error(input) for what is not lines of UTF-8 that end in LF. "-" is standard input.
+// Throws Error(input) for text that is not UTF-8 or has lines that end in CR LF; drops a byte order mark. "-" is
+// standard input.
 struct Lines {
   explicit Lines(const std::string& path);
   Lines(const Lines&) = delete;

@@ -34,7 +34,7 @@ expect 3 mh-eval bleu short ref; said "ref: expected a line for each of the 1 of
 expect 3 mh-eval bleu hyp empty; said "empty"; said "no lines"
 expect 3 mh-eval bleu empty empty; said "no lines"
 printf 'fine\nb\xffd\n' > bytes
-expect 3 mh-eval bleu hyp bytes; said "bytes:2: expected UTF-8 text"
+expect 3 mh-eval bleu hyp bytes; said "bytes:2: byte 6 of the file: expected UTF-8 text"
 printf 'fine\nbad\r\n' > crlf
 expect 3 mh-eval bleu crlf hyp; said "crlf:2: expected lines that end in LF"; said "CR LF"
 expect 3 mh-eval bleu hyp missing; said "missing"

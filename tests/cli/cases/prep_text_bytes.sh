@@ -7,33 +7,33 @@ mh-prep vocab -q --type wordpiece --from vocab.txt > wordpiece.vocab
 mh-prep vocab -q --type bpe --size 24 --threads 1 text > bpe.vocab
 
 # A line feed inside a character.
-printf 'one\ncaf\xc3\n\xa9 au lait\n' > cut
-cut_off() { said "cut:2: byte 7 of the file: expected UTF-8 text; found the byte 0xC3, a character that the end of the line cuts off"; }
+printf 'one\ncaf\xc3\n\xa9 au lait\n' > broken
+cut_off() { said "broken:2: byte 7 of the file: expected UTF-8 text; found the byte 0xC3, a character that the end of the line cuts off"; }
 for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --size 20" "unigram --size 20"; do
   # shellcheck disable=SC2086
-  expect 3 mh-prep vocab --type $type cut -o none; cut_off
+  expect 3 mh-prep vocab --type $type broken -o none; cut_off
 done
-for type in word char wordpiece bpe; do expect 3 mh-prep lm --vocab $type.vocab cut -o none; cut_off; done
-expect 3 mh-prep lm --vocab word.vocab --threads 3 text text2 cut -o none; cut_off
-expect 3 mh-prep translation --vocab word.vocab cut cut -o none; cut_off
+for type in word char wordpiece bpe; do expect 3 mh-prep lm --vocab $type.vocab broken -o none; cut_off; done
+expect 3 mh-prep lm --vocab word.vocab --threads 3 text text2 broken -o none; cut_off
+expect 3 mh-prep translation --vocab word.vocab broken broken -o none; cut_off
 printf 'one\ntwo\none\n' > three
-expect 3 mh-prep translation --vocab word.vocab three cut -o none; cut_off
-expect 3 mh-prep mlm --wordpiece vocab.txt cut -o none; cut_off
-sed 's/$/\t1/' cut > cut.tsv
-expect 3 mh-prep examples --no-header --text 1 --label 2 --labels 0,1 --wordpiece vocab.txt cut.tsv -o none; said "cut.tsv:2: byte 9"
-expect 3 mh-prep glue --task sst2 --no-header --text 1 --label 2 --wordpiece vocab.txt cut.tsv -o none; said "cut.tsv:2: byte 9"
-printf '{"data":\n["caf\xc3\n\xa9"]}' > cut.json
-expect 3 mh-prep squad --wordpiece vocab.txt cut.json -o none; said "cut.json:2: byte 14 of the file"
-(cat vocab.txt; cat cut) > cut.txt
-expect 3 mh-prep vocab --type wordpiece --from cut.txt -o none; said "cut.txt:12: byte"
-printf '#version: 0.2\na b\ncaf\xc3\n\xa9 b\n' > cut.codes
-expect 3 mh-prep vocab --type subword-nmt --codes cut.codes text -o none; said "cut.codes:3: byte 21"
-expect 3 mh-prep codes cut.codes; said "cut.codes:3: byte 21"
-expect 3 mh-prep lm --vocab word.vocab - -o none < cut; said "standard input:2: byte 7"
+expect 3 mh-prep translation --vocab word.vocab three broken -o none; cut_off
+expect 3 mh-prep mlm --wordpiece vocab.txt broken -o none; cut_off
+sed 's/$/\t1/' broken > broken.tsv
+expect 3 mh-prep examples --no-header --text 1 --label 2 --labels 0,1 --wordpiece vocab.txt broken.tsv -o none; said "broken.tsv:2: byte 9"
+expect 3 mh-prep glue --task sst2 --no-header --text 1 --label 2 --wordpiece vocab.txt broken.tsv -o none; said "broken.tsv:2: byte 9"
+printf '{"data":\n["caf\xc3\n\xa9"]}' > broken.json
+expect 3 mh-prep squad --wordpiece vocab.txt broken.json -o none; said "broken.json:2: byte 14 of the file"
+(cat vocab.txt; cat broken) > broken.txt
+expect 3 mh-prep vocab --type wordpiece --from broken.txt -o none; said "broken.txt:12: byte"
+printf '#version: 0.2\na b\ncaf\xc3\n\xa9 b\n' > broken.codes
+expect 3 mh-prep vocab --type subword-nmt --codes broken.codes text -o none; said "broken.codes:3: byte 21"
+expect 3 mh-prep codes broken.codes; said "broken.codes:3: byte 21"
+expect 3 mh-prep lm --vocab word.vocab - -o none < broken; said "standard input:2: byte 7"
 [ ! -e none ] || fail "a refused run left a file"
 # Bytes are any bytes.
-mh-prep vocab -q --type byte cut > byte.vocab
-mh-prep lm -q --vocab byte.vocab cut | mh-prep cat - | cmp - cut
+mh-prep vocab -q --type byte broken > byte.vocab
+mh-prep lm -q --vocab byte.vocab broken | mh-prep cat - | cmp - broken
 
 # A byte order mark is dropped and said, in every file and on standard input.
 mark() { printf '\xef\xbb\xbf'; }

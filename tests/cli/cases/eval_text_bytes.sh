@@ -1,0 +1,60 @@
+# Hypotheses and references: bytes that end lines elsewhere are characters, a byte order mark is dropped, and a line feed
+# inside a character is refused.
+[ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
+score() { mh-eval bleu -q --tokenize none --format json "$@" | python3 -c '
+import json, sys
+row = json.load(sys.stdin)
+print(row["sentences"], row["hypothesis_tokens"], round(row["score"], 4))'; }
+line='the cat sat on the mat'
+printf '%s\n%s\n' "$line" "$line" > plain
+# A byte, how many tokens "a" BYTE "b" is, on a line after another line.
+while read -r name byte tokens; do
+  printf "%s\na${byte}b on the mat\n" "$line" > odd
+  [ "$(score odd odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name: $(score odd odd)"
+  # Without the last line feed it is the same.
+  head -c -1 odd > short
+  [ "$(score short odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name without the last line feed: $(score short odd)"
+done <<'T'
+NUL \000 1
+U+2028 \342\200\250 2
+U+0085 \302\205 2
+FF \014 2
+VT \013 2
+CR \015 2
+U+001C \034 2
+U+00A0 \302\240 2
+U+FEFF \357\273\277 1
+T
+(printf '\xef\xbb\xbf'; cat plain) > marked
+expect 0 mh-eval bleu --tokenize none marked plain; said "marked: the byte order mark at the start is dropped"; printed "	100"
+expect 0 mh-eval bleu --tokenize none plain marked plain; said "marked: the byte order mark"
+expect 0 mh-eval bleu --tokenize none - plain < marked; said "standard input: the byte order mark"
+printf 'the cat\ncaf\xc3\n\xa9 au lait\n' > broken
+for files in "broken plain" "plain broken" "plain plain broken"; do
+  # shellcheck disable=SC2086
+  expect 3 mh-eval bleu $files; said "broken:2: byte 11 of the file: expected UTF-8 text; found the byte 0xC3"
+done
+printf 'fine\n\xff\n' > bad
+expect 3 mh-eval bleu bad plain; said "bad:2: byte 5 of the file"
+
+# Prompts, sources and prefixes of models.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=1 --set train.block=16
+  --set train.batch_tokens=64 --set train.length=2u)
+mh-prep vocab -q plain > v
+mh-prep lm -q --vocab v plain -o t.mhs
+mh-train -q "${tiny[@]}" --train t.mhs --out lm
+printf 'the cat' > prompt
+(printf '\xef\xbb\xbf'; cat prompt) > marked.prompt
+write() { mh-eval generate -q lm/last.safetensors --length 3 --seed 1 "$@"; }
+expect 0 mh-eval generate lm/last.safetensors --length 3 --seed 1 --prompt-file marked.prompt
+said "marked.prompt: the byte order mark at the start is dropped"
+write --prompt-file prompt | cmp - out
+expect 3 mh-eval generate lm/last.safetensors --prompt-file broken; said "broken:2: byte 11 of the file"
+expect 3 mh-eval generate lm/last.safetensors --prompt-file - < broken; said "standard input:2: byte 11 of the file"
+mh-prep translation -q --vocab v plain plain -o p.mhs
+mh-train -q "${tiny[@]}" --set model.backbone=encoder-decoder --train p.mhs --out mt
+expect 0 mh-eval translate mt/last.safetensors marked; said "marked: the byte order mark at the start is dropped"
+mh-eval translate -q mt/last.safetensors plain | cmp - out
+expect 3 mh-eval translate mt/last.safetensors broken; said "broken:2: byte 11 of the file"
+expect 3 mh-eval translate mt/last.safetensors plain --prefix-file broken; said "broken:2: byte 11 of the file"
