@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/text_bytes.h"
 #include "io/tokenizer.h"
 
