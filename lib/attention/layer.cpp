@@ -362,7 +362,8 @@ AttentionLayer::Choice AttentionLayer::choose(const Context& c) const {
   if (c.observer != nullptr)
     return composed_because("an observer reads the probabilities, which the fused path never forms");
   if (c.q.numel() == 0 || c.k.numel() == 0) return {};  // nothing to compute on either path
-  if (const std::string reason = score_->unfused_pass(c); !reason.empty()) return composed_because(reason);
+  if (path_ != Path::fused)                             // the fused form computes such a pass too, only slower
+    if (const std::string reason = score_->unfused_pass(c); !reason.empty()) return composed_because(reason);
   const MaskForm mask(c.mask, c.q.size(2), c.k.size(2));
   const auto alone = left_to_the_kernel(c.step.training);
   if (!mask.fits && !alone.empty())

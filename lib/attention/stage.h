@@ -161,8 +161,8 @@ class Score : public Stage {
   // Whether its fused form adds something to products of queries and keys; positions() fills in what.
   virtual bool has_positions() const { return false; }
   virtual void positions(const Context&, RelativePositions&) {}
-  // Why a forward pass takes the composed path although there is a fused form; "" where it need not. The text is the
-  // same for all passes of a layer, so that it is logged once.
+  // Why a forward pass is faster on the composed path, which Path::automatic then takes although there is a fused form;
+  // "" where it is not. The text is the same for all passes of a layer, so that it is logged once.
   virtual std::string unfused_pass(const Context&) const { return ""; }
 };
 
