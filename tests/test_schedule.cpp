@@ -48,6 +48,18 @@ TEST_CASE("linear decay from the first update has the rates of BERT") {
   CHECK(learning_rate(o, {34, 343, 0}, 34) == Approx(2e-5 * 309 / 343));
 }
 
+// BERT: int(538 · 0.1); transformers: ceil. STS-B has 538 updates in BERT's program.
+TEST_CASE("a warm-up share is rounded as by BERT and by transformers") {
+  TrainOptions o = options_of("linear", 1);
+  o.warmup_share = 0.1;
+  CHECK(warmup_of_share(o, 538) == 54);
+  CHECK(warmup_of_share(o, 540) == 54);
+  CHECK(warmup_of_share(o, 531) == 54);
+  o.decay_from = "start";
+  CHECK(warmup_of_share(o, 538) == 53);
+  CHECK(warmup_of_share(o, 540) == 54);
+}
+
 // Transformer-XL's loop with PyTorch's CosineAnnealingLR, run for 10 updates: the rate is set after each update, and
 // counts from 0.
 TEST_CASE("cosine decay from the first update has the rates of Transformer-XL") {

@@ -60,8 +60,7 @@ void dry_run(const Arguments& a) {
     return batches != nullptr ? batches->updates(length) : train::updates_in(length, t, 0);
   };
   const int64_t updates = updates_of(t.length), horizon = t.horizon.count > 0 ? updates_of(t.horizon) : updates;
-  const int64_t warmup =
-      t.warmup_share > 0 ? std::llround(t.warmup_share * static_cast<double>(horizon)) : updates_of(t.warmup);
+  const int64_t warmup = t.warmup_share > 0 ? train::warmup_of_share(t, horizon) : updates_of(t.warmup);
   if (updates > 0) j["updates"] = updates;
   if (warmup > 0) j["warmup_updates"] = warmup;
   if (batches != nullptr && updates > 0) {
@@ -69,6 +68,8 @@ void dry_run(const Arguments& a) {
         std::llround(100.0 * static_cast<double>(updates) / static_cast<double>(batches->updates_per_epoch()));
     j["epochs"] = static_cast<double>(hundredths) / 100;
   }
+  if (t.long_block > 0 && run.model.model.head == model::HeadTask::words)
+    j["long_predictions"] = run.long_predictions();
   if (a.format == "json") return print(j.dump() + "\n");
   std::string table;
   for (auto& [key, value] : j.items())

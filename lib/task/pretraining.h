@@ -42,7 +42,8 @@ struct PretrainingOptions {
     f.field("mask_share", mask_share, "share of a row's tokens that are predicted, one at least", between(0, 1));
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in a row", at_least(1));
     f.field("long_predictions", long_predictions,
-            "maximum number of predicted tokens in a row from train.long_from on; 0: max_predictions times "
+            "maximum number of predicted tokens in a row from train.long_from on; 0: max_predictions, at most "
+            "train.block, times "
             "train.long_block / train.block, rounded up",
             at_least(0));
     f.field("whole_word", whole_word, "predict all pieces of a word or none");

@@ -113,15 +113,15 @@ struct TrainOptions {
             at_least(0));
     f.field("clip", clip, "largest norm of the gradient of the mean loss; 0: none", at_least(0));
     f.field("label_smoothing", label_smoothing, "share of the target spread over all entries", between(0, 1));
-    f.field("schedule", schedule, "of the learning rate after the warm-up",
+    f.field("schedule", schedule, "learning-rate schedule after the warm-up; see LEARNING RATES",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"});
     f.field(
         "decay_from", decay_from,
-        "Origin of linear and cosine decay: the end of the warm-up (fairseq, transformers) or the first update (BERT, "
-        "Transformer-XL).",
+        "origin of linear and cosine decay: the end of the warm-up (fairseq, transformers) or the first update (BERT, "
+        "Transformer-XL)",
         {"warmup", "start"});
     f.field("warmup", warmup, "linear rise from warmup_lr to lr");
-    f.field("warmup_share", warmup_share, "the same as a share of the horizon, in place of warmup", between(0, 1));
+    f.field("warmup_share", warmup_share, "warm-up as a share of the horizon, in place of warmup", between(0, 1));
     f.field("warmup_lr", warmup_lr, "where the warm-up starts", at_least(0));
     f.field("min_lr", min_lr, "cosine: the lowest learning rate", at_least(0));
     f.field("period", period, "cosine: of the first cycle; 0u: up to the horizon. cyclic-cosine: half a cycle");

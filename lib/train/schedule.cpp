@@ -24,6 +24,11 @@ double cosine_cycles(const TrainOptions& o, const ScheduleLengths& l, int64_t co
 
 }  // namespace
 
+int64_t warmup_of_share(const TrainOptions& o, int64_t horizon) {
+  const double updates = o.warmup_share * static_cast<double>(horizon);
+  return static_cast<int64_t>(o.decay_from == "start" ? std::floor(updates) : std::ceil(updates));
+}
+
 double learning_rate(const TrainOptions& o, const ScheduleLengths& l, int64_t completed) {
   const auto c = static_cast<double>(completed), warmup = static_cast<double>(l.warmup);
   const bool from_start = o.decay_from == "start", cyclic = o.schedule == "cyclic-cosine";

@@ -15,6 +15,10 @@ struct ScheduleLengths {
   int64_t period = 0;
 };
 
+// Returns the updates of the warm-up where it is a share of the horizon: rounded down where decay counts from the
+// start, as BERT does, and up otherwise, as transformers does.
+int64_t warmup_of_share(const TrainOptions& options, int64_t horizon);
+
 // Returns the learning rate at c = `completed` updates; lr is train.lr, W the warm-up, H the horizon, T the period.
 //
 // Warm-up, c < W: warmup_lr + c (lr - warmup_lr) / W. From c = W on:

@@ -87,9 +87,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   end_ = batches_->updates(config_.train.length);
   if (!device_.is_cpu()) batches_ = ahead_of(std::move(batches_), end_, task::pinned);
   lengths_.horizon = config_.train.horizon.count > 0 ? batches_->updates(config_.train.horizon) : end_;
-  lengths_.warmup = config_.train.warmup_share > 0
-                        ? std::llround(config_.train.warmup_share * static_cast<double>(lengths_.horizon))
-                        : batches_->updates(config_.train.warmup);
+  lengths_.warmup = config_.train.warmup_share > 0 ? warmup_of_share(config_.train, lengths_.horizon)
+                                                   : batches_->updates(config_.train.warmup);
   lengths_.period = batches_->updates(config_.train.period);
   if (lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
@@ -418,8 +417,9 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
   if (at_.schedule_rule != kScheduleRule) {
     if (at_.update > 0 && at_.update < end_ && (config_.train.schedule != "constant" || at_.update < lengths_.warmup))
       log_warning(
-          str("the run began with a version whose update n took the learning rate at n completed updates; from update ",
-              with_commas(at_.update + 1), " on it takes the rate at n - 1, as the published schedules do"));
+          str("the run began with an earlier version, whose update n took the learning rate at n completed updates; "
+              "from update ",
+              with_commas(at_.update + 1), " on it takes the rate at n - 1, as LEARNING RATES in mh-train(1) has it"));
     at_.schedule_rule = kScheduleRule;
   }
   if (at_.update < end_) log_info(str("resumes at update ", with_commas(at_.update), " of ", with_commas(end_)));
@@ -600,6 +600,9 @@ int Trainer::run() {
     log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
   if (at_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
     log_info("the first update has learning rate 0, where the warm-up starts (train.warmup_lr): it changes no weights");
+  if (const TrainOptions& t = config_.train; t.long_block > 0 && config_.model.model.head == model::HeadTask::words)
+    log_info(str("from update ", with_commas(batches_->updates(t.long_from) + 1), " on rows have ", t.long_block,
+                 " tokens, of which at most ", config_.long_predictions(), " are predicted"));
   if (recorded_ != nullptr)
     log_info(
         "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");

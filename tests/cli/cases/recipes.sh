@@ -3,6 +3,8 @@
 tools=$(dirname "$(command -v mh-train)")
 python3 "$ROOT/tests/cli/recipes.py" "$tools" "$ROOT/configs/recipes"
 expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/wikitext2-small.toml" --set model.vocabulary_rows=33278
+# BERT's second phase predicts 15% of its rows of 512.
+expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/fixhead/table1-heads8.toml"; printed "long_predictions	77"
 # What it checks: a wrong count, a comment that says nothing, a recipe that does not build, and a table without it.
 cp -r "$ROOT/configs" configs
 find configs/recipes -mindepth 1 -maxdepth 1 -type d ! -name base ! -name mixhead -exec rm -r {} +
