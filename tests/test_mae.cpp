@@ -549,7 +549,7 @@ TEST_CASE("drawn experts: the fused path gives the composed one's outputs and gr
     }
 }
 
-TEST_CASE("a run that draws for positions goes on so, and is refused under the other rule", "[mae]") {
+TEST_CASE("resume keeps sample_unit = position, and refuses sequence", "[mae]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",

@@ -2,7 +2,7 @@
 //
 //   hard    all heads of a kind in one ranking: the most important with the least, the second with the second last, …
 //   soft    layer i with layer L - 1 - i, for i = 0 … t_max - 1: the k least important heads of each, rank by rank.
-//           t_max is at most ⌊L/2⌋, which t_max = 0 stands for: the middle layer of an odd number has no partner
+//           t_max is at most ⌊L/2⌋; t_max = 0 means ⌊L/2⌋. The middle layer of an odd number has no partner
 //   random  disjoint pairs, drawn evenly
 //
 // `released` is soft as the published code does it: of k pairs of layers, the 4 heads that are least important in the

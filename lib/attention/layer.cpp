@@ -324,19 +324,19 @@ namespace {
 // What a mask hides, as kernels read it. Keys before the queries, windows and numbers of real keys are part of a
 // kernel's policy; any other mask is a tensor. A query after the keys of a cache may see all of them.
 struct MaskForm {
-  bool square;  // query t sees keys 0 … t of as many keys as queries, and nothing else is hidden
-  bool behind;  // causal, the queries are the last of the keys, and all keys are real
-  bool open;    // no query is hidden from a key by causality
-  bool plain;   // neither a window nor an additive mask
-  bool fits;    // a kernel's policy describes it
+  bool square;            // query t sees keys 0 … t of as many keys as queries, and nothing else is hidden
+  bool queries_are_last;  // causal, the queries are the last of the keys, and all keys are real
+  bool hides_nothing;     // no query is hidden from a key by causality
+  bool is_plain;          // neither a window nor an additive mask
+  bool has_policy;        // a kernel's policy describes it
 
   MaskForm(const Mask& mask, int64_t queries, int64_t keys)
       : square(false),
-        behind(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
-        open(!mask.causal || mask.offset + 1 >= keys),
-        plain(mask.window == 0 && !mask.additive.defined()),
-        fits(!mask.additive.defined() && (behind || (open && mask.window == 0))) {
-    square = plain && behind && mask.offset == 0;
+        queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
+        hides_nothing(!mask.causal || mask.offset + 1 >= keys),
+        is_plain(mask.window == 0 && !mask.additive.defined()),
+        has_policy(!mask.additive.defined() && (queries_are_last || (hides_nothing && mask.window == 0))) {
+    square = is_plain && queries_are_last && mask.offset == 0;
   }
 };
 
@@ -357,7 +357,7 @@ AttentionLayer::Choice AttentionLayer::choose(const Context& c) const {
   if (path_ == Path::composed) return {};
   const auto composed_because = [](const std::string& reason) { return Choice{By::composed, {}, reason}; };
   if (auto reasons = unfused_reasons(c.step.training); !reasons.empty())
-    return scales_.score.defined() ? composed_because(join(reasons, "; "))  // they come after whoever logs the layer's
+    return scales_.score.defined() ? composed_because(join(reasons, "; "))  // set after describe_path() is logged
                                    : Choice{By::composed, std::move(reasons)};
   if (c.observer != nullptr)
     return composed_because("an observer reads the probabilities, which the fused path never forms");
@@ -366,7 +366,7 @@ AttentionLayer::Choice AttentionLayer::choose(const Context& c) const {
     if (const std::string reason = score_->unfused_pass(c); !reason.empty()) return composed_because(reason);
   const MaskForm mask(c.mask, c.q.size(2), c.k.size(2));
   const auto alone = left_to_the_kernel(c.step.training);
-  if (!mask.fits && !alone.empty())
+  if (!mask.has_policy && !alone.empty())
     return composed_because(join(alone, ", ") + " with an additive mask or with a part of the keys");
   const auto no_kernel = [&] {
     return composed_because(str("no kernel for queries, keys and values of types ", c10::toString(c.q.scalar_type()),
@@ -385,9 +385,9 @@ AttentionLayer::Choice AttentionLayer::choose(const Context& c) const {
     return composed_because(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size,
                                 " where mixer '", options_.mixer, "' mixes nothing"));
   // What the tensor library does without a mask of the size of all logits is left to it: on a GPU nobody is faster.
-  const bool whole = mask.square || (mask.plain && !c.mask.causal && !c.mask.key_lengths.defined());
-  if (mask.fits && has_fused_cpu(c.q, c.k, c.v)) choice.by = By::fused_cpu;
-  else if (mask.fits && choice.gpu.kernels != nullptr && !(whole && alone.empty())) choice.by = By::fused_gpu;
+  const bool whole = mask.square || (mask.is_plain && !c.mask.causal && !c.mask.key_lengths.defined());
+  if (mask.has_policy && has_fused_cpu(c.q, c.k, c.v)) choice.by = By::fused_cpu;
+  else if (mask.has_policy && choice.gpu.kernels != nullptr && !(whole && alone.empty())) choice.by = By::fused_gpu;
   else if (alone.empty()) choice.by = By::library;
   else if (c.q.is_cpu() && shape_.key_size % 16 != 0)
     return composed_because(str(join(alone, ", "), ", with head_size ", shape_.key_size,
@@ -412,8 +412,8 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   const Mask& mask = c.mask;
   const MaskForm form(mask, queries, keys);
   if (choice.by == By::library) return by_library(c, form.square);
-  FusedPolicy policy{form.behind && (!form.open || mask.window > 0), form.behind ? mask.window : 0, mask.key_lengths,
-                     normaliser_->fused()};
+  FusedPolicy policy{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
+                     form.queries_are_last ? mask.window : 0, mask.key_lengths, normaliser_->fused()};
   score_->positions(c, policy.relative);
   // By the kernel, where the combiner's weight is one number for each head of a row.
   c.weighed = c.weights.defined() && c.weights.dim() < 3;

@@ -1,6 +1,6 @@
-// What a configuration turns on by a section of its own: `[train.regularisers.NAME]`, `[train.procedures.NAME]`. NAME
-// is that of an implementation. A regulariser's may be any other where `type` names the implementation, so that one can
-// act several times, each with options of its own:
+// Regularisers and procedures, each enabled by its section: `[train.regularisers.NAME]`, `[train.procedures.NAME]`.
+// NAME is the implementation's name. A regulariser's section may have any other name if `type` names the
+// implementation, so that one implementation can act several times with different options:
 //
 //   [train.regularisers.subspace-overlap]
 //   of = "rows"

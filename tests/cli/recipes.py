@@ -115,7 +115,7 @@ def trained(found, name, title):
     return (*resolved, round(found["updates"] * found["tokens_per_update"] / tokens, 1))
 
 
-def told(length, tokens, warmup, epochs=None):
+def describe_training(length, tokens, warmup, epochs=None):
     """The same in words."""
     count, unit = f"{int(length[:-1]):,}", {"u": "updates", "e": "epochs"}[length[-1]]
     text = f"{count} updates of {tokens:,} tokens" if unit == "updates" else f"{count} epochs, {tokens:,} tokens an update"
@@ -162,10 +162,10 @@ def main():
             training_of = trained(found, name, said["title"])
             expected = next((value for pattern, value in training.items() if fnmatch.fnmatch(str(name.with_suffix("")), pattern)), None)
             if expected is None:
-                wrong.append(f"{name}: tests/cli/recipes.py does not say how long it trains; found {told(*training_of)}")
+                wrong.append(f"{name}: tests/cli/recipes.py does not say how long it trains; found {describe_training(*training_of)}")
             elif expected != training_of:
-                wrong.append(f"{name}: expected {told(*expected)}; found {told(*training_of)}")
-            table += f"| [{name.with_suffix('')}]({name}) | {said['title']} | {told(*training_of)} | {counted} | {said['paper'] or ''} | {said['published'].rstrip('.')} |\n"
+                wrong.append(f"{name}: expected {describe_training(*expected)}; found {describe_training(*training_of)}")
+            table += f"| [{name.with_suffix('')}]({name}) | {said['title']} | {describe_training(*training_of)} | {counted} | {said['paper'] or ''} | {said['published'].rstrip('.')} |\n"
     page = folder / "README.md"
     before, _, after = page.read_text().partition(mark)
     if write:
