@@ -148,8 +148,7 @@ TEST_CASE("headers that make no sense are refused") {
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
       "00000000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
-  // What a lenient parser reads without a word: fractions, bytes after a NUL, an entry twice within a tensor or the
-  // metadata.
+  // Damage that the parser accepts: fractions, bytes after a NUL, a key twice within a tensor or the metadata.
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
   refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));

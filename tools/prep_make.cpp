@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// The name of the format of a packed file by its first bytes; none of another file.
+// Returns the format of a compressed file or a shard by its first bytes, or an empty text for another file.
 std::string packed_as(std::string_view bytes) {
   struct Format {
     std::string_view name, begin;
@@ -36,7 +36,7 @@ std::string packed_as(std::string_view bytes) {
   return "";
 }
 
-// A vocabulary of bytes takes a packed file for text, which others refuse as it is not UTF-8.
+// Logs a warning for each compressed input: the byte vocabulary accepts any bytes, so no later check of UTF-8 finds it.
 void warn_packed(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     if (!MappedFile::possible(file)) continue;
@@ -44,7 +44,7 @@ void warn_packed(const std::vector<std::string>& files) {
     const size_t size = open_source(file)->read(begin, sizeof begin);
     if (const std::string format = packed_as({begin, size}); !format.empty())
       log_warning(str(file, " is a ", format,
-                      " file, of which the packed bytes are read: unpack it first where the text in it is meant"));
+                      " file, and its compressed bytes become the text; decompress it first to use what it holds"));
   }
 }
 

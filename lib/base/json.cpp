@@ -26,15 +26,14 @@ int json_depth(std::string_view text) {
 
 namespace {
 
-// The text that a JSON string spells, its quotation marks left out; as it is written where its escapes are wrong.
+// Returns the text of a JSON string without its quotation marks; the spelling itself where an escape is invalid.
 std::string unescaped_json(std::string_view spelt) {
   if (spelt.find('\\') == spelt.npos) return std::string(spelt);
   const auto value = nlohmann::json::parse(str('"', spelt, '"'), nullptr, false);
   return value.is_string() ? value.get<std::string>() : std::string(spelt);
 }
 
-// The end of the string that begins at `text[begin]`, a quotation mark: the place of its last one, or the end of the
-// text.
+// Returns the place of the quotation mark that ends the string begun at `text[begin]`, or the size of an unended text.
 size_t end_of_json_string(std::string_view text, size_t begin) {
   size_t i = begin + 1;
   while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;

@@ -72,7 +72,7 @@ uint64_t announced_end(const json& header) {
   return end;
 }
 
-// Whether an array holds whole numbers alone: their conversion would drop a fraction without a word.
+// Returns whether `array` is an array of whole numbers; conversion of its elements would drop a fraction silently.
 bool all_whole(const json& array) {
   return array.is_array() &&
          std::all_of(array.begin(), array.end(), [](const json& n) { return n.is_number_integer(); });

@@ -1,4 +1,4 @@
-// Whether the numbers of a model are numbers.
+// Finds parameters that hold NaN or infinite numbers.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace mh::model {
 
-// Logs a warning that names the first parameter with a NaN or an infinity, and how many parameters hold one, if any
-// does: what such a model computes is no number, and neither is what is averaged with it. `name` is the file.
+// Logs a warning with the number of parameters of the file `name` that hold NaN or infinite numbers and the name of the
+// first; none: logs nothing. The outputs of such a model, and the mean with it, are NaN.
 void warn_not_finite(const std::string& name, const ParameterList& parameters);
 
 }  // namespace mh::model

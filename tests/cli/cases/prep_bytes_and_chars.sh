@@ -3,11 +3,11 @@ head -c 100000 /dev/urandom > any
 mh-prep vocab --type byte any > byte.vocab
 mh-prep lm --vocab byte.vocab any > any.mhs
 mh-prep cat any.mhs | cmp - any
-# A packed file is bytes too, which is what is asked for seldom.
+# A compressed file is accepted as bytes, with a warning.
 zstd -qf any -o any.zst
 expect 0 mh-prep lm --vocab byte.vocab any.zst -o packed.mhs; said "any.zst is a zstd file"
 expect 0 mh-prep vocab --type byte any.mhs -o x; said "any.mhs is a shard file"
-expect 0 mh-prep lm --vocab byte.vocab any -o any.mhs; ! grep -q "packed" err || fail "$(cat err)"
+expect 0 mh-prep lm --vocab byte.vocab any -o any.mhs; ! grep -q "compressed" err || fail "$(cat err)"
 printf 'grün\nweiß\n\n' > text
 mh-prep vocab --type char text > char.vocab
 mh-prep lm --vocab char.vocab text | mh-prep cat - | cmp - text
