@@ -81,7 +81,10 @@ class Parser {
  public:
   Parser(const std::string& text, const std::string& path) {
     const int depth = json_depth(text);
-    if (depth <= kDeepestJson) all_ = Json::parse(text, nullptr, false);
+    if (depth <= kDeepestJson) {
+      require_sound_json(text, path, "copy the folder again");
+      all_ = Json::parse(text, nullptr, false);
+    }
     root_ = {&all_, path + ": tokenizer"};
     if (!all_.is_object())
       throw Error(Exit::input, Problem{path, "a JSON object",

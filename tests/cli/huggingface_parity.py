@@ -230,6 +230,7 @@ def configuration(folder):
     for key in ("transformers_version", "_name_or_path"):
         del config[key]
     config["dtype"] = str(config["dtype"]).removeprefix("torch.")
+    config.setdefault("position_embedding_type", "absolute")  # transformers 5 has no other, and keeps it where a file says so
     return config
 
 

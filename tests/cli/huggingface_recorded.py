@@ -139,6 +139,7 @@ def compare_peer(folder, new, transformers):
         for key in APART:
             config.pop(key, None)
         config["dtype"] = str(config["dtype"]).removeprefix("torch.")
+        config.setdefault("position_embedding_type", "absolute")  # transformers 5 has no other, and keeps it where a file says so
         tell[one] = config, special(load_tokenizer(one, transformers))
     wanted = tell[folder][0]
     if wanted["model_type"] == "gpt2":
