@@ -11,37 +11,50 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
-#include <stdexcept>
 
 namespace mh {
 
 namespace {
 
-// The first byte of a reply.
+// The first byte of a reply. The length of the text (8 bytes) and the text follow.
 enum Reply : char { kResult = 'R', kError = 'E', kMemory = 'M', kException = 'X' };
+constexpr size_t kReplyHead = 1 + sizeof(uint64_t);
+constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses
 
-// Of the child; plain so that the handlers below reach it.
+// Socket of the child; global because handlers take no argument.
 int reply_channel = -1;
 
-void send_all(int descriptor, std::string_view bytes) {
+// Returns false on an error.
+bool send_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;
+    if (n < 0) return false;
     bytes.remove_prefix(static_cast<size_t>(n));
   }
+  return true;
 }
 
 [[noreturn]] void reply(Reply kind, std::string_view text, int status) {
-  const char head = kind;
-  send_all(reply_channel, {&head, 1});
-  send_all(reply_channel, text);
-  _exit(status);
+  char head[kReplyHead] = {kind};
+  const uint64_t length = text.size();
+  std::memcpy(head + 1, &length, sizeof length);
+  const bool sent = send_all(reply_channel, {head, sizeof head}) && send_all(reply_channel, text);
+  _exit(sent ? status : kReplyFailed);
+}
+
+// Returns whether the reply has arrived as a whole.
+bool complete(std::string_view reply) {
+  if (reply.size() < kReplyHead) return false;
+  uint64_t length = 0;
+  std::memcpy(&length, reply.data() + 1, sizeof length);
+  return reply.size() - kReplyHead == length;
 }
 
 [[noreturn]] void reply_exception() {
@@ -66,7 +79,7 @@ void send_all(int descriptor, std::string_view bytes) {
 }
 
 // exit() called by the library: skips the destructors of the parent's objects, which other threads may still use.
-void on_exit_call() { _exit(255); }
+void on_exit_call() { _exit(kExitCalled); }
 
 size_t threads_of_process() {
   DIR* folder = opendir("/proc/self/task");
@@ -78,6 +91,14 @@ size_t threads_of_process() {
 }
 
 [[noreturn]] void fail(const char* what) { throw Error(Exit::failed, str(what, ": ", std::strerror(errno))); }
+
+// Resets the handlers of the parent, which remove its unfinished files, or report a crash as its own.
+void reset_signal_handlers() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) std::signal(number, SIG_DFL);
+  }
+}
 
 void close_descriptor(int& descriptor) {
   if (descriptor >= 0) close(descriptor);
@@ -120,7 +141,9 @@ bool ChildInput::next(std::string& line) {
 }
 
 Child::Child(const Work& work, Line on_line) : on_line_(std::move(on_line)) {
-  if (threads_of_process() > 1) throw std::logic_error("a child process is started before all threads");
+  if (const size_t threads = threads_of_process(); threads > 1)
+    throw Error(Exit::failed, Problem{"child process", "a process with one thread", str(threads, " threads"),
+                                      "unset LD_PRELOAD, since a preloaded library may start threads"});
   int channel[2], errors[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0) fail("socketpair");
   if (pipe2(errors, O_CLOEXEC) != 0) {
@@ -129,33 +152,48 @@ Child::Child(const Work& work, Line on_line) : on_line_(std::move(on_line)) {
     fail("pipe");
   }
   std::fflush(nullptr);  // else the child would write what is buffered once more
+  // Without a status to wait for, an ignored child (SIGCHLD) would seem to have ended with 0.
+  struct sigaction default_action {};
+  default_action.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &default_action, &parents_sigchld_);
+  // Until its handlers are reset, a signal to the child would run those of the parent.
+  sigset_t all_signals, signals;
+  sigfillset(&all_signals);
+  pthread_sigmask(SIG_BLOCK, &all_signals, &signals);
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) {
+    const int error = errno;
+    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+    sigaction(SIGCHLD, &parents_sigchld_, nullptr);
     for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
+    errno = error;
     fail("fork");
   }
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(255);
-    // The parent's handlers remove its unfinished files, or report a crash as its own.
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
-      std::signal(signal, SIG_DFL);
+    if (getppid() != parent) _exit(kReplyFailed);
+    reset_signal_handlers();
+    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    close(channel[0]);
-    reply_channel = channel[1];
-    for (int standard : {STDOUT_FILENO, STDERR_FILENO}) dup2(errors[1], standard);
+    // The parent may have started with 0, 1 or 2 closed, so that the socket or the pipe has taken that number.
+    reply_channel = fcntl(channel[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int lines = fcntl(errors[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
+    for (int standard : {STDOUT_FILENO, STDERR_FILENO}) dup2(lines, standard);
+    close(lines);
     std::atexit(on_exit_call);
     std::set_terminate(on_terminate);
     try {
-      ChildInput input(channel[1]);
+      ChildInput input(reply_channel);
       const std::string result = work(input);
       reply(kResult, result, 0);
     } catch (...) {
       reply_exception();
     }
   }
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
   close(channel[1]);
   close(errors[1]);
   channel_ = channel[0];
@@ -170,11 +208,14 @@ Child::~Child() {
   reap();
 }
 
-int Child::reap() {
+std::optional<int> Child::reap() {
   int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended = -1;
+  while ((ended = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
   }
   pid_ = -1;
+  sigaction(SIGCHLD, &parents_sigchld_, nullptr);
+  if (ended < 0) return {};  // ECHILD
   return status;
 }
 
@@ -238,25 +279,33 @@ ChildEnd Child::finish() {
     if (all[0].revents != 0) read_reply();
     if (all[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
   }
-  const int status = reap();
+  const std::optional<int> reaped = reap();
   ChildEnd end;
-  const char kind = reply_.empty() ? '\0' : reply_[0];
-  std::string text = reply_.empty() ? "" : reply_.substr(1);
+  if (!reaped) {
+    end.cause = "ended with an unknown status";
+    return end;
+  }
+  const int status = *reaped;
+  const bool whole = complete(reply_);
+  const char kind = whole ? reply_[0] : '\0';
+  std::string text = whole ? reply_.substr(kReplyHead) : "";
   if (kind == kError && !text.empty()) throw Error(static_cast<Exit>(text[0]), text.substr(1));
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     end.cause = str("ended by signal ", signal, " (", strsignal(signal), ")");
     end.out_of_memory = signal == SIGKILL;
+    end.crashed = signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
   } else if (kind == kMemory) {
-    end.cause = "out of memory";
+    end.cause = "ran out of memory";
     end.out_of_memory = true;
   } else if (kind == kException) {
-    end.cause = "the exception " + text;
+    end.cause = "threw the exception " + text;
   } else if (kind == kResult && WEXITSTATUS(status) == 0) {
     end.done = true;
     end.result = std::move(text);
   } else {
     end.cause = str("ended by exit status ", WEXITSTATUS(status));
+    end.crashed = WEXITSTATUS(status) == kExitCalled;
   }
   return end;
 }

@@ -2,9 +2,11 @@
 // child with it. The child is a fork: it starts with the memory of its parent, shared until written, and dies with it.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,7 +32,8 @@ struct ChildEnd {
   bool done = false;
   std::string result;          // what the work returned, where it is done
   bool out_of_memory = false;  // std::bad_alloc, or killed by SIGKILL, as the kernel does where memory runs out
-  std::string cause;           // "ended by signal 11 (Segmentation fault)"; empty where it is done
+  bool crashed = false;        // by the work itself: SIGSEGV, SIGBUS, SIGABRT or a call of exit()
+  std::string cause;           // verb phrase, "ended by signal 11 (Segmentation fault)"; empty where it is done
 };
 
 class Child {
@@ -39,7 +42,8 @@ class Child {
   using Line = std::function<void(std::string_view)>;
 
   // Starts the work. `on_line` receives, in the parent, each line that the child writes to standard output or error.
-  // std::logic_error where the process has other threads: a fork would leave their locks locked.
+  // Throws Error(failed) if the process has other threads, since a fork would leave their locks locked. SIGCHLD has its
+  // default action until the child has ended.
   Child(const Work& work, Line on_line);
   // Kills the child where it still runs.
   ~Child();
@@ -56,12 +60,14 @@ class Child {
   bool wait_until_writable();
   void read_reply();
   bool read_lines();
-  int reap();
+  // The status of waitpid(), or none if the system has lost it.
+  std::optional<int> reap();
 
   Line on_line_;
   pid_t pid_ = -1;
   int channel_ = -1;  // a socket: input there, reply back
   int stderr_ = -1;   // reading end of a pipe
+  struct sigaction parents_sigchld_ {};
   std::string reply_, line_;
   bool reply_ended_ = false;
 };
