@@ -20,22 +20,23 @@ constexpr int kInput = 3;
 
 class Learner {
  public:
-  std::string learn(const std::string& type, int64_t size, const std::string& text, double coverage = 1) {
-    write_file_atomically(folder_.file("text"), text);
-    TextBatches batches({folder_.file("text")}, LineEnds::keep, [](std::string_view t) {
+  std::string learn(const std::string& type, int64_t size, const std::string& text, const std::string& name = "text") {
+    write_file_atomically(folder_.file(name), text);
+    TextBatches batches({folder_.file(name)}, LineEnds::keep, [](std::string_view t) {
       const size_t last = t.rfind(' ');
       return last == t.npos ? t.npos : last + 1;
     });
     VocabularyOptions options;
     options.type = type;
     options.size = size;
-    options.character_coverage = coverage;
+    options.character_coverage = 1;
     options.threads = 1;
     return learn_sentencepiece(options, batches);
   }
-  std::string refusal_of(const std::string& type, int64_t size, const std::string& text) {
+  std::string refusal_of(const std::string& type, int64_t size, const std::string& text,
+                         const std::string& name = "text") {
     try {
-      learn(type, size, text);
+      learn(type, size, text, name);
     } catch (const Error& error) {
       CHECK(static_cast<int>(error.exit()) == kInput);
       return error.what();
@@ -104,17 +105,39 @@ TEST_CASE("a word as long as BPE's trainer can number is learnt, a longer one is
   CHECK(pieces_of(learner.learn("unigram", 40, first + word_of(70000))).size() == 40);
 }
 
-TEST_CASE("text from which SentencePiece cannot learn is refused, and the process goes on", "[sentencepiece]") {
+TEST_CASE("the name of a file never becomes text for SentencePiece, whatever its bytes", "[sentencepiece]") {
+  Learner learner;
+  const std::string name = "x\ny\x01z \u2585", first = "the cat sat\n";
+  // Long enough to be checked by the child, and short enough to be learnt.
+  const std::string text = first + word_of(20000) + "\n";
+  CHECK(learner.learn("bpe", 40, text, name) == learner.learn("bpe", 40, text));
+  const std::string refusal = learner.refusal_of("bpe", 40, text + word_of(40000), name);
+  CHECK_THAT(refusal, Catch::Contains(name + ":3: expected words of at most 32,768 characters"));
+  CHECK_THAT(refusal, Catch::Contains("found a word of 40,000"));
+}
+
+TEST_CASE("text from which SentencePiece cannot learn is refused, and the process survives", "[sentencepiece]") {
   Learner learner;
   for (const char* type : {"bpe", "unigram"}) {
     INFO(type);
-    for (const char* text : {"\u2585\n", "\x01\x02\n", "\u200b\n\u200b\n", "<unk>"})
-      CHECK_FALSE(learner.refusal_of(type, 40, text).empty());
+    const std::string none = "expected text with characters that can have a piece; found none; check the input";
+    for (const char* text : {"\x01\x02\n", "\u200b\n\u200b\n"})
+      CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(none));
+    // Of unknown characters alone, unigram makes a model, though of no more pieces than the special ones and the space.
+    const bool bpe = std::string(type) == "bpe";
+    for (const char* text : {"\u2585\n", "<unk>"})
+      CHECK_THAT(
+          learner.refusal_of(type, 40, text),
+          Catch::Contains(bpe ? none : "--size 40: expected at most 4, the pieces of this text; found 40; choose"));
     for (const char* text : {"", "\n\n", "   \n \n"})
       CHECK(learner.refusal_of(type, 40, text).find("text to count") != std::string::npos);
     // The sizes that would do are named.
-    CHECK(learner.refusal_of(type, 8000, "the cat sat on the mat\n").find("at most ") != std::string::npos);
-    CHECK(learner.refusal_of(type, 8, "the cat sat on the mat\n").find("at least ") != std::string::npos);
+    const std::string cat = "the cat sat on the mat\n";
+    CHECK_THAT(learner.refusal_of(type, 8000, cat), Catch::StartsWith("--size 8000: expected at most ") &&
+                                                        Catch::EndsWith("choose a smaller --size, or give more text"));
+    CHECK_THAT(learner.refusal_of(type, 8, cat), Catch::StartsWith("--size 8: expected at least 13: "));
+    CHECK(learner.refusal_of(type, 2, cat) ==
+          "--size 2: expected at least 4: the special pieces and a character; found 2; choose a larger --size");
     CHECK(learner.refusal_of(type, 40, "the cat\n\xff\n").find("text:2: byte 8") != std::string::npos);
   }
 }

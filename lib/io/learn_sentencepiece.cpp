@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "base/child.h"
@@ -29,8 +31,15 @@ constexpr std::string_view kBlock = "\xe2\x96\x85";      // U+2585, an unknown c
 constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, a space within the trainer
 constexpr std::string_view kUnknownName = "<unk>";       // read as one character that gets no piece
 constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
-// A line of the child's input that begins so carries its place in front of it: NUL, place, NUL, text.
-constexpr char kPlace = '\0';
+// A line of the child's input that may hold a word too long for BPE: NUL, number of the line among those, NUL, text.
+// No other line holds NUL bytes. File names stay in the parent, since they may hold any byte.
+constexpr char kLongLine = '\0';
+// The first byte of the child's result. A status or a long word is the reply of a trainer that has not failed.
+enum Result : char {
+  kModel = 'M',     // the model
+  kStatus = 'S',    // the library's reason for having no model
+  kLongWord = 'W',  // "number of the line, characters of its longest word"
+};
 // Compatibility normalisation makes at most 18 characters of one (U+FDFA), which has three bytes.
 constexpr size_t kMostCharactersOfByte = 6;
 
@@ -40,6 +49,18 @@ size_t characters_of(std::string_view text) {
 }
 
 // ---- In the child ----
+
+struct LongWord {
+  uint64_t line;
+  size_t characters;
+};
+
+// The library's message goes to the log of the parent, which shows it with -v.
+[[noreturn]] void fail_to_normalise(const sentencepiece::util::Status& status) {
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  throw Error(Exit::failed, Problem{"SentencePiece's normaliser", "the characters of a line", "a failure",
+                                    "see SentencePiece's messages with -v"});
+}
 
 class OneLine : public sentencepiece::SentenceIterator {
  public:
@@ -63,13 +84,13 @@ class LongestWord {
     sentencepiece::logging::SetMinLogLevel(2);
     const auto trained = sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
     sentencepiece::logging::SetMinLogLevel(0);
-    if (!trained.ok() || !characters_.LoadFromSerializedProto(model).ok())
-      throw Error(Exit::failed, "SentencePiece: its normaliser cannot be had: " + trained.ToString());
+    if (!trained.ok()) fail_to_normalise(trained);
+    if (const auto loaded = characters_.LoadFromSerializedProto(model); !loaded.ok()) fail_to_normalise(loaded);
   }
   size_t characters(const std::string& line) const {
     std::vector<std::string> pieces;
     const auto status = characters_.Encode(line, &pieces);
-    if (!status.ok()) throw Error(Exit::failed, "SentencePiece: " + status.ToString());
+    if (!status.ok()) fail_to_normalise(status);
     size_t longest = 0, now = 0;
     for (const std::string& piece : pieces) {  // a run of unknown characters is one piece
       now = piece == kWordStart ? 0 : now + characters_of(piece);
@@ -90,24 +111,21 @@ class InputLines : public sentencepiece::SentenceIterator {
   sentencepiece::util::Status status() const override { return {}; }
   void Next() override {
     done_ = !input_.next(line_);
-    if (!done_ && !line_.empty() && line_[0] == kPlace) check_words();
+    if (!done_ && !line_.empty() && line_[0] == kLongLine) check_words();
     for (size_t at = 0; (at = line_.find(kBlock, at)) != line_.npos; at += kUnknownName.size())
       line_.replace(at, kBlock.size(), kUnknownName);
   }
 
  private:
   void check_words() {
-    const size_t end = line_.find(kPlace, 1);
-    const std::string place = line_.substr(1, end - 1);
+    const size_t end = line_.find(kLongLine, 1);
+    uint64_t number = 0;
+    if (end == line_.npos || std::from_chars(line_.data() + 1, line_.data() + end, number).ptr != line_.data() + end)
+      throw std::logic_error("the number of a long line is damaged");
     line_.erase(0, end + 1);
     if (!longest_) longest_.emplace();
     const size_t length = longest_->characters(line_);
-    if (length > static_cast<size_t>(kLongestBpeWord))
-      throw Error(Exit::input, Problem{place,
-                                       str("words of at most ", with_commas(kLongestBpeWord),
-                                           " characters once normalised, for --type bpe"),
-                                       str("a word of ", with_commas(static_cast<int64_t>(length))),
-                                       "put spaces into the line, leave it out, or use --type unigram"});
+    if (length > static_cast<size_t>(kLongestBpeWord)) throw LongWord{number, length};
   }
   ChildInput& input_;
   std::optional<LongestWord> longest_;
@@ -119,9 +137,12 @@ std::string train(const std::string& arguments, ChildInput& input) {
   sentencepiece::logging::SetMinLogLevel(0);  // the parent reads what it says
   InputLines lines(input);
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
-  // A status is the reply of a trainer that has not failed, as a model is; no model begins with this byte.
-  return status.ok() ? model : std::string(1, '\0') + status.ToString();
+  try {
+    const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
+    return status.ok() ? static_cast<char>(kModel) + model : static_cast<char>(kStatus) + status.ToString();
+  } catch (const LongWord& word) {
+    return str(static_cast<char>(kLongWord), word.line, ' ', word.characters);
+  }
 }
 
 // ---- In the parent ----
@@ -137,34 +158,39 @@ std::optional<double> number_after(std::string_view text, std::string_view label
   return value;
 }
 
-// What the trainer says on its standard error: lines such as "trainer_interface.cc(606) LOG(INFO) Alphabet size=61".
+// A message of the library without its file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61" is
+// "Alphabet size=61"; of a check that failed, "trainer_interface.cc(428) [!sentences_.empty()] ", the rest is the
+// check.
+std::string_view without_place(std::string_view line) {
+  for (std::string_view mark : {" LOG(", ".cc(", ".h("}) {
+    const size_t begin = line.find(mark);
+    const size_t end = begin == line.npos ? begin : line.find(") ", begin);
+    if (end != line.npos) return line.substr(end + 2);
+  }
+  return line;
+}
+
+// Reads the trainer's standard error.
 class TrainerMessages {
  public:
   explicit TrainerMessages(int64_t size) : pieces_("pieces", size, "pieces") {}
 
   void line(std::string_view line) {
-    constexpr std::string_view mark = " LOG(";
-    const size_t at = line.find(mark);
-    const size_t close = at == line.npos ? at : line.find(") ", at);
-    const std::string_view level = at == line.npos ? "" : line.substr(at + mark.size(), close - at - mark.size());
-    const std::string_view text = at == line.npos || close == line.npos ? line : line.substr(close + 2);
+    const std::string_view text = without_place(line);
+    log_detail("SentencePiece: " + std::string(text));
     if (const auto n = number_after(text, "Loaded all ")) loaded_ = static_cast<uint64_t>(*n);
     if (const auto n = number_after(text, "Alphabet size=")) alphabet_ = static_cast<int64_t>(*n);
     if (const auto n = number_after(text, "Final character coverage=")) coverage_ = *n;
     if (text.starts_with("Added: "))
       if (const auto n = number_after(text, " size=")) pieces_.update(static_cast<int64_t>(*n));
-    log_detail("SentencePiece: " + std::string(text));
-    // Its fatal checks carry no level.
-    const bool plain = level.empty() && !text.starts_with("Program terminated");
-    if ((plain && line.find(".h(") != line.npos) || (plain && line.find(".cc(") != line.npos) || level == "FATAL" ||
-        level == "ERROR")
-      last_error_ = text;
+    // Checks that fail before the trainer has an alphabet.
+    for (const char* check : {"[!sentences_.empty()]", "[!required_chars_.empty()]"})
+      if (text.starts_with(check)) alphabet_ = 0;
   }
 
   std::optional<uint64_t> loaded() const { return loaded_; }
   std::optional<int64_t> alphabet() const { return alphabet_; }
   std::optional<double> coverage() const { return coverage_; }
-  const std::string& last_error() const { return last_error_; }
   void clear() { pieces_.clear(); }
 
  private:
@@ -172,7 +198,6 @@ class TrainerMessages {
   std::optional<uint64_t> loaded_;
   std::optional<int64_t> alphabet_;
   std::optional<double> coverage_;
-  std::string last_error_;
 };
 
 // Lines with something in them, and the first one's place.
@@ -223,6 +248,8 @@ class TrainingText {
     return true;
   }
   uint64_t lines() const { return lines_; }
+  // The place of a line whose words the child checks.
+  const std::string& long_line(size_t number) const { return long_lines_.at(number); }
   // "text:2, 70,000 bytes"
   std::string longest_word_text() const {
     return str(place_of_longest_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
@@ -261,9 +288,8 @@ class TrainingText {
       place_of_longest_ = str(file, ":", number);
     }
     if (long_words_matter_ && longest > static_cast<size_t>(kLongestBpeWord) / kMostCharactersOfByte) {
-      out += kPlace;
-      out += str(file, ":", number);
-      out += kPlace;
+      out += str(kLongLine, long_lines_.size(), kLongLine);
+      long_lines_.push_back(str(file, ":", number));
     }
     out += line;
     out += '\n';
@@ -284,10 +310,31 @@ class TrainingText {
   bool waiting_ = false;
   uint64_t lines_ = 0;
   LineCount blocks_, names_, word_starts_;
+  std::vector<std::string> long_lines_;
   size_t longest_word_ = 0;
   std::string place_of_longest_;
 };
 
+[[noreturn]] void refuse_long_word(const TrainingText& text, std::string_view reply) {
+  const size_t space = reply.find(' ');
+  const size_t line = std::stoull(std::string(reply.substr(0, space)));
+  const int64_t length = std::stoll(std::string(reply.substr(space + 1)));
+  throw Error(
+      Exit::input,
+      Problem{text.long_line(line),
+              str("words of at most ", with_commas(kLongestBpeWord), " characters once normalised, for --type bpe"),
+              str("a word of ", with_commas(length)), "put spaces into the line, leave it out, or use --type unigram"});
+}
+
+[[noreturn]] void refuse_empty_alphabet() {
+  throw Error(
+      Exit::input,
+      Problem{"vocabulary", "text with characters that can have a piece", "none",
+              "check the input: normalisation removes control and format characters, and U+2581, U+2585, <unk>, "
+              "<s> and </s> are reserved"});
+}
+
+// Turns the reason for having no model into an error of the tool.
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
   const std::string size = str("--size ", options.size);
   if (const auto most = number_after(status, "set it to a value <= "))
@@ -298,8 +345,13 @@ class TrainingText {
     throw Error(Exit::input,
                 Problem{size, str("at least ", static_cast<int64_t>(*least), ": the special pieces and the characters"),
                         str(options.size), "choose a larger --size, or a lower --character-coverage"});
-  throw Error(Exit::input, Problem{"SentencePiece", str("text that gives ", options.size, " pieces"), status,
-                                   "choose another --size, or give more text"});
+  // The names <unk>, <s> and </s> take the first three numbers.
+  if (status.find("[insert_id(") != status.npos)
+    throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
+                                     "choose a larger --size"});
+  throw Error(Exit::input,
+              Problem{"SentencePiece's trainer", str("text that gives ", options.size, " pieces"), "a refusal",
+                      "choose another --size, give more text, or see SentencePiece's messages with -v"});
 }
 
 }  // namespace
@@ -322,17 +374,30 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   lines.send_to(child);
   const ChildEnd end = child.finish();
   messages.clear();
-  const std::string why = end.cause + (messages.last_error().empty() ? "" : ": " + messages.last_error());
+  const std::string found = "a process that " + end.cause;
   if (end.out_of_memory)
-    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", "a failure: " + why,
+    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
                                       "give a part of the text, or use a machine with more memory"});
+  // An alphabet of 1 is the mark of a space.
+  if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
+  if (end.crashed)
+    throw Error(
+        Exit::input,
+        Problem{
+            "SentencePiece's trainer", "text that it can learn from", found,
+            str("break up the longest word (", lines.longest_word_text(),
+                ") if it is much longer than others, choose another --size or a larger --character-coverage, or give "
+                "more text")});
   if (!end.done)
-    throw Error(Exit::input,
-                Problem{"SentencePiece's trainer", "text that it can learn from", "a failure: " + why,
-                        str("break up the longest word (", lines.longest_word_text(),
-                            ") where that is much longer than others, choose another --size, or give more text")});
-  if (end.result.empty() || end.result[0] == '\0')
-    refuse(options, end.result.substr(std::min<size_t>(1, end.result.size())));
+    throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
+                                      "run it again, and see SentencePiece's messages with -v"});
+  const std::string result = end.result.substr(1);
+  if (end.result[0] == kLongWord) refuse_long_word(lines, result);
+  if (end.result[0] == kStatus) {
+    log_detail("SentencePiece: " + std::string(without_place(result)));
+    if (result.find("[!sentences_.empty()]") != result.npos) refuse_empty_alphabet();
+    refuse(options, result);
+  }
   lines.report();
   if (messages.loaded() && *messages.loaded() != lines.lines())
     log_warning(str("SentencePiece's trainer took ", with_commas(static_cast<int64_t>(*messages.loaded())), " of ",
@@ -341,7 +406,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
     log_info(str(messages.alphabet().value_or(0), " characters have a piece, ", rounded(100 * *messages.coverage(), 3),
                  " % of the text; the others are ", options.byte_fallback ? "spelt in bytes" : "unknown",
                  " (--character-coverage)"));
-  return end.result;
+  return result;
 }
 
 }  // namespace mh::io

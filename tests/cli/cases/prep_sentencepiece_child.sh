@@ -30,11 +30,18 @@ rm model
 expect 3 mh-prep vocab --type bpe --size 8000 small -o model;    said "expected at most "
 expect 3 mh-prep vocab --type unigram --size 8000 small -o model; said "expected at most "
 expect 3 mh-prep vocab --type bpe --size 5 small -o model;       said "expected at least "
+expect 3 mh-prep vocab --type bpe --size 2 small -o model;       said "expected at least 4"
 for text in '\342\226\205\n' '\001\002\n'; do
   for type in bpe unigram; do
     printf "$text" > odd
     expect 3 mh-prep vocab --type $type --size 40 odd -o model
-    said "error: "
+    case "$type$text" in
+      unigram*205*) said "expected at most 4, the pieces of this text" ;;
+      *) said "expected text with characters that can have a piece; found none; check the input" ;;
+    esac
+    ! grep -q '\.cc(\|\.h(\|Internal' err || fail "a raw message of the library"
+    expect 3 mh-prep vocab -v --type $type --size 40 odd -o model; said "SentencePiece: "
+    ! grep -q '\.cc(\|\.h(\|LOG(' err || fail "places in the library's source"
   done
 done
 printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "text to count"
@@ -46,8 +53,8 @@ mkfifo text
 awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # more than is read ahead
 start() {  # runs the tool until it has a child that waits for more text: $parent, $child
   mh-prep vocab --type bpe --size 40 text -o model 2>err & parent=$!
-  exec 5>text
-  cat much >&5
+  exec 5<>text  # does not wait for the tool, which may have failed
+  timeout 60 cat much >&5 || fail "the tool does not read"
   child=
   for _ in $(seq 100); do
     child=$(awk -v parent=$parent '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null || true)
@@ -56,14 +63,16 @@ start() {  # runs the tool until it has a child that waits for more text: $paren
   done
   fail "no child process"
 }
-for signal in SEGV KILL; do
+for end in "SEGV 3" "KILL 4" "TERM 1"; do
+  signal=${end% *}
   start
   kill -$signal "$child"
   exec 5>&-
   status=0
   wait $parent || status=$?
-  [ "$status" -eq "$([ $signal = SEGV ] && echo 3 || echo 4)" ] || fail "status $status after $signal"
+  [ "$status" -eq "${end#* }" ] || fail "status $status after $signal"
   said "SentencePiece's trainer: expected "
+  said "found a process that ended by signal "
 done
 for signal in TERM KILL INT; do
   start
