@@ -171,7 +171,7 @@ void scan(Scan& s) {
       row.update(s.metric.protocol());
       table.row(with_protocol(std::move(row), s, asked.how));
     };
-    if (!s.summary) print("-", -1, -1, "full", 0, none);
+    if (!s.summary) print("", -1, -1, "full", 0, none);
     for (size_t k = 0; !s.summary && k < all.size(); ++k) {
       const Case& c = all[k];
       print(name_of(c.kind), c.layer, c.head, name_of(c.mode), k + 1,

@@ -32,8 +32,6 @@ ordered_json number_or_none(int64_t x) {
   return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
 }
 
-std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
-
 // What a chart's title says of the kind of attention, where there are several.
 std::string kind_of_chart(const std::string& kind, size_t kinds) {
   return kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
@@ -214,7 +212,7 @@ class Job {
         ordered_json row{{"model", model},
                          {"of", place->of},
                          {"name", place->name},
-                         {"kind", or_none(place->kind)},
+                         {"kind", place->kind},
                          {"layer", number_or_none(place->layer)},
                          {"head", number_or_none(place->by_head ? static_cast<int64_t>(h) : -1)},
                          {"matrices", place->spectra.blocks()},
@@ -226,7 +224,7 @@ class Job {
     }
     if (!a_.summary) return;
     for (const auto& [kind, of_kind] : layers) {
-      ordered_json row{{"model", model}, {"of", a_.of}, {"kind", or_none(kind)}, {"layers", of_kind.size()}};
+      ordered_json row{{"model", model}, {"of", a_.of}, {"kind", kind}, {"layers", of_kind.size()}};
       add_figures(row, mean_of(of_kind));
       row.update(settings);
       write_row(row);

@@ -169,7 +169,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
                        {"kind", name_of(pair.kind)},
                        {"pair", to_string(pair)},
                        {"mode", a.mode.empty() ? "pairs" : a.mode},
-                       {"measure", data == nullptr ? "-" : a.by},
+                       {"measure", data == nullptr ? "" : a.by},
                        {"score", score(pair.kind, pair.a)},
                        {"other_score", score(pair.kind, pair.b)}};
       row.update(settings_of(how, a.precision));

@@ -39,8 +39,11 @@ std::string field(const ordered_json& value) {
 
 }  // namespace
 
-// An empty field would shift the following ones for readers that split at blanks, and so would a blank in one.
-std::string table_field(const std::string& text) { return text.empty() ? "-" : escaped(text, false); }
+// An empty field, or a blank in one, would shift the following fields for readers that split at blanks.
+std::string table_field(const std::string& text) {
+  if (text.empty()) return "-";
+  return text == "-" ? "\\x2d" : escaped(text, false);
+}
 
 std::string key_and_value(const std::string& key, const ordered_json& value) {
   return key + "\t" + (value.is_string() ? escaped(value.get<std::string>(), true) : value.dump()) + "\n";

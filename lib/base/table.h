@@ -1,6 +1,6 @@
 // Results as rows for people and programs: tab-separated behind a header line, which gnuplot, pandas and `column -t`
 // read as they are, or one JSON object a line. Blanks, control characters and backslashes in a text field of a table
-// are written as in "\x20", so that a reader can restore the text; an empty one is "-".
+// are written as in "\x20", so that a reader can restore the text. An empty text is "-", and the text "-" is "\x2d".
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

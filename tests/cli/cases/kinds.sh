@@ -51,7 +51,7 @@ def rows(name): return [json.loads(line) for line in open(name)]
 layers = {"encoder.self": 3, "decoder.self": 2, "decoder.cross": 2}
 heads = {(kind, layer, head) for kind in layers for layer in range(layers[kind]) for head in range(4)}
 full, scan = rows("full.json")[0], rows("scan.json")
-assert scan[0]["kind"] == "-" and abs(scan[0]["nll"] - full["nll"]) < 1e-6 and scan[0]["tokens"] == full["tokens"]
+assert scan[0]["kind"] == "" and abs(scan[0]["nll"] - full["nll"]) < 1e-6 and scan[0]["tokens"] == full["tokens"]
 assert {row["protocol"] for row in scan} == {"sentences"}
 assert {(r["kind"], r["layer"], r["head"]) for r in scan[1:]} == heads and len(scan) == 29
 cross = rows("cross.json")
