@@ -308,9 +308,7 @@ std::vector<TextReader> all_readers() {
          return read_byte_bpe_merges(read_text_file(path), path).at(0).left;
        }});
   add({"vocab.json", "rwwrrrrwwr", [](const std::string& field) { return "{\"" + field + "\": 0}\n"; },
-       [](const std::string& path, const ReadHow&) {
-         return read_byte_bpe_pieces(read_text_file(path), path).at(0).text;
-       }});
+       [](const std::string& path, const ReadHow&) { return read_numbered_pieces(read_text_file(path), path).at(0); }});
   add({"vocab.txt", "rwwwwwwwwl", [](const std::string& field) { return special_lines() + field + "\n"; },
        [](const std::string& path, const ReadHow&) {
          std::string pieces;

@@ -26,7 +26,7 @@ std::optional<Merge> merge_of_line(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   const size_t space = line.find(' ');
   if (space == line.npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != line.npos ||
-      find_invalid_utf8(line) != line.npos)
+      find_bad_byte(line) != line.npos)
     return {};
   return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }

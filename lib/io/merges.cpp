@@ -32,11 +32,11 @@ std::string write_codes(const std::vector<Merge>& merges, const std::string& nam
   for (size_t i = 0; i < merges.size(); ++i) {
     const Merge& m = merges[i];
     const std::string line = m.left + " " + m.right;
-    if (merge_of(line) != m || line.find('\n') != line.npos || find_invalid_utf8(line) != line.npos)
+    if (merge_of(line) != m || line.find('\n') != line.npos || find_bad_byte(line) != line.npos)
       throw Error(
           Exit::input,
           Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can hold",
-                  str("'", escaped(m.left), "' and '", escaped(m.right), "', whose line would be read otherwise"),
+                  str("'", escaped(m.left), "' and '", escaped(m.right), "', which the reader would change or refuse"),
                   "give the vocabulary itself to --codes, or learn it from text without carriage returns"});
     text += line + "\n";
   }

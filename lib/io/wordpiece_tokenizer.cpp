@@ -238,11 +238,11 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& piece = pieces[i].text;
     const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
-                      find_invalid_utf8(piece) == piece.npos && (i > 0 || !starts_otherwise(piece));
+                      find_bad_byte(piece) == piece.npos && (i > 0 || !starts_otherwise(piece));
     if (!fits || std::exchange(seen[piece], true))
       throw Error(Exit::input,
                   Problem{str(name, ": entry ", i), "pieces that all differ, each a line of BERT's vocab.txt",
-                          str("'", escaped(piece), "', which would be read otherwise"),
+                          str("'", escaped(piece), "', which the reader would change or refuse"),
                           "keep the vocabulary of mh-prep, which holds it"});
     text += piece + "\n";
   }

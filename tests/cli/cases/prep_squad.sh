@@ -49,7 +49,7 @@ expect 2 mh-prep squad --vocab v --unanswerable drop a.json
 expect 2 mh-prep squad --vocab v --missing-share 2 a.json
 # JSON that parsers take although it is damaged: bytes after a NUL, a key twice.
 { cat a.json; printf '\0{"more": 1}'; } > nul.json
-expect 3 mh-prep squad --vocab v nul.json -o z.mhs;       said "without NUL bytes"
+expect 3 mh-prep squad --vocab v nul.json -o z.mhs;       said "found a NUL byte"
 sed 's/"context": /"context": "Others won.", "context": /' a.json > doubled.json
 expect 3 mh-prep squad --vocab v doubled.json -o z.mhs;   said "'context' again"
 head -c 400 x.mhs > cut.mhs
