@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "folder.h"
 #include "io/checkpoint.h"
+#include "io/tokenizers.h"
 #include "status.h"
 
 using namespace mh;
@@ -165,6 +166,21 @@ TEST_CASE("a header that no reader of the format takes is not written") {
   Folder folder;
   auto sink = open_sink(folder.file("y"));
   CHECK(status_of([&] { write_checkpoint(*sink, {}, {{"text", std::string(100'000'000, 'a')}}); }) == 1);
+}
+
+TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is read") {
+  ShardHeader header;
+  header.source_vocabulary = 1;
+  header.tokenizer = header.source_tokenizer = std::string(33'750'001, 'x');
+  CHECK_THROWS_WITH(
+      tokenizers_of(header, "t.mhs"),
+      "t.mhs: expected vocabularies of at most 67500000 bytes, which the header of a checkpoint can hold; "
+      "found 67500002 bytes; take a smaller vocabulary");
+  CHECK(status_of([&] { tokenizers_of(header, "t.mhs"); }) == 3);
+  // At the bound, what is found is no vocabulary.
+  header.tokenizer.pop_back();
+  header.source_tokenizer.pop_back();
+  CHECK_THROWS_WITH(tokenizers_of(header, "t.mhs"), !Catch::Contains("header of a checkpoint"));
 }
 
 TEST_CASE("a checkpoint of others, without our entries, is plain tensors") {

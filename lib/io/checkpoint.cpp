@@ -29,7 +29,6 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
                            {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
-constexpr uint64_t kLargestHeader = 100'000'000;    // the format's own bound
 constexpr const char* kHeaderSum = "__metadata__";  // its key among the sums; no tensor may have it
 constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or take another one of the run";
 

@@ -32,6 +32,8 @@ struct TensorView {
 
 using Metadata = std::map<std::string, std::string>;  // text entries; ours start with "multihead."
 
+inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes, the format's own bound
+
 // Metadata keys.
 inline constexpr const char* kFormatKey = "multihead.format";           // "1"
 inline constexpr const char* kConfigKey = "multihead.config";           // resolved configuration, TOML

@@ -6,7 +6,19 @@
 
 namespace mh::io {
 
+namespace {
+
+// Base64 has four characters for three bytes. What remains of a checkpoint's header is for its tensors.
+constexpr uint64_t kLargestTokenizers = kLargestHeader / 10 * 9 / 4 * 3;
+
+}  // namespace
+
 Tokenizers tokenizers_of(const ShardHeader& header, const std::string& name) {
+  if (const uint64_t bytes = header.tokenizer.size() + header.source_tokenizer.size(); bytes > kLargestTokenizers)
+    throw Error(Exit::input, Problem{name,
+                                     str("vocabularies of at most ", kLargestTokenizers,
+                                         " bytes, which the header of a checkpoint can hold"),
+                                     str(bytes, " bytes"), "take a smaller vocabulary"});
   Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
   if (!header.joint()) found.source = parse_tokenizer(header.source_tokenizer, name);
   require_vocabularies(header, name, found, "its own tokenizer");

@@ -19,7 +19,8 @@ struct Tokenizers {
   int64_t source_size() const { return source != nullptr ? source->size() : 0; }
 };
 
-// Of a shard's header, checked to be as large as it says. Error(input).
+// Of a shard's header, checked to be as large as it says, and to fit into a checkpoint of the model that is trained on
+// it. Error(input).
 Tokenizers tokenizers_of(const ShardHeader& header, const std::string& name);
 // Of a checkpoint of ours, checked against the fingerprints beside them. Error(input).
 Tokenizers tokenizers_of(const Checkpoint& checkpoint);
