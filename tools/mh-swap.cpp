@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
       ->needs("--mode");
   app.add_option("--t-max", a.t_max, "soft: pairs of opposite layers, the outermost first; 0: all of them [0]")
       ->type_name("N")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_number(0, 1 << 24))
       ->needs("--mode");
   app.add_option("--data", a.data, "shard to rank heads on; - is standard input")->type_name("FILE");
   word_of(app.add_option("--by", a.by, "what makes a head important [avg-l2]"), "MEASURE",
