@@ -45,7 +45,7 @@ TEST_CASE("JSON that a parser reads although it is damaged is refused with its b
        {"", "3", "{}", R"({"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]})", R"({"a":"a","b":"a,\"a\":1"})", R"(["a","a"])",
         R"({"a\\":1,"a":2,"":3})", R"({"a)", "}]\"", R"({"a":"\)"})
     CHECK(message(sound).empty());
-  CHECK(message(std::string("{}\0{}", 5)) == "f: byte 2: expected JSON without NUL bytes; found one; copy it");
+  CHECK(message(std::string("{}\0{}", 5)) == "f: byte 2: expected JSON without NUL bytes; found a NUL byte; copy it");
   CHECK(message(R"({"a":{"x":1},"b":2,"a":3})") ==
         "f: byte 19: expected each key of a JSON object once; found 'a' again; copy it");
   CHECK(message(R"([{"a":[1,2],"\u0061":3}])").starts_with("f: byte 12"));

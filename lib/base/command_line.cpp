@@ -11,24 +11,24 @@ namespace mh {
 
 CLI::Validator one_of(const std::vector<std::string>& words) {
   return CLI::Validator(
-      [words](std::string& given) -> std::string {
-        if (std::find(words.begin(), words.end(), given) != words.end()) return "";
-        const std::string near = did_you_mean(given, words);
-        return str("expected one of: ", join(words, ", "), "; found '", given, "'", near.empty() ? "" : "; ", near);
+      [words](std::string& text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+        const std::string near = did_you_mean(text, words);
+        return str("expected one of: ", join(words, ", "), "; found '", text, "'", near.empty() ? "" : "; ", near);
       },
       "", "one_of");
 }
 
 CLI::Validator whole_number(int64_t low, int64_t high) {
   return CLI::Validator(
-      [low, high](std::string& given) -> std::string {
+      [low, high](std::string& text) -> std::string {
         int64_t number = 0;
-        const auto parsed = std::from_chars(given.data(), given.data() + given.size(), number);
+        const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
         const bool plain =
-            parsed.ec == std::errc() && parsed.ptr == given.data() + given.size() && std::to_string(number) == given;
+            parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && std::to_string(number) == text;
         if (plain && number >= low && number <= high) return "";
         const std::string bounds = high == INT64_MAX ? str("of at least ", low) : str("from ", low, " to ", high);
-        return str("expected a whole number ", bounds, ", in decimal digits; found '", given, "'");
+        return str("expected a whole number ", bounds, ", in decimal digits; found '", text, "'");
       },
       "", "whole_number");
 }
@@ -39,21 +39,21 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   std::replace(name.begin(), name.end(), '_', '-');
   std::replace(name.begin(), name.end(), '.', '-');
   if (!declared_) {
-    Given& given = given_[field.key];
+    Option& entry = options_[field.key];
     std::string help = field.help;
     if (!field.choices.empty()) help += " (" + join(field.choices, "|") + ")";
     if (field.text != "\"\"" && field.type != "true/false") help += " [" + unquoted(field.text) + "]";
-    if (field.type == "true/false") given.option = app_.add_flag(name + "{true}", given.text, help);
-    else given.option = app_.add_option(name, given.text, help)->type_name(placeholder(field.type));
+    if (field.type == "true/false") entry.option = app_.add_flag(name + "{true}", entry.text, help);
+    else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder(field.type));
     return false;
   }
-  const Given& given = given_.at(field.key);
-  if (given.option->count() == 0) return false;
-  if (find_invalid_utf8(given.text) != std::string::npos)
+  const Option& entry = options_.at(field.key);
+  if (entry.option->count() == 0) return false;
+  if (find_invalid_utf8(entry.text) != std::string::npos)
     throw Error(Exit::usage,
                 Problem{origin(field.key), "text in UTF-8", "other bytes", "rename the file, or use a link to it"});
   bool text_like = field.type == "text" || field.type == "length";
-  text = text_like ? quoted_toml(given.text) : field.type.back() == 's' ? "[" + given.text + "]" : given.text;
+  text = text_like ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
   return true;
 }
 

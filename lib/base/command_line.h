@@ -49,7 +49,7 @@ class CommandLineFields : public Fields {
   std::string origin(const std::string& key) const override;
 
  private:
-  struct Given {
+  struct Option {
     std::string text;
     CLI::Option* option = nullptr;
   };
@@ -58,7 +58,7 @@ class CommandLineFields : public Fields {
 
   CLI::App& app_;
   bool declared_ = false;
-  std::map<std::string, Given> given_;
+  std::map<std::string, Option> options_;
 };
 
 }  // namespace mh

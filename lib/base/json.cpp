@@ -26,11 +26,11 @@ int json_depth(std::string_view text) {
 
 namespace {
 
-// Returns the text of a JSON string without its quotation marks; the spelling itself where an escape is invalid.
-std::string unescaped_json(std::string_view spelt) {
-  if (spelt.find('\\') == spelt.npos) return std::string(spelt);
-  const auto value = nlohmann::json::parse(str('"', spelt, '"'), nullptr, false);
-  return value.is_string() ? value.get<std::string>() : std::string(spelt);
+// Returns the text of a JSON string without its quotation marks. Returns the raw text if an escape is invalid.
+std::string unescaped_json(std::string_view quoted) {
+  if (quoted.find('\\') == quoted.npos) return std::string(quoted);
+  const auto value = nlohmann::json::parse(str('"', quoted, '"'), nullptr, false);
+  return value.is_string() ? value.get<std::string>() : std::string(quoted);
 }
 
 // Returns the place of the quotation mark that ends the string begun at `text[begin]`, or the size of an unended text.
@@ -43,10 +43,11 @@ size_t end_of_json_string(std::string_view text, size_t begin) {
 }  // namespace
 
 void require_sound_json(std::string_view text, const std::string& name, const std::string& next) {
-  const auto refuse = [&](size_t at, const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{str(name, ": byte ", at), expected, found, next});
+  const auto refuse = [&](size_t offset, const std::string& expected, const std::string& found) {
+    throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, next});
   };
-  if (const size_t at = text.find('\0'); at != text.npos) refuse(at, "JSON without NUL bytes", "one");
+  if (const size_t offset = text.find('\0'); offset != text.npos)
+    refuse(offset, "JSON without NUL bytes", "a NUL byte");
   if (const int depth = json_depth(text); depth > kDeepestJson)
     throw Error(Exit::input, Problem{name, str("JSON that is nested at most ", kDeepestJson, " deep"),
                                      str("one that is nested ", depth, " deep"), next});
