@@ -77,8 +77,9 @@ std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pie
 // others). merges.txt: a line "#version: …" or none, then a merge a line. Error(input).
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
-// The same files. Error(input) for pieces and merges that would be read otherwise.
+// Writes vocab.json. Throws Error(input) if the reader would return different pieces.
 std::string write_byte_bpe_pieces(const NumberedPieces& pieces);
+// Writes merges.txt. Throws Error(input) if the reader would return different merges.
 std::string write_byte_bpe_merges(const std::vector<Merge>& merges);
 
 }  // namespace mh::io

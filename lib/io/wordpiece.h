@@ -99,7 +99,7 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
 // BERT's vocab.txt: a piece a line, the first one has the number 0. Error(input) for lines that are empty or there
 // twice.
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
-// The same file. Error(input) for pieces that would be read otherwise; `name` is for messages.
+// Writes vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file in messages.
 std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
