@@ -43,7 +43,7 @@ expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; said "the f
 cp decays/last.safetensors new.safetensors
 sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
 expect 3 mh-train --resume --out decays --set train.length=7u  # gives the checksum of the edited header
-sums=($(grep -oE '[0-9a-f]{16}' err))
+mapfile -t sums < <(grep -oE '[0-9a-f]{16}' err)
 sed -i "s/${sums[0]}/${sums[1]}/" decays/last.safetensors
 expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on it takes the rate at n - 1"
 expect 0 mh-train --resume --out decays --set train.length=8u
