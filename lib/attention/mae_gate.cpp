@@ -53,7 +53,8 @@ void MaeOptions::describe(Fields& f) {
            "what the gate sees: inputs up to each position, or an encoder's whole sequence");
   f.field("window", window, "causal mean: over so many of the latest inputs; 0: all", at_least(0));
   f.choice("sample_unit", sample_unit, {{Unit::sequence, "sequence"}, {Unit::position, "position"}},
-           "unit for which an expert is drawn: a row, the paper's instance, or a position, which needs mean = causal");
+           "unit for which an expert is drawn: a row, the paper's instance, or a position; a full mean always draws "
+           "for the row");
   f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
            "of the gate's batch norm while experts are drawn");
   f.choice("init", init, {{GateInit::usual, "default"}, {GateInit::zero, "zero"}},
