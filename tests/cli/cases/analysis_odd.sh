@@ -45,7 +45,7 @@ refused 2 "matrices" mh-spectrum --of output-value none.safetensors
 refused 2 "matrices" mh-spectrum --blocks 4 $a none.safetensors t.mhs
 expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
 [ "$(grep -c '"change":null' out)" -eq 4 ] || fail "a change against a layer that the first model has not"
-refused 2 "in range 1 to" mh-swap $a --mode random --k 0 --dry-run
+refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run
 
 # A model that has diverged: figures that are too large, no ranking.
 train wild train.lr=1e4 train.length=1u
