@@ -152,7 +152,7 @@ def main():
             loss = F.cross_entropy(logits.view(-1, vocabulary), y.view(-1), ignore_index=-1)
             loss.backward()
             for group in optimizer.param_groups:
-                group["lr"] = lr * min(1.0, (update + 1) / max(1, a.warmup))
+                group["lr"] = lr * min(1.0, update / max(1, a.warmup))
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             difference = abs(loss.item() - ours[update + 1])

@@ -67,7 +67,7 @@ def main():
                     if not difference <= off:
                         off, where = difference, name
             for group in optimizer.param_groups:
-                group["lr"] = lr * min(1.0, (update + 1) / warmup)
+                group["lr"] = lr * min(1.0, update / warmup)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             difference = abs(plain.item() - ours[update + 1])
