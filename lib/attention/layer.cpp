@@ -308,13 +308,6 @@ void AttentionLayer::require_fused(bool training) const {
     refuse_path("a layer that the fused path can take", reasons);
 }
 
-void AttentionLayer::require_fused_decoding() const {
-  require_fused(false);
-  if (shape_.kind != Kind::encoder_self && score_ != nullptr && score_->has_positions())
-    refuse_path("a step of decoding that the fused path can take",
-                {"relative positions, for which a step has too few queries"});
-}
-
 std::string AttentionLayer::probabilities_stream() const {
   return std::string(name_of(shape_.kind)) + ".probabilities";
 }

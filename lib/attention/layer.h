@@ -117,9 +117,6 @@ class AttentionLayer {
   std::string describe_path(bool training) const;
   // Error(usage) with the reasons where the fused path cannot be taken.
   void require_fused(bool training) const;
-  // The same for decoding token by token: no step has queries enough for the fused form of relative positions.
-  void require_fused_decoding() const;
-  Path path() const { return path_; }
   // Why the fused path cannot be taken, one reason each; empty where it can. `training`: dropout of probabilities acts.
   std::vector<std::string> unfused_reasons(bool training) const;
   // Whether it is, unless a forward pass needs the composed path.

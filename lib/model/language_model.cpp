@@ -60,8 +60,6 @@ void LanguageModel::require_incremental() {
       throw Error(Exit::usage,
                   Problem{layer->shape().name, "stages that can decode token by token", "one that cannot",
                           str("score whole ", has_encoder() ? "sentences" : "texts", " with this model instead")});
-  for (const attention::AttentionLayer* layer : attention_layers())
-    if (layer->path() == attention::Path::fused) layer->require_fused_decoding();
 }
 
 void LanguageModel::set_path(attention::Path path) {
@@ -71,10 +69,6 @@ void LanguageModel::set_path(attention::Path path) {
 
 void LanguageModel::require_fused(bool training) {
   for (const attention::AttentionLayer* layer : attention_layers()) layer->require_fused(training);
-}
-
-void LanguageModel::require_fused_decoding() {
-  for (const attention::AttentionLayer* layer : attention_layers()) layer->require_fused_decoding();
 }
 
 std::vector<std::string> LanguageModel::describe_paths(bool training) {

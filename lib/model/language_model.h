@@ -123,8 +123,6 @@ class LanguageModel {
   void set_path(attention::Path path);
   // Error(usage) where some layer cannot take the fused path.
   void require_fused(bool training);
-  // Error(usage) where a step of decoding would leave the fused path.
-  void require_fused_decoding();
   // One line per layer kind and answer: which attention path is taken and why (for the log).
   std::vector<std::string> describe_paths(bool training);
 

@@ -110,7 +110,6 @@ void RunConfig::check_model(model::LanguageModel& built) const {
   if (train.record) check_recordable(built);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
-  if (train.validate_by == "bleu") built.require_fused_decoding();
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage, Problem{"train.attention_path", "auto or composed, as a regulariser looks at attention",
                                      "fused", "leave the regulariser out, or change this"});
