@@ -1,11 +1,11 @@
 // Exchanges heads of a model in place, by what parameters say of their heads (model::Traits): no method is known by
 // name.
 //
-// A head's rows of the query, key and value projections and of their biases go with it (the rotation of heads by Landau
-// et al.). W^O, biases of the output and norms stay, so a head works in another place; an optimiser's moments stay too.
-// On request its columns of W^O go with it, and what the layer's stages hold for it: its rows of gates, alphas, mixing
-// matrices, relative projections and the like. With all of these, exchanging two heads of one layer changes nothing but
-// their order. What layers share belongs to no layer and stays (relative biases, where they are shared).
+// A head's rows of the query, key and value projections and of their biases go with it (the rotation of heads by Azov
+// and Landau). W^O, biases of the output and norms stay, so a head works in another place; an optimiser's moments stay
+// too. On request its columns of W^O go with it, and what the layer's stages hold for it: its rows of gates, alphas,
+// mixing matrices, relative projections and the like. With all of these, exchanging two heads of one layer changes
+// nothing but their order. What layers share belongs to no layer and stays (relative biases, where they are shared).
 //
 // In a layer that has other numbers of score, value and output heads no such head is whole, and none moves.
 //

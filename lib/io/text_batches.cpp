@@ -123,8 +123,9 @@ void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool bytes_
   const std::string_view text = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
   if (const size_t bad = find_bad_byte(text); bad != text.npos)
     refuse_bad_byte(batch.file, s.line, s.offset, text, bad,
-                    bytes_would_do ? "convert the file to UTF-8, or use --type byte, which takes any bytes"
-                                   : "convert the file to UTF-8");
+                    bytes_would_do
+                        ? "convert the file to UTF-8, or use a vocabulary of the type byte, which takes any bytes"
+                        : "convert the file to UTF-8");
 }
 
 void check_text(const TextBatch& batch, bool bytes_would_do) {

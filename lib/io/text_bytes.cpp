@@ -34,8 +34,10 @@ size_t find_bad_byte(std::string_view line) { return std::min(find_invalid_utf8(
 
 void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line, size_t bad,
                      const std::string& next) {
-  throw Error(Exit::input, Problem{str(name, ":", number, ": byte ", offset + bad, " of the file"), "UTF-8 text",
-                                   in_words(line, bad), next});
+  const bool nul = line[bad] == '\0';
+  throw Error(Exit::input, Problem{str(name, ":", number, ": byte ", offset + bad, " of the file"),
+                                   nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", in_words(line, bad),
+                                   nul ? "take it out: tr -d '\\0' < FILE" : next});
 }
 
 std::string_view checked_text(std::string_view bytes, const std::string& name, NulBytes nul) {
