@@ -8,9 +8,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "runs.h"
 #include "status.h"
 #include "task/scoring.h"
+#include "train/run_folder.h"
 
 namespace test_train {
 
@@ -308,6 +310,28 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
       sum -= p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();
     }
   CHECK(score(1) == Approx(sum).epsilon(1e-5));
+}
+
+TEST_CASE("a resume reads every line of a log back, whatever text it holds") {
+  Folder folder;
+  const std::vector<std::string> parts{
+      "\r", "\n", "\t",     std::string(1, '\0'), "\u2028", "\u0085", "\ufeff", "\\", "\"",
+      "}",  "a",  "\u00e9", "\U0001F600"};
+  RandomSequence random(RandomStream(3, "log"));
+  std::vector<nlohmann::ordered_json> written;
+  {
+    RunFolder run(folder.file("run"), false);
+    for (int64_t update = 0; update < 200; ++update) {
+      std::string text;
+      for (uint64_t n = random.below(6); n > 0; --n) text += parts[random.below(parts.size())];
+      written.push_back({{"update", update}, {"configuration", text}});
+      run.log(written.back());
+    }
+    run.rewind_log(199, true);
+  }
+  const auto read = runs::logged(folder.file("run"));
+  REQUIRE(read.size() == written.size());
+  for (size_t i = 0; i < read.size(); ++i) CHECK(read[i] == nlohmann::json(written[i]));
 }
 
 }  // namespace test_train
