@@ -60,6 +60,19 @@ std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, con
   return special;
 }
 
+// Warns about words that end in @@, the mark of subword-nmt's pieces: figures of such text are of pieces, not words.
+void warn_about_pieces(const Counts& words) {
+  uint64_t entries = 0, total = 0;
+  words.each([&](std::string_view word, uint64_t count) {
+    if (word.size() > 2 && word.ends_with("@@")) ++entries, total += count;
+  });
+  if (entries > 0)
+    log_warning(str(with_commas(static_cast<int64_t>(total)), " words of the text (",
+                    with_commas(static_cast<int64_t>(entries)),
+                    " different) end in @@, as pieces of subword-nmt do: perplexity and BLEU of this vocabulary count "
+                    "pieces as words; sed 's/@@ //g' joins them"));
+}
+
 std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBatches& text) {
   Counts counts;
   uint64_t lines = 0;
@@ -68,6 +81,7 @@ std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBat
     each_word(line, [&](const WordKey& word) { ++counts[word]; });
   });
   if (counts.size() == 0) no_text();
+  warn_about_pieces(counts);
   return make_word_tokenizer(ordered(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
 }
 
@@ -97,6 +111,7 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
     each_spaced_word(line, [&](std::string_view word) { ++words[word]; });
   });
   if (words.size() == 0) no_text();
+  warn_about_pieces(words);
   if (options.codes.empty()) {
     merges = learn_merges(words, options.merges);
     if (merges.size() < static_cast<size_t>(options.merges))
