@@ -1,4 +1,4 @@
-// Learning rates against those of the published programs, update by update.
+// Learning rates of every update against the published programs.
 #include <cmath>
 
 #include "runs.h"

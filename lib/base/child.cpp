@@ -156,7 +156,7 @@ Child::Child(const Work& work, Line on_line) : on_line_(std::move(on_line)) {
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &default_action, &parents_sigchld_);
-  // Until its handlers are reset, a signal to the child would run those of the parent.
+  // Until its handlers are reset, a signal to the child would run the parent's handlers.
   sigset_t all_signals, signals;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_BLOCK, &all_signals, &signals);

@@ -1,6 +1,6 @@
 // SentencePiece's trainer checks its own state with exit(), indexes words in 16 bits and skips lines that it cannot
 // represent. So it runs in a child process (base/child.h), which receives the text line by line and returns the model;
-// this side reads and checks the text, and turns the trainer's messages into those of the tool.
+// this side reads and checks the text, and rewords the trainer's messages.
 #include "io/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>

@@ -19,7 +19,7 @@ refused "$observed" mh-swap --mode soft --k 1 --data t.mhs $plain -o none
 refused "$observed" mh-swap report --blocks 2 $plain t.mhs
 refused "$observed" mh-prune rank --by confidence $plain t.mhs
 refused "$observed" mh-prune cut $plain --by confidence --data t.mhs --fraction 50% -o none
-# Scales of score heads; those of value heads are the kernel's.
+# Score-head scales are refused; the kernel applies value-head scales.
 refused "score heads are scaled before they are mixed" mh-prune scan --side score $mixed t.mhs
 expect 0 mh-prune scan --side value --attention fused $mixed t.mhs
 # Few queries with relative positions: the fused path scores them as the composed one does; and each step of decoding.
