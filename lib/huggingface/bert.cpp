@@ -200,10 +200,7 @@ class Bert : public Architecture {
   Json token_ids(const io::Tokenizers& tokenizers) const override {
     const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) return Json::object();
-    const io::AddedTokens tokens = tokenizer->added_tokens();
-    return {{"pad_token_id", token_id(tokens, "pad_token")},
-            {"bos_token_id", token_id(tokens, "bos_token")},
-            {"eos_token_id", token_id(tokens, "eos_token")}};
+    return huggingface::token_ids(tokenizer->added_tokens(), {"pad_token", "bos_token", "eos_token"});
   }
 
   std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,

@@ -101,10 +101,7 @@ class Gpt2 : public Architecture {
   Json token_ids(const io::Tokenizers& tokenizers) const override {
     const auto* tokenizer = dynamic_cast<const io::ByteBpeTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) return Json::object();
-    const io::AddedTokens tokens = tokenizer->added_tokens();
-    return {{"bos_token_id", token_id(tokens, "bos_token")},
-            {"eos_token_id", token_id(tokens, "eos_token")},
-            {"pad_token_id", token_id(tokens, "pad_token")}};
+    return huggingface::token_ids(tokenizer->added_tokens(), {"bos_token", "eos_token", "pad_token"});
   }
 
   std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,

@@ -1,6 +1,7 @@
 #include "huggingface/vocabulary_files.h"
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::huggingface {
 
@@ -16,9 +17,13 @@ void give_tokens(const io::AddedTokens& tokens, const std::vector<io::Piece>& pi
   }
 }
 
-io::Json token_id(const io::AddedTokens& tokens, const char* role) {
-  const int64_t number = io::token_of_role(tokens, role);
-  return number < 0 ? io::Json() : io::Json(number);
+io::Json token_ids(const io::AddedTokens& tokens, std::initializer_list<const char*> roles) {
+  io::Json ids = io::Json::object();
+  for (const char* role : roles) {
+    const int64_t number = io::token_of_role(tokens, role);
+    ids[str(role, "_id")] = number < 0 ? io::Json() : io::Json(number);
+  }
+  return ids;
 }
 
 void refuse_vocabulary(const io::Tokenizer& tokenizer, const std::string& name, const std::string& wanted) {

@@ -1,6 +1,7 @@
 // What writing the vocabularies of all architectures has in common.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,9 @@ namespace mh::huggingface {
 
 // Adds to tokenizer_config.json the added tokens with their flags, and the token of each role.
 void give_tokens(const io::AddedTokens& tokens, const std::vector<io::Piece>& pieces, io::Json& config);
-// The token number of a role as config.json has it, null where no token has the role.
-io::Json token_id(const io::AddedTokens& tokens, const char* role);
+// Returns the token numbers of roles ("pad_token") by the keys of config.json ("pad_token_id"), in this order; null for
+// a role that no token has.
+io::Json token_ids(const io::AddedTokens& tokens, std::initializer_list<const char*> roles);
 
 [[noreturn]] void refuse_vocabulary(const io::Tokenizer& tokenizer, const std::string& name, const std::string& wanted);
 
