@@ -25,6 +25,13 @@ constexpr double kRounding = std::is_same_v<T, float>  ? 0x1p-24
                              : std::is_same_v<T, Bf16> ? 0x1p-8
                                                        : 0x1p-11;
 
+// Half of the distance from `value` to its neighbours, which of subnormal numbers is that of the smallest one.
+template <class T>
+double rounding_at(double value) {
+  constexpr double kSmallest = std::is_same_v<T, float> ? 0x1p-150 : std::is_same_v<T, Bf16> ? 0x1p-134 : 0x1p-25;
+  return std::max(kRounding<T> * std::abs(value), kSmallest);
+}
+
 template <class T>
 std::vector<T> normal(int64_t count, double deviation = 1) {
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 30)));
@@ -69,7 +76,7 @@ void cross_entropy_case() {
     for (int64_t i = 0; i < n; ++i) {
       const double p = std::exp(widened(x[i]) - log_sum), now = widened(found[i]);
       const double wanted = target < 0 ? 0 : p - e / count - (i == target ? 1 - e : 0);
-      if (how.gradient) near(now, wanted, kRounding<T> * std::abs(wanted) + 4e-6 * p + 3e-7, "gradient");
+      if (how.gradient) near(now, wanted, rounding_at<T>(wanted) + 4e-6 * p + 3e-7, "gradient");
       else RC_ASSERT(widened(found[i]) == widened(x[i]));
     }
     const double nll = target < 0 ? 0 : log_sum - widened(x[target]), bound = 3e-6 * (1 + std::abs(log_sum));
@@ -161,7 +168,7 @@ void sum_norm_case() {
       const double f = by[static_cast<size_t>(r)], bound = 1e-5 * (1 + f);
       if (of_norm) d += (static_cast<double>(dnorm[k]) * at(weight, i) - g - normed[k] * gs) * f;
       near(static_cast<double>(dx[k]), d, bound, "dx");
-      if (!one) near(widened(dy[k]), keeps[k] * d, 2 * bound + kRounding<Y> * std::abs(keeps[k] * d), "dy");
+      if (!one) near(widened(dy[k]), keeps[k] * d, 2 * bound + rounding_at<Y>(keeps[k] * d), "dy");
     }
   }
   if (!of_norm) return;
@@ -184,7 +191,7 @@ void dropout_case() {
   const Doubles keeps = kept(&how, first, count);
   for (int64_t i = 0; i < count; ++i) {
     const double wanted = keeps[static_cast<size_t>(i)] * widened(x[static_cast<size_t>(i + skip)]);
-    near(widened(y[static_cast<size_t>(i)]), wanted, kRounding<T> * std::abs(wanted), "element");
+    near(widened(y[static_cast<size_t>(i)]), wanted, rounding_at<T>(wanted), "element");
   }
 }
 
