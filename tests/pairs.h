@@ -9,6 +9,7 @@
 #include "folder.h"
 #include "io/shard.h"
 #include "io/tokenizer.h"
+#include "io/tokenizers.h"
 
 namespace pairs {
 
@@ -25,8 +26,7 @@ inline std::unique_ptr<io::Tokenizer> vocabulary(int words) {
 
 inline void write(const std::string& path, const Sentences& all, int source_words, int target_words) {
   const auto source = vocabulary(source_words), target = vocabulary(target_words);
-  io::ShardHeader h;
-  h.vocabulary = target->size(), h.fingerprint = target->fingerprint(), h.tokenizer = target->serialize();
+  io::ShardHeader h = io::header_of(*target);
   if (source_words != target_words)
     h.source_vocabulary = source->size(), h.source_fingerprint = source->fingerprint(),
     h.source_tokenizer = source->serialize();

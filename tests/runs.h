@@ -12,6 +12,7 @@
 
 #include "folder.h"
 #include "io/shard.h"
+#include "io/tokenizers.h"
 #include "model/load.h"
 #include "train/trainer.h"
 
@@ -23,12 +24,8 @@ using namespace mh::train;
 // A shard of these tokens, each 0 (the line's end), 1 (unknown) or one of four words.
 inline void write_text(const std::string& path, const std::vector<int32_t>& tokens) {
   auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
-  io::ShardHeader h;
-  h.vocabulary = tokenizer->size();
-  h.fingerprint = tokenizer->fingerprint();
-  h.tokenizer = tokenizer->serialize();
   auto sink = open_sink(path);
-  io::ShardWriter writer(*sink, h);
+  io::ShardWriter writer(*sink, io::header_of(*tokenizer));
   writer.add_run(tokens);
   writer.finish();
   sink->close();

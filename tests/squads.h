@@ -12,6 +12,7 @@
 #include "base/unicode.h"
 #include "folder.h"
 #include "io/questions.h"
+#include "io/tokenizers.h"
 #include "task/questions.h"
 
 namespace squads {
@@ -50,10 +51,7 @@ inline io::RunText shard_of(const ordered_json& json, const io::SquadOptions& op
   write_file_atomically(folder.file("squad.json"), json.dump());
   const io::Squad squad = io::read_squad({folder.file("squad.json")}, options);
   const auto pieces = tokenizer();
-  io::ShardHeader header;
-  header.vocabulary = pieces->size();
-  header.fingerprint = pieces->fingerprint();
-  header.tokenizer = pieces->serialize();
+  io::ShardHeader header = io::header_of(*pieces);
   io::hold_questions(header, squad, options);
   auto sink = open_sink(folder.file("squad.mhs"));
   io::ShardWriter writer(*sink, header);

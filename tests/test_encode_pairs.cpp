@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "folder.h"
 #include "io/encode_pairs.h"
+#include "io/tokenizers.h"
 #include "status.h"
 
 using namespace mh;
@@ -31,10 +32,7 @@ struct Sides {
 PairSummary encode_to(const std::string& path, const Lines& files, const Sides& sides, const PairFilters& filters = {},
                       int threads = 1) {
   PairBatches text(files, LineEnds::refuse_crlf);
-  ShardHeader h;
-  h.vocabulary = sides.target->size();
-  h.fingerprint = sides.target->fingerprint();
-  h.tokenizer = sides.target->serialize();
+  ShardHeader h = header_of(*sides.target);
   h.source_vocabulary = sides.source->size();
   h.source_fingerprint = sides.source->fingerprint();
   h.source_tokenizer = sides.source->serialize();

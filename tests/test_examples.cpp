@@ -49,10 +49,7 @@ Encoded encoded(const Words& texts, const ExampleTask& task, const task::GivenCo
   Encoded out;
   out.status = status_of([&] {
     TextBatches batches(files, LineEnds::refuse_crlf, nullptr);
-    ShardHeader header;
-    header.vocabulary = vocabulary().size();
-    header.fingerprint = vocabulary().fingerprint();
-    header.tokenizer = vocabulary().serialize();
+    ShardHeader header = header_of(vocabulary());
     hold_examples(header, task);
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);

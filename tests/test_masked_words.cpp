@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "io/tokenizers.h"
 #include "io/wordpiece.h"
 #include "runs.h"
 #include "status.h"
@@ -25,8 +26,7 @@ using Documents = std::vector<std::vector<size_t>>;  // lengths of the sentences
 
 void write(const std::string& path, const Documents& documents) {
   const auto tokenizer = vocabulary();
-  io::ShardHeader h;
-  h.vocabulary = tokenizer->size(), h.fingerprint = tokenizer->fingerprint(), h.tokenizer = tokenizer->serialize();
+  io::ShardHeader h = io::header_of(*tokenizer);
   h.hold(io::kDocumentsKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);

@@ -8,6 +8,7 @@
 #include "io/run_check.h"
 #include "io/shard.h"
 #include "io/tokenizer.h"
+#include "io/tokenizers.h"
 #include "sealed.h"
 #include "status.h"
 #include "task/runs.h"
@@ -21,10 +22,7 @@ using Runs = std::vector<std::vector<int32_t>>;
 
 ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {}) {
   const auto bytes = make_byte_tokenizer();
-  ShardHeader h;
-  h.vocabulary = bytes->size();
-  h.fingerprint = bytes->fingerprint();
-  h.tokenizer = bytes->serialize();
+  ShardHeader h = header_of(*bytes);
   h.hold(kind, std::move(limits));
   return h;
 }

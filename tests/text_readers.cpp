@@ -14,6 +14,7 @@
 #include "io/examples.h"
 #include "io/merges.h"
 #include "io/squad.h"
+#include "io/tokenizers.h"
 #include "io/vocabulary.h"
 #include "io/wordpiece.h"
 
@@ -37,14 +38,6 @@ std::string without_last(std::string text) {
 std::string with_bars(std::string lines) {
   std::replace(lines.begin(), lines.end(), '\n', '|');
   return lines;
-}
-
-ShardHeader header_of(const Tokenizer& tokenizer) {
-  ShardHeader header;
-  header.vocabulary = tokenizer.size();
-  header.fingerprint = tokenizer.fingerprint();
-  header.tokenizer = tokenizer.serialize();
-  return header;
 }
 
 // Writes a shard beside `path` and returns its name.

@@ -117,8 +117,6 @@ void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
 int threads_of(int64_t asked);
 // "1,234 lines"
 std::string counted(uint64_t count, const std::string& what);
-// What every shard of this vocabulary says of it.
-io::ShardHeader header_of(const io::Tokenizer& tokenizer);
 // Of a shard made with a vocabulary for BERT; `more`: options of its own.
 std::string provenance_of(const Arguments& a, const io::BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
 // "12.3 MB in 2s (6.1 MB/s)"

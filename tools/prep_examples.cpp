@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "io/tokenizers.h"
 #include "prep.h"
 #include "task/glue.h"
 

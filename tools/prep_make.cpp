@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "io/encode.h"
+#include "io/tokenizers.h"
 #include "prep.h"
 
 namespace mh::prep {
@@ -68,14 +69,6 @@ std::string speed(uint64_t bytes, double seconds) {
 
 std::string counted(uint64_t count, const std::string& what) {
   return with_commas(static_cast<int64_t>(count)) + " " + what;
-}
-
-ShardHeader header_of(const Tokenizer& tokenizer) {
-  ShardHeader header;
-  header.vocabulary = tokenizer.size();
-  header.fingerprint = tokenizer.fingerprint();
-  header.tokenizer = tokenizer.serialize();
-  return header;
 }
 
 std::string provenance_of(const Arguments& a, const BertVocabulary& vocabulary, const ordered_json& more) {

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/encode_documents.h"
+#include "io/tokenizers.h"
 #include "prep.h"
 
 namespace mh::prep {

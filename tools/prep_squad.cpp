@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/questions.h"
+#include "io/tokenizers.h"
 #include "prep.h"
 
 namespace mh::prep {

@@ -56,6 +56,14 @@ Tokenizers tokenizers_of(const Checkpoint& checkpoint) {
   return found;
 }
 
+ShardHeader header_of(const Tokenizer& tokenizer) {
+  ShardHeader header;
+  header.vocabulary = tokenizer.size();
+  header.fingerprint = tokenizer.fingerprint();
+  header.tokenizer = tokenizer.serialize();
+  return header;
+}
+
 Metadata entries_of(const Tokenizers& tokenizers) {
   Metadata entries{{kTokenizerKey, base64(tokenizers.target->serialize())},
                    {kFingerprintKey, tokenizers.target->fingerprint()}};

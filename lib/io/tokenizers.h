@@ -24,6 +24,8 @@ struct Tokenizers {
 Tokenizers tokenizers_of(const ShardHeader& header, const std::string& name);
 // Of a checkpoint of ours, checked against the fingerprints beside them. Error(input).
 Tokenizers tokenizers_of(const Checkpoint& checkpoint);
+// Returns the header of a shard of text in this vocabulary.
+ShardHeader header_of(const Tokenizer& tokenizer);
 // As entries of a checkpoint.
 Metadata entries_of(const Tokenizers& tokenizers);
 
