@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+"""Files and losses of an earlier version, which every later version must read and compute again.
+
+    archive.py make TOOLS ARCHIVE       trains every combination with the tools in TOOLS and writes files and losses to ARCHIVE
+    archive.py check TOOLS ARCHIVE [--full] [--only TEXT]
+                                        reads the files and computes the losses again, to 1e-5; without --full a part of them
+    archive.py same OLD NEW [--only TEXT]
+                                        trains every combination with both versions of the tools; numbers and tensors must be
+                                        equal bit for bit
+
+A combination is a backbone, a method of configs/methods and a procedure. Its run takes 20 updates and is interrupted after 10. A
+combination that the tools refuse is recorded with its exit status and must be refused later too.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+UPDATES, BREAK = 20, 10
+TOLERANCE = 1e-5  # relative; losses of 20 updates on machines with other vector instructions differ by less
+
+# The configuration of every run. Keys are written as the version that made the archive knew them: a later version brings
+# renamed keys over, here and in the files of the archive.
+MODEL = """
+[model]
+layers = 2
+width = 8
+ffn = 8
+dropout_embedding = 0.1
+dropout_attention = 0.1
+dropout_ffn = 0.1
+[attention]
+heads = 4
+head_size = 2
+dropout = 0.1
+[train]
+length = "10u"
+horizon = "20u"
+block = 8
+batch_tokens = 32
+micro_tokens = 16
+lr = 0.01
+warmup = "4u"
+schedule = "inverse-sqrt"
+clip = 1.0
+log_every = "1u"
+validate_every = "10u"
+"""
+BACKBONES = {
+    "decoder": "",
+    "adaptive": "[model]\ninput_cutoffs = [8, 12]\noutput_cutoffs = [8, 12]\ncutoff_factor = 2\ntied = true\ntied_projections = true\n",
+    "transformer-xl": f'include = "{ROOT}/configs/backbones/transformer-xl.toml"\n[model]\nmemory = 8\n',
+    "encoder-decoder": '[model]\nbackbone = "encoder-decoder"\n[train]\nblock = 24\nbatch_tokens = 48\nmicro_tokens = 24\n',
+    "bert": '[model]\nbackbone = "bert"\nhead = "words"\n[train]\nblock = 24\nbatch_tokens = 48\nmicro_tokens = 24\n',
+}
+PROCEDURES = {
+    "none": "",
+    "block-coordinate": "[train.procedures.block-coordinate]\nevery = 2\n",
+    "skip-retain": '[train.procedures.skip-retain]\nuntil = "5u"\n[train]\nvalidate_every = "2u"\n',
+    "head-rotation": '[train.procedures.head-rotation]\nmode = "hard"\nstart = 2\nfrequency = 1\nk = 2\nend = 40\n'
+                     '[train]\nbatch_tokens = 256\nmicro_tokens = 128\nvalidate_every = "1e"\n',
+}
+METHODS = ["none"] + sorted(path.stem for path in (ROOT / "configs/methods").glob("*.toml"))
+# What a method's file needs for models of this size.
+METHOD_PARTS = {name: "[attention.mae]\nhidden = 4\n" for name in ("mae", "mae-joint")}
+
+
+def combinations(only=""):
+    return [
+        combination for combination in ((backbone, method, procedure) for backbone in BACKBONES for method in METHODS
+                                        for procedure in PROCEDURES) if only in name_of(combination)
+    ]
+
+
+def name_of(combination):
+    return "+".join(combination)
+
+
+def keeps_model(combination):
+    """Every backbone with every method."""
+    _, method, procedure = combination
+    return procedure == "none" or method == "none"
+
+
+def keeps_state(combination):
+    """Every method, and every backbone with every procedure: with all states the archive would be too large."""
+    backbone, method, procedure = combination
+    return method == "none" or (procedure == "none" and backbone == "decoder")
+
+
+def in_suite(combination):
+    """What a check without --full computes: every method, every backbone, every procedure."""
+    backbone, method, procedure = combination
+    place = METHODS.index(method) + list(PROCEDURES).index(procedure)
+    return keeps_model(combination) and place % len(BACKBONES) == list(BACKBONES).index(backbone)
+
+
+class Tools:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder).resolve()
+
+    def run(self, tool, *arguments, expected=(0,), folder=None):
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        done = subprocess.run([str(self.folder / tool), *map(str, arguments)], capture_output=True, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, env=environment, cwd=folder, check=False)
+        if done.returncode not in expected:
+            raise RuntimeError(f"{tool} {' '.join(map(str, arguments))}: exit status {done.returncode}: {done.stderr.strip()}")
+        return done
+
+
+def text_lines():
+    """Text of few words, the same each time: a linear congruential generator draws them."""
+    state, words = 1, "the cat sat on a mat and so did no dog at all".split()
+    for _ in range(60):
+        line = []
+        for _ in range(4 + state % 3):
+            state = (state * 1103515245 + 12345) % 2**31
+            line.append(words[(state >> 16) % len(words)])
+        yield " ".join(line)
+
+
+def make_shards(tools, folder):
+    """A shard of each kind, and of text and pairs one in bytes too. Models read characters, which keeps them small."""
+    folder.mkdir(parents=True)
+    lines = list(text_lines())
+
+    def write(name, text):
+        (folder / name).write_text(text, encoding="utf-8")
+
+    write("text", "\n".join(lines) + "\n")
+    write("reversed", "\n".join(line[::-1] for line in lines) + "\n")
+    write("documents", "\n".join(line + ("\n" if i % 4 == 3 else "") for i, line in enumerate(lines)) + "\n")
+    write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(" ".join(lines).split()))]) + "\n")
+    write("mrpc.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + "".join(
+        f"{i % 2}\t{i}\t{i}\t{line}\t{lines[i - 1]}\n" for i, line in enumerate(lines[:24])))
+    paragraphs = [{"context": line, "qas": [{"id": str(i), "question": "who " + line.split()[1],
+                                            "answers": [{"text": line.split()[0], "answer_start": 0}]}]}
+                  for i, line in enumerate(lines[:12])]
+    write("squad.json", json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    for command in ("vocab --type char text -o char.vocab", "vocab --type byte text -o byte.vocab",  #
+                    "lm --vocab char.vocab text -o lm.mhs", "lm --vocab byte.vocab text -o lm-bytes.mhs",
+                    "translation --vocab char.vocab text reversed -o pairs.mhs",
+                    "translation --vocab byte.vocab text reversed -o pairs-bytes.mhs",
+                    "mlm --wordpiece vocab.txt documents -o documents.mhs",
+                    "glue --task mrpc --wordpiece vocab.txt mrpc.tsv -o examples.mhs",
+                    "squad --wordpiece vocab.txt squad.json -o questions.mhs"):
+        tools.run("mh-prep", *command.split(), folder=folder)  # relative names: a shard holds those of its sources
+
+
+def shard_of(backbone):
+    return {"encoder-decoder": "pairs.mhs", "bert": "documents.mhs"}.get(backbone, "lm.mhs")
+
+
+def write_config(folder, combination):
+    backbone, method, procedure = combination
+    parts = {"backbone": BACKBONES[backbone], "procedure": PROCEDURES[procedure]}
+    files = [folder / "model.toml"]
+    files[0].write_text(MODEL, encoding="utf-8")
+    if method != "none":
+        files.append(ROOT / f"configs/methods/{method}.toml")
+        parts["method"] = METHOD_PARTS.get(method, "")
+    for part, text in parts.items():
+        files.append(folder / f"{part}.toml")
+        files[-1].write_text(text, encoding="utf-8")
+    return [argument for file in files for argument in ("--config", file)]
+
+
+def logged(run):
+    """The losses of a run by update, in the order of the log."""
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {str(line["update"]): line["loss"] for line in lines if "tokens_per_second" in line}
+
+
+def resume(tools, shards, run, combination):
+    shard = shards / shard_of(combination[0])
+    tools.run("mh-train", "-q", "--threads", 1, "--resume", "--out", run, "--train", shard, "--valid", shard, "--set",
+              f"train.length={UPDATES}u")
+    return logged(run)
+
+
+def begin(tools, shards, folder, combination):
+    """Trains to the interruption in folder/run. Returns the exit status of a refusal, or 0."""
+    folder.mkdir(parents=True)
+    shard = shards / shard_of(combination[0])
+    return tools.run("mh-train", "-q", "--threads", 1, *write_config(folder, combination), "--train", shard, "--valid", shard, "--out",
+                     folder / "run", expected=(0, 2)).returncode
+
+
+def score(tools, model, shard):
+    """What mh-eval prints of a model: names and numbers."""
+    done = tools.run("mh-eval", "-q", "--threads", 1, "--format", "json", model, shard)
+    return {name: value for name, value in json.loads(done.stdout.splitlines()[0]).items() if isinstance(value, (int, float))}
+
+
+def cut(tools, model, pruned, backbone):
+    """Leaves out the first head of the first layer. Returns the exit status of a refusal, or 0."""
+    head = {"encoder-decoder": "decoder.self:0:0"}.get(backbone, "0:0")
+    return tools.run("mh-prune", "cut", "-q", model, "--heads", head, "-o", pruned, expected=(0, 2)).returncode
+
+
+def train(tools, shards, folder, combination):
+    """Trains a combination and returns what it gave; leaves run (at its end), interrupted, pruned and bf16."""
+    status = begin(tools, shards, folder, combination)
+    if status != 0:
+        return {"refused": status}
+    run, shard = folder / "run", shards / shard_of(combination[0])
+    shutil.copytree(run, folder / "interrupted")
+    result = {"losses": resume(tools, shards, run, combination)}
+    if keeps_model(combination):
+        best = folder / "interrupted/best.safetensors"
+        result["score"] = score(tools, best, shard)
+        status = cut(tools, best, folder / "pruned.safetensors", combination[0])
+        result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
+    if combination[1:] == ("none", "none"):
+        tools.run("mh-train", "-q", "--threads", 1, *write_config(folder, combination), "--precision", "bf16", "--train", shard, "--valid",
+                  shard, "--out", folder / "bf16")
+        result["bf16"] = score(tools, folder / "bf16/best.safetensors", shard)
+    return result
+
+
+def each(chosen, work):
+    """Runs work(combination) on all cores and gives (name, outcome) in order."""
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from zip(map(name_of, chosen), pool.map(work, chosen))
+
+
+def make(arguments):
+    tools = Tools(arguments.tools)
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        make_shards(tools, place / "shards")
+        results = dict(each(combinations(), lambda one: train(tools, place / "shards", place / "all" / name_of(one), one)))
+        for one in combinations():
+            name, made, kept = name_of(one), place / "all" / name_of(one), place / "kept" / name_of(one)
+            if "refused" in results[name] or not keeps_model(one):
+                continue
+            kept.mkdir(parents=True)
+            if keeps_state(one):
+                shutil.copytree(made / "interrupted", kept / "run")
+            else:
+                (kept / "run").mkdir()
+                shutil.copy(made / "interrupted/best.safetensors", kept / "run")
+            if (made / "pruned.safetensors").exists() and keeps_state(one) and one[2] == "none":
+                shutil.copy(made / "pruned.safetensors", kept)
+            if (made / "bf16").exists() and one[0] in ("decoder", "bert"):
+                shutil.copy(made / "bf16/best.safetensors", kept / "bf16.safetensors")
+        (place / "kept/results.json").write_text(json.dumps(results), encoding="utf-8")
+        shutil.move(place / "shards", place / "kept/shards")
+        with tarfile.open(arguments.archive, "w:xz", preset=9) as archive:
+            for path in sorted((place / "kept").rglob("*"), key=lambda path: (path.name, str(path))):
+                member = archive.gettarinfo(path, str(path.relative_to(place / "kept")))
+                member.mtime, member.uid, member.gid, member.uname, member.gname = 0, 0, 0, "", ""
+                with (open(path, "rb") if path.is_file() else open(os.devnull, "rb")) as data:
+                    archive.addfile(member, data if path.is_file() else None)
+        refused = sum("refused" in result for result in results.values())
+        print(f"{arguments.archive}: {os.path.getsize(arguments.archive)} bytes, {len(results)} combinations, {refused} of them refused")
+
+
+def differences(expected, found, tolerance):
+    """Differences of two results, a line each."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted(expected.keys() | found.keys()):
+            if key not in expected or key not in found:
+                yield f"{key}: expected {expected.get(key)}; found {found.get(key)}"
+            else:
+                yield from (f"{key}: {line}" for line in differences(expected[key], found[key], tolerance))
+    elif isinstance(expected, (int, float)) and isinstance(found, (int, float)):
+        if not math.isclose(expected, found, rel_tol=tolerance, abs_tol=tolerance * tolerance):
+            yield f"expected {expected!r}; found {found!r}"
+    elif expected != found:
+        yield f"expected {expected!r}; found {found!r}"
+
+
+def recompute(tools, shards, kept, folder, combination, recorded):
+    """Computes again, from the files of the archive, what was recorded of a combination."""
+    if "refused" in recorded or not (kept / "run").exists():
+        status = begin(tools, shards, folder, combination)
+        return {"refused": status} if status else {"losses": logged(folder / "run")}
+    shard, result = shards / shard_of(combination[0]), {}
+    if keeps_state(combination):
+        shutil.copytree(kept / "run", folder / "resumed")
+        result["losses"] = resume(tools, shards, folder / "resumed", combination)
+    else:
+        begin(tools, shards, folder, combination)
+        result["losses"] = logged(folder / "run")
+    result["score"] = score(tools, kept / "run/best.safetensors", shard)
+    status = cut(tools, kept / "run/best.safetensors", folder / "pruned.safetensors", combination[0])
+    result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
+    if (kept / "pruned.safetensors").exists() and score(tools, kept / "pruned.safetensors", shard) != result["pruned"]:
+        result["pruned"] = "the pruned model of the archive has another score than the model that is pruned now"
+    if (kept / "bf16.safetensors").exists():
+        result["bf16"] = score(tools, kept / "bf16.safetensors", shard)
+    else:
+        recorded.pop("bf16", None)
+    return result
+
+
+def check(arguments):
+    tools = Tools(arguments.tools)
+    failed = 0
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        with tarfile.open(arguments.archive) as archive:
+            archive.extractall(place / "kept")
+        results = json.loads((place / "kept/results.json").read_text(encoding="utf-8"))
+        shards = place / "kept/shards"
+        for shard in sorted(shards.glob("*.mhs")):
+            tools.run("mh-prep", "info", "-q", shard)
+        chosen = [one for one in combinations(arguments.only) if arguments.full or in_suite(one)]
+
+        def work(one):
+            recorded = dict(results[name_of(one)])
+            found = recompute(tools, shards, place / "kept" / name_of(one), place / "new" / name_of(one), one, recorded)
+            if "losses" in found and "losses" in recorded:  # a run that is not resumed ends at the interruption
+                recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in found["losses"]}
+            return list(differences(recorded, found, TOLERANCE))
+
+        for name, lines in each(chosen, work):
+            failed += bool(lines)
+            for line in lines:
+                print(f"{name}: {line}")
+        print(f"{len(chosen)} combinations, {failed} differ")
+    return failed
+
+
+def contents(path):
+    """The tensors of a checkpoint as a sum; its metadata may be worded anew."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + data[start:]).hexdigest()
+
+
+def same(arguments):
+    failed = 0
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        versions = {"old": Tools(arguments.old), "new": Tools(arguments.new)}
+        for version, tools in versions.items():
+            make_shards(tools, place / version / "shards")
+        for path in sorted((place / "old/shards").iterdir()):
+            if path.read_bytes() != (place / "new/shards" / path.name).read_bytes():
+                failed += 1
+                print(f"{path.name}: differs")
+        chosen = combinations(arguments.only)
+
+        def work(one):
+            results, sums = [], []
+            for version, tools in versions.items():
+                folder = place / version / "runs" / name_of(one)
+                results.append(train(tools, place / version / "shards", folder, one))
+                sums.append({str(path.relative_to(folder)): contents(path) for path in sorted(folder.rglob("*.safetensors"))})
+                shutil.rmtree(folder)
+            return [*differences(*results, 0), *differences(*sums, 0)]
+
+        for name, lines in each(chosen, work):
+            failed += bool(lines)
+            for line in lines:
+                print(f"{name}: {line}")
+        print(f"{len(chosen)} combinations, {failed} differ")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, places in {"make": ("tools", "archive"), "check": ("tools", "archive"), "same": ("old", "new")}.items():
+        command = commands.add_parser(name)
+        for place in places:
+            command.add_argument(place)
+        command.add_argument("--only", default="", help="combinations whose name has this in it, such as decoder+mae")
+        command.add_argument("--full", action="store_true", help="check every combination")
+    arguments = parser.parse_args()
+    return 1 if {"make": make, "check": check, "same": same}[arguments.command](arguments) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
