@@ -13,6 +13,7 @@ namespace every_model {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 
 inline const Vocabularies kVocabularies{30, 20};
 

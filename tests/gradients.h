@@ -64,7 +64,7 @@ namespace models {
 // Checks the gradient of `loss`, a scalar of the model, along one random way through each trained parameter.
 inline void check_gradients(mh::model::LanguageModel& model, const std::function<at::Tensor()>& loss, double margin) {
   loss().backward();
-  for (mh::model::Parameter& p : model.parameters().all()) {
+  for (mh::nn::Parameter& p : model.parameters().all()) {
     INFO(p.name());
     if (!p.traits().trainable) continue;
     REQUIRE(p.master().grad().defined());

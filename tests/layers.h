@@ -31,14 +31,14 @@ inline AttentionOptions options_of(const std::string& toml, Kind kind = Kind::de
 }
 
 struct Layer {
-  mh::model::ParameterList parameters{at::kCPU};
+  mh::nn::ParameterList parameters{at::kCPU};
   AttentionOptions options;
   std::unique_ptr<AttentionLayer> layer;
 
   Layer(const std::string& toml, int64_t width, uint64_t seed = 1, Kind kind = Kind::decoder_self)
       : options(options_of(toml, kind)) {
     // Larger than a real model's, so that attention is far from uniform.
-    const auto init = mh::model::Init::normal(0.5);
+    const auto init = mh::nn::Init::normal(0.5);
     layer = std::make_unique<AttentionLayer>(parameters, options, make_shape(options, kind, 0, width, "x"),
                                              AttentionLayer::Inits{init, init, init});
     parameters.initialise(seed);
@@ -46,7 +46,7 @@ struct Layer {
 
   // The parameter "x." + part.
   at::Tensor& operator[](const std::string& part) {
-    mh::model::Parameter* p = parameters.find("x." + part);
+    mh::nn::Parameter* p = parameters.find("x." + part);
     if (p == nullptr) throw std::out_of_range("no parameter x." + part);
     return p->master();
   }
@@ -76,7 +76,7 @@ struct Layer {
   void permute_heads(const std::vector<int64_t>& order) {
     c10::NoGradGuard no_gradient;
     for (auto& p : parameters.all())
-      for (const mh::model::HeadAxis& axis : p.traits().head_axes) {
+      for (const mh::nn::HeadAxis& axis : p.traits().head_axes) {
         const auto blocks = p.master().chunk(axis.heads, axis.axis);
         std::vector<at::Tensor> moved;
         for (int64_t i : order) moved.push_back(blocks[static_cast<size_t>(i)]);
@@ -84,7 +84,7 @@ struct Layer {
       }
   }
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& m, const mh::attention::Mask& mask,
-                        const mh::attention::Step& step = {}, mh::attention::Observer* observer = nullptr) {
+                        const mh::nn::ForwardContext& step = {}, mh::attention::Observer* observer = nullptr) {
     return layer->forward(x, m, mask, step, nullptr, observer);
   }
 };

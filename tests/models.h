@@ -11,6 +11,7 @@ namespace models {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 
 // From a whole configuration file, none of whose keys is unknown.
 inline ModelConfig configured(const std::string& toml) {

@@ -21,6 +21,7 @@ namespace test_adaptive {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 using models::configured;
 using models::count;
 using models::some_tokens;
@@ -149,7 +150,7 @@ struct Ends {
     uint64_t seed = 1;  // away from zero biases and from small scores
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
-  SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const attention::Step& step = {}) {
+  SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& step = {}) {
     return output->loss((*embedding)(tokens), targets, 0, step);
   }
   Naive naive() const {
@@ -367,7 +368,7 @@ TEST_CASE("dropout acts on tails in training, by the place of a token in its upd
   o.dropout_tail = 0.4;
   Ends ends(o, 30);
   at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), frequent = targets % 10;
-  attention::Step step{true, 3, 7, 0, false};
+  nn::ForwardContext step{true, 3, 7, 0, false};
   c10::NoGradGuard no_gradient;
   const double without = plain.loss(tokens, targets).nll.item<double>(),
                with = ends.loss(tokens, targets, step).nll.item<double>();
@@ -395,7 +396,7 @@ TEST_CASE("bands work with bf16 copies of the parameters", "[adaptive]") {
     o.dropout_tail = 0.1;
     Ends exact(o, 30), ends(o, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
-    const attention::Step step{true, 3, 7, 0, false};
+    const nn::ForwardContext step{true, 3, 7, 0, false};
     ends.parameters.set_bf16(true);
     SlicedLoss a = exact.loss(tokens, targets, step), b = ends.loss(tokens, targets, step);
     CHECK(b.nll.item<double>() == Approx(a.nll.item<double>()).epsilon(0.02));

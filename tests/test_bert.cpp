@@ -14,6 +14,7 @@ namespace test_bert {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 using models::configured;
 using models::some_tokens;
 

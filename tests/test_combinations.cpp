@@ -12,6 +12,7 @@ namespace test_combinations {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using layers::Layer;
 using layers::normal;
 
@@ -107,7 +108,7 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
     CHECK(close(l(x, m, mask), whole));
     l.layer->set_path(Path::automatic);
   }
-  Step step;
+  ForwardContext step;
   step.training = true;
   l.parameters.zero_gradients();
   const at::Tensor y = l(x, m, mask, step);

@@ -12,6 +12,7 @@ namespace test_combiners {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using layers::by_heads;
 using layers::Layer;
 using layers::Watch;
@@ -185,7 +186,7 @@ TEST_CASE("hard-concrete gates are drawn by seed, update and layer, one draw for
   Layer l("heads = 8\nhead_size = 2\ncombiner = 'hard-concrete'", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);
   auto drawn = [&](bool training, uint64_t seed, uint32_t update, int64_t rows = 2, int64_t first = 0) {
-    Step step;
+    ForwardContext step;
     step.training = training;
     step.seed = seed;
     step.update = update;

@@ -12,6 +12,7 @@ namespace test_cross_head {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using namespace numbers;
 using namespace reference;
 using layers::check_gradients;
@@ -24,15 +25,15 @@ std::string configured(const std::string& score, int64_t heads, double rate, int
              "'\npairing = 'cross-head'\n[attention.cross-head]\nrate = ", rate, "\n");
 }
 
-Step update(uint32_t number) { return {true, 3, number, 0, false}; }
+ForwardContext update(uint32_t number) { return {true, 3, number, 0, false}; }
 
 // Block i of the parameter along its head axis becomes what block order[i] was.
 void permute(Layer& l, const std::vector<std::string>& names, const std::vector<int64_t>& order) {
   c10::NoGradGuard no_gradient;
   for (const std::string& name : names) {
-    model::Parameter* p = l.parameters.find("x." + name);
+    nn::Parameter* p = l.parameters.find("x." + name);
     if (p == nullptr) continue;
-    const model::HeadAxis& heads = p->traits().head_axes.at(0);
+    const nn::HeadAxis& heads = p->traits().head_axes.at(0);
     auto blocks = p->master().chunk(heads.heads, heads.axis);
     std::vector<at::Tensor> moved;
     for (int64_t from : order) moved.push_back(blocks[static_cast<size_t>(from)]);
@@ -110,7 +111,7 @@ TEST_CASE("without a rate, or outside of training, cross-head is no pairing", "[
   at::Tensor plain = always.layer->forward(x, x, causal(), {});
   int same = 0;
   for (uint32_t i = 0; i < 20; ++i) {
-    Step outside = update(i);
+    ForwardContext outside = update(i);
     outside.training = false;
     CHECK(at::equal(never.layer->forward(x, x, causal(), update(i)), plain));
     CHECK(at::equal(always.layer->forward(x, x, causal(), outside), plain));
@@ -153,7 +154,7 @@ TEST_CASE("cross-head leaves the fused path possible, with the same values and g
 TEST_CASE("one permutation serves the whole batch, and each layer draws its own", "[cross-head]") {
   Layer l(configured("dot-product", 4, 1), 8, 5);
   at::Tensor x = normal({5, 6, 8}, 1);
-  Step rest = update(2);
+  ForwardContext rest = update(2);
   rest.row_offset = 3;
   at::Tensor part = x.narrow(0, 3, 2);
   CHECK(at::allclose(l.layer->forward(part, part, causal(), rest),

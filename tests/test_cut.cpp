@@ -20,6 +20,7 @@ namespace test_cut {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using analysis::Kept;
 using analysis::Side;
 using layers::normal;
@@ -57,11 +58,11 @@ void mask(AttentionLayer& layer, const KeptHeads& kept) {
 
 // A layer by itself, under a name of a model's.
 struct Whole {
-  model::ParameterList parameters{at::kCPU};
+  nn::ParameterList parameters{at::kCPU};
   std::unique_ptr<AttentionLayer> layer;
 
   Whole(const AttentionOptions& options, Kind kind, int64_t width) {
-    const auto init = model::Init::normal(0.5);
+    const auto init = nn::Init::normal(0.5);
     layer = std::make_unique<AttentionLayer>(parameters, options,
                                              make_shape(options, kind, 0, width, analysis::prefix_of(kind, 0)),
                                              AttentionLayer::Inits{init, init, init});
@@ -131,7 +132,7 @@ void check_trains(Whole& left, const Sizes& z) {
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   Mask mask;
   mask.causal = left.layer->shape().kind == Kind::decoder_self;
-  Step step;
+  ForwardContext step;
   step.training = true;
   const at::Tensor y = left.layer->forward(x, x, mask, step);
   REQUIRE(y.isfinite().all().item<bool>());

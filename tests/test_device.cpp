@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "device.h"
-#include "model/device.h"
 #include "model/load.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 #include "numbers.h"
 #include "skip.h"
 #include "task/generation.h"
@@ -52,7 +52,7 @@ struct ChooseDevice : Catch::TestEventListenerBase {
   void testRunStarting(const Catch::TestRunInfo&) override {
     if (test_device() != "cuda") return;
     try {
-      model::choose_device("cuda");
+      nn::choose_device("cuda");
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
       std::exit(static_cast<int>(error.exit()));
@@ -63,24 +63,24 @@ CATCH_REGISTER_LISTENER(ChooseDevice)
 
 #define NEEDS_GPU                                           \
   if (test_device() != "cuda") SKIP("needs --device cuda"); \
-  static const at::Device gpu = model::choose_device("cuda")
+  static const at::Device gpu = nn::choose_device("cuda")
 
 }  // namespace
 
 TEST_CASE("a device that is not there is refused", "[device]") {
   if (test_device() == "cuda") SKIP("there is a GPU");
-  CHECK(model::choose_device("cpu").is_cpu());
-  CHECK(model::choose_device("auto").is_cpu());
-  CHECK_THROWS_AS(model::choose_device("cuda"), Error);
+  CHECK(nn::choose_device("cpu").is_cpu());
+  CHECK(nn::choose_device("auto").is_cpu());
+  CHECK_THROWS_AS(nn::choose_device("cuda"), Error);
 }
 
 TEST_CASE("dropout on a GPU takes the CPU's decisions", "[device]") {
   NEEDS_GPU;
   for (auto type : {at::kFloat, at::kBFloat16})
     for (int64_t width : {1, 5, 64, 4099}) {
-      attention::Step step{true, 7, 3, 5};
+      nn::ForwardContext step{true, 7, 3, 5};
       at::Tensor x = at::randn({3, width}).to(type);
-      at::Tensor cpu = model::dropout(x, 0.3, step, "s", 2), there = model::dropout(x.to(gpu), 0.3, step, "s", 2);
+      at::Tensor cpu = nn::dropout(x, 0.3, step, "s", 2), there = nn::dropout(x.to(gpu), 0.3, step, "s", 2);
       CHECK(at::equal(cpu, there.to(at::kCPU)));
     }
 }
@@ -95,7 +95,7 @@ TEST_CASE("a training step on a GPU is the CPU's", "[device]") {
     std::vector<double> losses;
     for (auto* model : {here.get(), there.get()}) {
       model->parameters().set_bf16(bf16);
-      attention::Step step{true, 1, 4, 0};
+      nn::ForwardContext step{true, 1, 4, 0};
       auto loss = model->loss(model->hidden(inputs.to(model->parameters().device()), step), targets,
                               extra.empty() ? 0.1 : 0, step);
       loss.smoothed.backward();
@@ -118,10 +118,10 @@ TEST_CASE("optimisers on a GPU take the CPU's step", "[device]") {
   for (const char* name : {"adam", "adamw", "sgd", "nag"}) {
     train::TrainOptions o;
     o.optimizer = name, o.weight_decay = 0.1, o.momentum = 0.9;
-    model::ParameterList here(at::kCPU), there(gpu);
+    nn::ParameterList here(at::kCPU), there(gpu);
     for (auto* list : {&here, &there}) {
       for (int64_t i = 0; i < 50; ++i)  // more than a launch takes
-        list->add(str("w", i), {33, i == 7 ? 4001 : i + 1}, {model::Init::normal(1), true, true});
+        list->add(str("w", i), {33, i == 7 ? 4001 : i + 1}, {nn::Init::normal(1), true, true});
       list->initialise(1);
       list->set_bf16(true);
     }
@@ -159,7 +159,7 @@ TEST_CASE("sliced cross-entropy on a GPU errs at most twice as much as the compo
     return Tensors{loss.detach(), h.grad(), w.grad()};
   };
   const auto sliced = [&](const at::Tensor& h, const at::Tensor& w) {
-    return model::sliced_cross_entropy(h, w, {}, targets, v, 0.1).smoothed;
+    return nn::sliced_cross_entropy(h, w, {}, targets, v, 0.1).smoothed;
   };
   const auto composed = [&](const at::Tensor& h, const at::Tensor& w) {
     const auto wide = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -188,8 +188,8 @@ TEST_CASE("sum, dropout and norm on a GPU are the CPU's", "[device]") {
       const auto results = [&](at::Device device) {
         const auto leaf = [&](const at::Tensor& t) { return t.to(device).detach().clone().requires_grad_(); };
         const at::Tensor x = leaf(x0), y = leaf(y0), w = leaf(w0), b = leaf(b0);
-        const attention::Step step{true, 7, 3, 5};
-        const auto made = model::add_and_norm(x, y, {0.3, step, "s", 2}, w, b, 1e-5);
+        const nn::ForwardContext step{true, 7, 3, 5};
+        const auto made = nn::add_and_norm(x, y, {0.3, step, "s", 2}, w, b, 1e-5);
         ((made.sum * of_sum.to(device)).sum() + (made.norm * of_norm.to(device)).sum()).backward();
         return std::vector<at::Tensor>{made.sum.detach(), made.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};
       };

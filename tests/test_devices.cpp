@@ -21,6 +21,7 @@ namespace test_devices {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 
 namespace {
 
@@ -83,7 +84,7 @@ struct Case {
     know_sizes();
     model = build_language_model(config, every_model::kVocabularies, at::kMeta);
   }
-  at::Tensor hidden(const attention::Step& step, attention::Observer* observer = nullptr,
+  at::Tensor hidden(const nn::ForwardContext& step, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
     const Input made = every_model::input(*model, encodes, length);
     if (observer != nullptr) observer->begin(made.lengths);
@@ -94,8 +95,8 @@ struct Case {
   }
 };
 
-attention::Step training() {
-  attention::Step step;
+nn::ForwardContext training() {
+  nn::ForwardContext step;
   step.training = true;
   return step;
 }
@@ -113,7 +114,7 @@ TEST_CASE("passes and their gradients stay on the device of the parameters", "[d
     const Case c(toml);
     Looks looks;
     for (const bool experts : {false, true}) {
-      attention::Step step = training();
+      nn::ForwardContext step = training();
       step.sample_experts = experts;
       c.hidden(step).sum().backward();
       for (const Parameter& p : c.model->parameters().all())

@@ -15,6 +15,7 @@ namespace test_encoder_decoder {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 using models::configured;
 using models::some_tokens;
 using translators::built;
@@ -170,7 +171,7 @@ TEST_CASE("in training what stands behind the end of a row changes nothing, in e
     other.source[b].narrow(0, s, 7 - s).fill_(3);
     other.tokens[b].narrow(0, t, 8 - t).fill_(4);
   }
-  attention::Step step;
+  nn::ForwardContext step;
   step.training = true;
   for (const std::string& stage : stages()) {
     INFO(stage);

@@ -246,7 +246,7 @@ TEST_CASE("the gradient of an update does not depend on its parts", "[examples]"
         const task::Batch batch = batches->load(0, part);
         model->loss(model->hidden(batch.input, {}), batch.wanted(), 0.1).smoothed.backward();
       }
-      for (const model::Parameter& p : model->parameters().all()) gradients[micro > 0].push_back(p.master().grad());
+      for (const nn::Parameter& p : model->parameters().all()) gradients[micro > 0].push_back(p.master().grad());
     }
     for (size_t i = 0; i < gradients[0].size(); ++i)
       if (gradients[0][i].defined()) CHECK(at::allclose(gradients[0][i], gradients[1][i], 1e-4, 1e-5));
@@ -317,7 +317,7 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
   const at::Tensor before = second->parameters().find("head.classes.weight")->master().clone();
   model::adopt_parameters(checkpoint, second->parameters());
   CHECK(second->parameters().find("head.classes.weight")->master().equal(before));
-  for (const model::Parameter& p : second->parameters().all())
+  for (const nn::Parameter& p : second->parameters().all())
     if (added.count(p.name()) == 0) CHECK(p.master().equal(first->parameters().find(p.name())->master()));
   // What is of the layers is neither left out nor new.
   for (const char* other : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",

@@ -9,7 +9,7 @@
 
 #include "attention/fused_cpu.h"
 #include "layers.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 #include "numbers.h"
 #include "status.h"
 
@@ -211,13 +211,13 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
     const bool causal = *rc::gen::arbitrary<bool>();
     const int64_t queries = *rc::gen::inRange(1, 90);
     const int64_t keys = causal ? queries + *rc::gen::inRange(0, 40) : *rc::gen::inRange(1, 150);
-    const attention::Step step{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
+    const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
     const double p = *rc::gen::element(0.1, 0.5, 0.9);
     std::vector<int64_t> lengths;
     if (!causal && *rc::gen::arbitrary<bool>())
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(*rc::gen::inRange<int64_t>(1, keys + 1));
     const at::Tensor key_lengths = lengths.empty() ? at::Tensor() : at::tensor(lengths, at::kLong);
-    const at::Tensor kept = model::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
+    const at::Tensor kept = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
     const auto by_equation = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
       at::Tensor logits = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(size));
       if (causal)
@@ -228,7 +228,7 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
     };
     const auto by_kernel = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
       attention::FusedPolicy policy{causal, 0, key_lengths};
-      policy.drops = model::dropout_from(heads * queries * keys, p, step, "place", 4);
+      policy.drops = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
       return attention::fused_cpu(q, k, v, policy);
     };
     const at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
@@ -247,7 +247,7 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
 }
 
 TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dropout]") {
-  const attention::Step step{true, 5, 2, 3};
+  const nn::ForwardContext step{true, 5, 2, 3};
   for (const auto& [kind, lengths] : {std::pair{attention::Kind::decoder_self, false},
                                       {attention::Kind::encoder_self, true},
                                       {attention::Kind::encoder_self, false}}) {

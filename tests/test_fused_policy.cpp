@@ -15,7 +15,7 @@
 #include "attention/mixed_cpu.h"
 #include "cpu/level.h"
 #include "layers.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 #include "numbers.h"
 
 namespace test_fused_policy {
@@ -165,12 +165,12 @@ Inputs drawn(bool mixed) {
 // The probability of being dropped.
 double add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return 0;
-  const attention::Step step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
+  const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
   x.policy.dropped_before_mixing = x.m.defined() && pick(0, 1) == 1;
   const int64_t heads = x.policy.dropped_before_mixing ? x.q.size(1) : x.dout.size(1);
-  x.kept = model::dropout(at::ones({x.q.size(0), heads, x.q.size(2), x.k.size(2)}), p, step, "place", 4);
-  x.policy.drops = model::dropout_from(heads * x.q.size(2) * x.k.size(2), p, step, "place", 4);
+  x.kept = nn::dropout(at::ones({x.q.size(0), heads, x.q.size(2), x.k.size(2)}), p, step, "place", 4);
+  x.policy.drops = nn::dropout_from(heads * x.q.size(2) * x.k.size(2), p, step, "place", 4);
   return p;
 }
 
@@ -287,7 +287,7 @@ TEST_CASE("layers with Sigsoftmax, relative positions, windows and weights of he
           mask.key_positions = at::arange(-memory, queries, at::kLong);
           mask.key_positions.narrow(0, 0, 9).sub_(4);  // four positions behind the ninth key are missing
         }
-        const attention::Step step{true, 5, 2, 3};
+        const nn::ForwardContext step{true, 5, 2, 3};
         std::vector<at::Tensor> found[2];
         for (const bool fused : {false, true}) {
           l.layer->set_path(fused ? attention::Path::fused : attention::Path::composed);

@@ -14,8 +14,8 @@
 #include "attention/fused_gpu.h"
 #include "base/error.h"
 #include "device.h"
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 #include "numbers.h"
 #include "skip.h"
 
@@ -133,11 +133,11 @@ Inputs drawn(const Case& c, const Sizes& z) {
   }
   if (c.sigsoftmax) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
   if (c.dropout > 0) {
-    const attention::Step step{true, 7, 3, 2};
+    const nn::ForwardContext step{true, 7, 3, 2};
     const int64_t heads = c.before ? z.in : z.out;
     x.policy.dropped_before_mixing = c.before;
-    x.policy.drops = model::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
-    x.kept = model::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
+    x.policy.drops = nn::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
+    x.kept = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
   }
   if (c.relative) {
     const int64_t first = c.keys / 3, distances = c.queries + c.keys;
@@ -288,7 +288,7 @@ std::string lacks(at::ScalarType type, int64_t size, int64_t in, int64_t out, bo
 
 #define NEEDS_GPU                                           \
   if (test_device() != "cuda") SKIP("needs --device cuda"); \
-  static const at::Device gpu = model::choose_device("cuda")
+  static const at::Device gpu = nn::choose_device("cuda")
 
 constexpr int64_t kHeadSizes[] = {32, 35, 40, 64, 128};
 

@@ -9,8 +9,8 @@
 #include "analysis/spectrum.h"
 #include "device.h"
 #include "every_model.h"
-#include "model/device.h"
-#include "model/device_graph.h"
+#include "nn/device.h"
+#include "nn/device_graph.h"
 #include "numbers.h"
 #include "skip.h"
 #include "task/beam_search.h"
@@ -22,6 +22,7 @@ namespace test_gpu_models {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 using numbers::error;
 using numbers::size_of;
 
@@ -61,7 +62,7 @@ std::vector<Result> two_updates(const std::string& toml, at::Device device) {
     all.push_back({name, t.detach().to(at::kCPU, at::kDouble)});
   };
   for (uint32_t update = 0; update < 2; ++update) {
-    const attention::Step step{true, 5, update, 0};
+    const nn::ForwardContext step{true, 5, update, 0};
     const at::Tensor hidden = model->hidden(input.to(device), step);
     at::Tensor loss = hidden.square().mean();  // a head's targets are its own
     if (!encodes) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, step).smoothed / 10;
@@ -140,7 +141,7 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
       const auto recorded = built(toml, device), plain = built(toml, device);
       recorded->parameters().set_bf16(bf16), plain->parameters().set_bf16(bf16);
       const auto work_of = [](LanguageModel& model) {
-        return [&model](const Input& input, const Targets& targets, const attention::Step& step) {
+        return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& step) {
           const SlicedLoss loss = model.loss(model.hidden(input, step), targets, 0.1, step);
           loss.smoothed.backward();
           model.parameters().collect_gradients();
@@ -151,7 +152,7 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
         const task::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};
-        const attention::Step step{true, 1, update, 0};
+        const nn::ForwardContext step{true, 1, update, 0};
         const SlicedLoss found = pass(batch, step),
                          wanted = work_of(*plain)(batch.input.to(device), batch.wanted(), step);
         CHECK(found.nll.item<double>() == Approx(wanted.nll.item<double>()).epsilon(1e-5));

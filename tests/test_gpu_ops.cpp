@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "host_table.h"
-#include "model/device.h"
-#include "model/ops.h"
 #include "models.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 #include "numbers.h"
 #include "train/optimizer.h"
 
@@ -30,7 +30,7 @@ template <class F>
 auto both(const F& f) {
   const auto here = f();
   const kernels::CudaTable table = host::table();
-  const model::CpuAsGpu gpu(table);
+  const nn::CpuAsGpu gpu(table);
   return std::pair(here, f());
 }
 
@@ -51,10 +51,10 @@ void check_near(const Tensors& found, const Tensors& wanted, double tolerance) {
 }  // namespace
 
 TEST_CASE("dropout by the kernels of a GPU has the bits of the CPU's", "[gpu-ops]") {
-  const attention::Step step{true, 7, 3, 5};
+  const nn::ForwardContext step{true, 7, 3, 5};
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({3, 67}).to(type);
-    const auto [here, there] = both([&] { return model::dropout(x, 0.3, step, "s", 2); });
+    const auto [here, there] = both([&] { return nn::dropout(x, 0.3, step, "s", 2); });
     CHECK(here.equal(there));
   }
 }
@@ -72,7 +72,7 @@ TEST_CASE("sliced cross-entropy by the kernels of a GPU is the CPU's", "[gpu-ops
         const auto [here, there] = both([&] {
           const c10::AutoGradMode mode(trains);
           const at::Tensor h = leaf(h0), w = leaf(w0), b = biased ? leaf(b0) : at::Tensor();
-          const model::SlicedLoss loss = model::sliced_cross_entropy(h, w, b, targets, 39, smoothing);
+          const nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, 39, smoothing);
           CHECK(loss.scored == 18);
           if (trains) (loss.smoothed * 0.37).backward();
           return Tensors{loss.smoothed.detach(),
@@ -80,24 +80,24 @@ TEST_CASE("sliced cross-entropy by the kernels of a GPU is the CPU's", "[gpu-ops
                          h.grad(),
                          w.grad(),
                          biased ? b.grad() : b,
-                         model::sliced_log_probabilities(h, w, b, targets, 39)};
+                         nn::sliced_log_probabilities(h, w, b, targets, 39)};
         });
         check_near(there, here, bf16 ? 1e-2 : 1e-5);
       }
   // More rows than a slice, and a target too large.
   const at::Tensor h = at::randn({8200, 2}), w = at::randn({3, 2}), targets = at::randint(3, {8200}, at::kLong);
-  const auto [here, there] = both([&] { return model::sliced_log_probabilities(h, w, {}, targets, 3); });
+  const auto [here, there] = both([&] { return nn::sliced_log_probabilities(h, w, {}, targets, 3); });
   CHECK(error(here, there) <= 1e-5);
   targets[8199] = 3;
   both([&] {
-    CHECK_THROWS_AS(model::sliced_log_probabilities(h, w, {}, targets, 3), Error);
+    CHECK_THROWS_AS(nn::sliced_log_probabilities(h, w, {}, targets, 3), Error);
     return 0;
   });
 }
 
 TEST_CASE("sum, dropout and norm by the kernels of a GPU are the CPU's", "[gpu-ops]") {
   at::manual_seed(12);
-  const attention::Step step{true, 3, 5, 1};
+  const nn::ForwardContext step{true, 3, 5, 1};
   for (const int64_t size : {1, 17})
     for (const double p : {0.0, 0.3})
       for (const bool bf16 : {false, true})
@@ -107,11 +107,11 @@ TEST_CASE("sum, dropout and norm by the kernels of a GPU are the CPU's", "[gpu-o
           const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
           const at::Tensor gain0 = at::randn({size}), shift0 = at::randn({size});
           const at::Tensor of_sum = at::randn_like(x0), of_norm = at::randn_like(x0);
-          const model::Dropping drop{p, step, "place", 2};
+          const nn::Dropping drop{p, step, "place", 2};
           const auto [here, there] = both([&] {
             const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
-            const model::SumAndNorm made = wanted == 3 ? model::SumAndNorm{model::add(x, y, drop), {}}
-                                                       : model::add_and_norm(x, y, drop, gain, shift, 1e-5);
+            const nn::SumAndNorm made =
+                wanted == 3 ? nn::SumAndNorm{nn::add(x, y, drop), {}} : nn::add_and_norm(x, y, drop, gain, shift, 1e-5);
             at::Tensor loss = at::zeros({});
             if (wanted != 0) loss = loss + (made.sum * of_sum).sum();
             if (wanted % 2 == 0) loss = loss + (made.norm * of_norm).sum();
@@ -123,7 +123,7 @@ TEST_CASE("sum, dropout and norm by the kernels of a GPU are the CPU's", "[gpu-o
                            y.grad(),
                            gain.grad(),
                            shift.grad(),
-                           model::norm_of_sum(x, y, drop, gain, shift, 1e-5)};
+                           nn::norm_of_sum(x, y, drop, gain, shift, 1e-5)};
           });
           check_near(Tensors(there.begin(), there.begin() + 3), Tensors(here.begin(), here.begin() + 3),
                      size == 1 ? 1e-3 : 1e-5);
@@ -135,7 +135,7 @@ TEST_CASE("sum, dropout and norm by the kernels of a GPU are the CPU's", "[gpu-o
   for (const auto& [type, size] : {std::pair<at::ScalarType, int64_t>{at::kHalf, 33}, {at::kFloat, 12001}}) {
     const at::Tensor x = at::randn({2, size}), y = at::randn({2, size}).to(type);
     const auto [here, there] = both([&] {
-      return model::norm_of_sum(x, y, {0, {}, "", 0}, at::ones({size}), at::zeros({size}), 1e-5);
+      return nn::norm_of_sum(x, y, {0, {}, "", 0}, at::ones({size}), at::zeros({size}), 1e-5);
     });
     CHECK(error(here, there) <= 1e-5);
   }
@@ -149,10 +149,10 @@ TEST_CASE("optimisers by the kernels of a GPU step as the CPU's", "[gpu-ops]") {
       options.optimizer = name, options.weight_decay = 0.1, options.momentum = 0.9;
       const train::Groups groups;
       const auto [here, there] = both([&] {
-        model::ParameterList list(at::kCPU);
+        nn::ParameterList list(at::kCPU);
         for (int i = 0; i < 45; ++i)
           list.add(str("w", i), {i % 7 + 1, i % 5 + (i == 3 ? 3000 : 1)},
-                   {model::Init::normal(1), i % 2 == 0, i % 3 == 0});
+                   {nn::Init::normal(1), i % 2 == 0, i % 3 == 0});
         list.initialise(1);
         list.set_bf16(bf16);
         train::Optimizer optimizer(list, options, groups);
@@ -192,7 +192,7 @@ TEST_CASE("a training step by the kernels of a GPU is the CPU's", "[gpu-ops]") {
             50, at::kCPU);
         model->parameters().initialise(1);
         model->parameters().set_bf16(bf16);
-        const attention::Step step{true, 1, 4, 0};
+        const nn::ForwardContext step{true, 1, 4, 0};
         const auto loss = model->loss(model->hidden(tokens, step), targets, extra.empty() ? 0.1 : 0, step);
         loss.smoothed.backward();
         model->parameters().collect_gradients();

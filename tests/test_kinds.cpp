@@ -306,7 +306,7 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
       REQUIRE(same != nullptr);
       CHECK(same->master().sizes() == p.master().sizes());
     }
-    attention::Step step;
+    nn::ForwardContext step;
     step.training = true;
     const at::Tensor loss = left.model->loss(left.model->hidden(batch.input, step), batch.targets, 0.1).smoothed;
     loss.backward();

@@ -266,11 +266,11 @@ Trained trained(const model::ModelConfig& config, const std::string& regulariser
   batch.input.tokens = widened(batch.input.tokens, wider, 3);
   batch.input.source = widened(batch.input.source, 2 * wider, 5);
   batch.targets = widened(batch.targets, wider, -1);
-  attention::Step step;
+  nn::ForwardContext step;
   step.training = true, step.seed = 7, step.sample_experts = samples;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
   if (observer != nullptr) observer->begin(batch.input.lengths);
-  const model::SlicedLoss loss =
+  const nn::SlicedLoss loss =
       model->loss(model->hidden(batch.input, step, nullptr, observer), batch.targets, 0.1, step);
   const at::Tensor term = regulariser.empty() ? at::Tensor() : terms.loss({0, 0, 1});
   at::Tensor sum = loss.smoothed;

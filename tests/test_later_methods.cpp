@@ -12,6 +12,7 @@ namespace test_later_methods {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using layers::Layer;
 using layers::Watch;
 using numbers::close;
@@ -80,7 +81,7 @@ Mask causal() {
   return mask;
 }
 
-Step training(uint32_t update, int64_t row_offset = 0) { return {true, 7, update, row_offset}; }
+ForwardContext training(uint32_t update, int64_t row_offset = 0) { return {true, 7, update, row_offset}; }
 
 }  // namespace
 

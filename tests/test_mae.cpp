@@ -16,6 +16,7 @@ namespace test_mae {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using numbers::doubles;
 using numbers::normal;
 using reference::Sizes;
@@ -37,8 +38,8 @@ struct Layer : layers::Layer {
     set("gate.norm.bias", normal({d}, seed + 3) * 0.3);
     set("gate.down.weight", normal((*this)["gate.down.weight"].sizes().vec(), seed + 4) * 2);
   }
-  at::Tensor forward(const at::Tensor& x, const Mask& mask, const Step& step = {}, Observer* observer = nullptr,
-                     Cache* cache = nullptr) {
+  at::Tensor forward(const at::Tensor& x, const Mask& mask, const ForwardContext& step = {},
+                     Observer* observer = nullptr, Cache* cache = nullptr) {
     return layer->forward(x, x, mask, step, cache, observer);
   }
 };
@@ -53,7 +54,7 @@ struct Watch : Observer {
   }
 };
 
-at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const Step& step = {}) {
+at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const ForwardContext& step = {}) {
   Watch watch;
   l.forward(x, mask, step, &watch);
   return watch.g;
@@ -65,7 +66,7 @@ Mask causal_mask() {
   return mask;
 }
 
-Step training(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
+ForwardContext training(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
   return {true, 7, update, row_offset, sample};
 }
 
@@ -282,7 +283,7 @@ TEST_CASE("the scaled heads are the sum over experts, over random shapes and mas
       l.set("gate.norm.mean", mean);
       l.set("gate.norm.variance", variance);
       l.layer->set_path(path);
-      const Vector found = doubles(l.layer->forward(x, m, mask, n.batch_statistics ? training() : Step{}));
+      const Vector found = doubles(l.layer->forward(x, m, mask, n.batch_statistics ? training() : ForwardContext{}));
       for (int64_t b = 0; b < n.z.batch; ++b)
         for (int64_t i = 0; i < n.real[static_cast<size_t>(b)] * n.z.width; ++i) {
           const auto at = static_cast<size_t>(b * n.z.queries * n.z.width + i);
@@ -630,7 +631,7 @@ TEST_CASE("experts are drawn as often as their gates say", "[mae]") {
     CHECK(at::equal((w == 0).sum(-1), at::ones({4000, 8}, at::kLong)));
     // Other updates, layers' kinds and seeds draw others.
     CHECK(!at::equal(w, l.forward(x, causal_mask(), training(4, true))));
-    Step other = training(3, true);
+    ForwardContext other = training(3, true);
     other.seed = 8;
     CHECK(!at::equal(w, l.forward(x, causal_mask(), other)));
   }
@@ -822,7 +823,7 @@ TEST_CASE("permuting heads, their experts with them, leaves the layer as it is",
   c10::NoGradGuard no_gradient;
   for (auto& p : l.parameters.all()) {
     if (p.traits().head_axes.empty()) continue;
-    const model::HeadAxis& heads = p.traits().head_axes[0];
+    const nn::HeadAxis& heads = p.traits().head_axes[0];
     auto blocks = p.master().chunk(heads.heads, heads.axis);
     p.master().copy_(at::cat({blocks[2], blocks[0], blocks[1]}, heads.axis));
   }

@@ -13,7 +13,7 @@
 #include "attention/fused_cpu.h"
 #include "attention/mixed_cpu.h"
 #include "layers.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 #include "numbers.h"
 #include "peak.h"
 #include "skip.h"
@@ -117,12 +117,12 @@ TEST_CASE("attention with mixed heads equals the equations over random shapes", 
     }
     double p = 0;
     if (pick(0, 2) == 0) {
-      const attention::Step step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
+      const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       p = *rc::gen::element(0.1, 0.5, 0.9);
       x.before = pick(0, 1) == 1;
       const int64_t heads = x.before ? z.in : z.out;
-      x.kept = model::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
-      x.mask.drops = model::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
+      x.kept = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
+      x.mask.drops = nn::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
       x.mask.dropped_before_mixing = x.before;
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -274,7 +274,7 @@ TEST_CASE("layers that mix probabilities are the same on both paths, dropout and
       mask.causal = causal;
       if (!causal) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
       for (bool training : {false, true}) {
-        const attention::Step step{training, 5, 2, 3};
+        const nn::ForwardContext step{training, 5, 2, 3};
         std::vector<std::vector<at::Tensor>> found;
         for (attention::Path path : {attention::Path::fused, attention::Path::composed}) {
           l.layer->set_path(path);

@@ -13,6 +13,7 @@ namespace test_mixing {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using layers::Layer;
 using layers::Watch;
 using numbers::close;
@@ -570,7 +571,7 @@ TEST_CASE("fixed matrices: columns sum to 1, another seed draws others, and no w
 
 TEST_CASE("dropout acts before the mixing or after it, as asked", "[mixing]") {
   c10::NoGradGuard no_gradient;
-  Step step;
+  ForwardContext step;
   step.training = true;
   const at::Tensor x = normal({2, 6, 8}, 1);
   auto seen = [&](const char* where) {

@@ -5,13 +5,14 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/product.h"
 #include "models.h"
+#include "nn/product.h"
 
 namespace test_model {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 using models::configured;
 using models::count;
 using models::some_tokens;

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "model/ops.h"
-#include "model/parameter.h"
-#include "model/product.h"
+#include "nn/ops.h"
+#include "nn/parameter.h"
+#include "nn/product.h"
 #include "numbers.h"
 
 namespace test_ops {
@@ -55,42 +55,39 @@ at::Tensor perturbed(const std::function<at::Tensor(const at::Tensor&)>& f, cons
 
 TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
   at::manual_seed(4);
-  model::ParameterList list(at::kCPU);
+  nn::ParameterList list(at::kCPU);
   auto add = [&](const char* name, std::vector<int64_t> shape) {
-    model::Parameter& p = list.add(name, std::move(shape), {{}, true, true});
+    nn::Parameter& p = list.add(name, std::move(shape), {{}, true, true});
     c10::NoGradGuard guard;
     p.master().normal_();
     return &p;
   };
-  model::Parameter *a = add("a", {48, 32}), *b = add("b", {16, 32}), *of_a = add("of_a", {48}),
-                   *of_b = add("of_b", {16});
+  nn::Parameter *a = add("a", {48, 32}), *b = add("b", {16, 32}), *of_a = add("of_a", {48}), *of_b = add("of_b", {16});
   for (const bool bf16 : {false, true}) {
     list.set_bf16(bf16);
     list.refresh_copies();
     for (const int64_t rows : {1, 5, 64, 200}) {
       INFO(rows << " rows, bf16 " << bf16);
       const at::Tensor x = at::randn({rows, 3, 32});
-      const auto joint = [&] { return model::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}); };
+      const auto joint = [&] { return nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}); };
       const at::Tensor exact = at::linear(x.to(at::kDouble), at::cat({a->value(), b->value()}).to(at::kDouble),
                                           at::cat({of_a->value(), of_b->value()}).to(at::kDouble));
       const double bound = (bf16 ? 0x1p-6 : 0x1p-20) * size_of(exact);
       CHECK(error(joint(), exact) <= bound);
-      CHECK(model::linear(x, {b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
+      CHECK(nn::linear(x, {b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
       c10::NoGradGuard guard;
-      const model::DecodingProducts products;
+      const nn::DecodingProducts products;
       const at::Tensor first = joint();
       CHECK(error(first, exact) <= bound);
       CHECK(joint().equal(first));
-      for (const auto then : {model::Activation::relu, model::Activation::gelu, model::Activation::gelu_tanh})
-        CHECK(error(model::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}, then), model::activation(exact, then)) <=
-              bound);
-      const model::DecodingProducts same(&products);
+      for (const auto then : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
+        CHECK(error(nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}, then), nn::activation(exact, then)) <= bound);
+      const nn::DecodingProducts same(&products);
       CHECK(joint().equal(first));
       if (bf16) continue;
       // A row is the same whatever stands beside it.
       for (const int64_t row : {int64_t{0}, rows - 1})
-        CHECK(
-            model::linear(x.narrow(0, row, 1), {a, nullptr, b}, {of_a, nullptr, of_b}).equal(first.narrow(0, row, 1)));
+        CHECK(nn::linear(x.narrow(0, row, 1), {a, nullptr, b}, {of_a, nullptr, of_b}).equal(first.narrow(0, row, 1)));
       c10::AutoGradMode on(true);
       CHECK(joint().requires_grad());  // what is kept has no gradient, so it is not taken here
     }
@@ -99,7 +96,7 @@ TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
 
 TEST_CASE("linear and its gradients, fp32 and bf16", "[ops]") {
   at::manual_seed(3);
-  auto ours = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return model::linear(x, w, b); };
+  auto ours = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
   auto plain = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
   for (auto [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
                                {3, 5, 2},
@@ -131,11 +128,11 @@ TEST_CASE("linear and its gradients, fp32 and bf16", "[ops]") {
 
 TEST_CASE("linear casts its input and takes any strides", "[ops]") {
   at::Tensor w = at::randn({6, 4}), x = at::randn({4, 3, 5}).transpose(0, 2);  // (5, 3, 4), not contiguous
-  CHECK(error(model::linear(x, w, {}), at::linear(x, w)) < 1e-5);
-  CHECK(model::linear(x, w.to(at::kBFloat16), {}).scalar_type() == at::kBFloat16);
-  CHECK(model::linear(x.to(at::kDouble), w, {}).scalar_type() == at::kFloat);
+  CHECK(error(nn::linear(x, w, {}), at::linear(x, w)) < 1e-5);
+  CHECK(nn::linear(x, w.to(at::kBFloat16), {}).scalar_type() == at::kBFloat16);
+  CHECK(nn::linear(x.to(at::kDouble), w, {}).scalar_type() == at::kFloat);
   at::Tensor leaf = at::randn({2, 4}).requires_grad_();
-  at::Tensor y = model::linear(leaf, w.to(at::kBFloat16), {});
+  at::Tensor y = nn::linear(leaf, w.to(at::kBFloat16), {});
   y.sum().backward();
   CHECK(leaf.grad().scalar_type() == at::kFloat);
 }
@@ -151,13 +148,13 @@ TEST_CASE("gradients by perturbation", "[ops]") {
     y.backward(dy);
     CHECK(error(leaf.grad(), perturbed(f, at_point, dy)) < 1e-6);
   };
-  check([&](const at::Tensor& t) { return model::linear(t, w, b); }, x);
-  check([&](const at::Tensor& t) { return model::linear(x, t, b); }, w);
-  check([&](const at::Tensor& t) { return model::linear(x, w, t); }, b);
-  check([&](const at::Tensor& t) { return model::layer_norm(t, gain, shift, 1e-5); }, x);
-  check([&](const at::Tensor& t) { return model::layer_norm(x, t, shift, 1e-5); }, gain);
-  check([&](const at::Tensor& t) { return model::activation(t, model::Activation::gelu); }, x);
-  check([&](const at::Tensor& t) { return model::activation(t, model::Activation::gelu_tanh); }, x);
+  check([&](const at::Tensor& t) { return nn::linear(t, w, b); }, x);
+  check([&](const at::Tensor& t) { return nn::linear(x, t, b); }, w);
+  check([&](const at::Tensor& t) { return nn::linear(x, w, t); }, b);
+  check([&](const at::Tensor& t) { return nn::layer_norm(t, gain, shift, 1e-5); }, x);
+  check([&](const at::Tensor& t) { return nn::layer_norm(x, t, shift, 1e-5); }, gain);
+  check([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu); }, x);
+  check([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu_tanh); }, x);
 }
 
 TEST_CASE("layer_norm keeps its input's type and sums in fp32", "[ops]") {
@@ -165,8 +162,8 @@ TEST_CASE("layer_norm keeps its input's type and sums in fp32", "[ops]") {
   at::Tensor xd = x.to(at::kDouble);
   at::Tensor mean = xd.mean(1, true), variance = (xd - mean).square().mean(1, true);
   at::Tensor exact = (xd - mean) / (variance + 1e-5).sqrt() * gain + shift;
-  CHECK(error(model::layer_norm(x, gain, shift, 1e-5), exact) < 1e-3);
-  at::Tensor half = model::layer_norm((x - 100).to(at::kBFloat16), gain, shift, 1e-5);
+  CHECK(error(nn::layer_norm(x, gain, shift, 1e-5), exact) < 1e-3);
+  at::Tensor half = nn::layer_norm((x - 100).to(at::kBFloat16), gain, shift, 1e-5);
   CHECK(half.scalar_type() == at::kBFloat16);
   CHECK(error(half, exact) < 0.1);
 }
@@ -179,16 +176,16 @@ TEST_CASE("a part's output is dropped, added and normalised at once, as by singl
     const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
                trains = *rc::gen::arbitrary<bool>();
     const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
-    const attention::Step step{trains, 3, 5, *rc::gen::inRange(0, 9)};
-    const model::Dropping drop{p, step, "place", 2};
+    const nn::ForwardContext step{trains, 3, 5, *rc::gen::inRange(0, 9)};
+    const nn::Dropping drop{p, step, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor x0 = at::randn({rows, length, size}) + offset,
                      y0 = at::randn({rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
                      gain0 = at::randn({size}), shift0 = at::randn({size});
     const at::Tensor of_sum = at::randn_like(x0), of_norm = at::randn_like(x0);
-    const at::Tensor kept = model::dropout(at::ones_like(x0), p, step, "place", 2).to(at::kDouble);
+    const at::Tensor kept = nn::dropout(at::ones_like(x0), p, step, "place", 2).to(at::kDouble);
     const auto results = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& gain, const at::Tensor& shift,
-                             const model::SumAndNorm& made) {
+                             const nn::SumAndNorm& made) {
       const at::Tensor norms = (made.norm * of_norm.to(made.norm.scalar_type())).sum();
       (with_sum ? norms + (made.sum * of_sum.to(made.sum.scalar_type())).sum() : norms).backward();
       return std::vector<at::Tensor>{made.sum.detach(), made.norm.detach(), x.grad(),
@@ -200,7 +197,7 @@ TEST_CASE("a part's output is dropped, added and normalised at once, as by singl
     const at::Tensor n = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gd + sd;
     const auto exact = results(xd, yd, gd, sd, {s, n});
     const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
-    const auto fast = results(x, y, gain, shift, model::add_and_norm(x, y, drop, gain, shift, 1e-5));
+    const auto fast = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
     RC_ASSERT(fast[3].scalar_type() == y0.scalar_type());
     // Where all numbers of a row are one, as with a size of 1, the factor is 1 / √epsilon.
     const double unit = 1e-5 * (1 + offset) * (size < 3 ? 300 : 1);
@@ -211,19 +208,19 @@ TEST_CASE("a part's output is dropped, added and normalised at once, as by singl
     }
     // Without a gradient, and without what is not asked for, the same bits.
     const c10::NoGradGuard no_gradient;
-    RC_ASSERT(model::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fast[1]));
-    RC_ASSERT(model::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fast[0]));
-    RC_ASSERT(model::add(x0, y0, drop).equal(fast[0]));
+    RC_ASSERT(nn::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fast[1]));
+    RC_ASSERT(nn::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fast[0]));
+    RC_ASSERT(nn::add(x0, y0, drop).equal(fast[0]));
     // A row is the same whatever stands beside it.
     if (!trains)
-      RC_ASSERT(model::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, gain0, shift0, 1e-5)
+      RC_ASSERT(nn::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, gain0, shift0, 1e-5)
                     .equal(fast[1].narrow(1, 0, 1)));
   }));
 }
 
 TEST_CASE("a sum alone gives its gradient on, less what is dropped", "[ops]") {
   at::manual_seed(7);
-  const attention::Step step{true, 3, 5};
+  const nn::ForwardContext step{true, 3, 5};
   // In double by single operations, in the others in one pass.
   for (const auto& [of_x, of_y] :
        {std::pair(at::kFloat, at::kFloat), std::pair(at::kFloat, at::kBFloat16), std::pair(at::kDouble, at::kDouble)})
@@ -231,8 +228,8 @@ TEST_CASE("a sum alone gives its gradient on, less what is dropped", "[ops]") {
       INFO(of_x << " and " << of_y << ", p " << p);
       const at::Tensor x = at::randn({2, 9, 20}).to(of_x).requires_grad_(),
                        y = at::randn({2, 9, 20}).to(of_y).requires_grad_(), given = at::randn({2, 9, 20}).to(of_x),
-                       kept = model::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
-      const at::Tensor sum = model::add(x, y, {p, step, "place", 1});
+                       kept = nn::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
+      const at::Tensor sum = nn::add(x, y, {p, step, "place", 1});
       CHECK(sum.scalar_type() == of_x);
       CHECK(error(sum.detach(), (x + y.to(of_x) * kept).detach()) <= 1e-6);
       sum.backward(given);
@@ -241,36 +238,36 @@ TEST_CASE("a sum alone gives its gradient on, less what is dropped", "[ops]") {
       CHECK(error(y.grad(), (given * kept).to(of_y)) <= (of_y == at::kBFloat16 ? 0 : 1e-6));
     }
   const at::Tensor none = at::zeros({0, 4, 20});
-  CHECK(model::add(none, none, {0.25, step, "place", 1}).sizes().equals(none.sizes()));
+  CHECK(nn::add(none, none, {0.25, step, "place", 1}).sizes().equals(none.sizes()));
 }
 
 TEST_CASE("a norm whose weights are not of the row's size is refused", "[ops]") {
   const at::Tensor x = at::randn({2, 3, 20});
-  CHECK_THROWS(model::norm_of_sum(x, x, {0, {}, "place", 1}, at::ones({16}), at::zeros({16}), 1e-5));
+  CHECK_THROWS(nn::norm_of_sum(x, x, {0, {}, "place", 1}, at::ones({16}), at::zeros({16}), 1e-5));
 }
 
 TEST_CASE("gelu is the exact one, gelu-tanh that of GPT-2", "[ops]") {
-  at::Tensor x = at::linspace(-5, 5, 101), y = model::activation(x, model::Activation::gelu);
-  at::Tensor by_tanh = model::activation(x, model::Activation::gelu_tanh);
+  at::Tensor x = at::linspace(-5, 5, 101), y = nn::activation(x, nn::Activation::gelu);
+  at::Tensor by_tanh = nn::activation(x, nn::Activation::gelu_tanh);
   for (int64_t i = 0; i < 101; ++i) {
     double v = x[i].item<double>();
     const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
     CHECK(by_tanh[i].item<double>() == Approx(0.5 * v * (1 + std::tanh(inner))).margin(1e-6));
     CHECK(y[i].item<double>() == Approx(0.5 * v * (1 + std::erf(v / std::sqrt(2.0)))).margin(1e-6));
   }
-  CHECK(at::equal(model::activation(x, model::Activation::relu), x.clamp_min(0)));
+  CHECK(at::equal(nn::activation(x, nn::Activation::relu), x.clamp_min(0)));
 }
 
 TEST_CASE("embedding scales, and its gradient adds up repeated tokens", "[ops]") {
   at::Tensor w = at::randn({10, 4}).requires_grad_();
   at::Tensor tokens = at::randint(10, {3, 40}, at::kLong);
-  at::Tensor y = model::embedding(tokens, w, 3), dy = at::randn({3, 40, 4});
+  at::Tensor y = nn::embedding(tokens, w, 3), dy = at::randn({3, 40, 4});
   CHECK(error(y, w.detach().index_select(0, tokens.view(-1)).view({3, 40, 4}) * 3) == 0);
   y.backward(dy);
   at::Tensor expected = at::zeros({10, 4}, at::kDouble);
   expected.index_add_(0, tokens.view(-1), dy.view({120, 4}).to(at::kDouble) * 3);
   CHECK(error(w.grad(), expected) < 1e-4);
-  CHECK(model::embedding(tokens, w.detach().to(at::kBFloat16), 1).scalar_type() == at::kFloat);
+  CHECK(nn::embedding(tokens, w.detach().to(at::kBFloat16), 1).scalar_type() == at::kFloat);
 }
 
 }  // namespace test_ops

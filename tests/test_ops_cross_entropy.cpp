@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "model/ops.h"
+#include "nn/ops.h"
 #include "numbers.h"
 #include "peak.h"
 
@@ -85,7 +85,7 @@ TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
     for (at::ScalarType type : {at::kDouble, at::kFloat}) {
       auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
       at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
-      model::SlicedLoss loss = model::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
+      nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
       double tolerance = type == at::kDouble ? 1e-6 : 2e-5;  // the row kernel's results are double, the loss is fp32
       CHECK(loss.scored == targets.ge(0).sum().item<int64_t>());
       CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
@@ -94,7 +94,7 @@ TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
       CHECK(error(h.grad(), expected.dhidden / 2) <= tolerance * (1 + size_of(expected.dhidden)));
       CHECK(error(w.grad(), expected.dweight / 2) <= tolerance * (1 + size_of(expected.dweight)));
       if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= tolerance * (1 + size_of(expected.dbias)));
-      at::Tensor log_p = model::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
+      at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
       CHECK(log_p.scalar_type() == at::kFloat);
       CHECK(error(log_p, expected.log_p) <= 2e-5 * (1 + size_of(expected.log_p)));
     }
@@ -104,7 +104,7 @@ TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
 TEST_CASE("rows beyond the vocabulary take no part and get no gradient", "[ops]") {
   at::Tensor h = at::randn({9, 4}).requires_grad_(), w = at::randn({12, 4}).requires_grad_();
   at::Tensor targets = at::randint(10, {9}, at::kLong);
-  model::sliced_cross_entropy(h, w, {}, targets, 10, 0.1).smoothed.backward();
+  nn::sliced_cross_entropy(h, w, {}, targets, 10, 0.1).smoothed.backward();
   CHECK(w.grad().narrow(0, 10, 2).eq(0).all().item<bool>());
   CHECK(w.grad().narrow(0, 0, 10).ne(0).any().item<bool>());
 }
@@ -115,7 +115,7 @@ TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "
   at::Tensor targets = at::randint(500, {300}, at::kLong);
   Reference expected = reference(h0, w0, {}, targets, 500, 0);
   at::Tensor h = h0.clone().requires_grad_(), w = w0.clone().requires_grad_();
-  model::SlicedLoss loss = model::sliced_cross_entropy(h, w, {}, targets, 500, 0);
+  nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 500, 0);
   loss.smoothed.backward();
   at::Tensor hc = h0.clone().requires_grad_(), wc = w0.clone().requires_grad_();
   at::Tensor log_p = at::log_softmax(at::linear(hc, wc).to(at::kFloat), 1);
@@ -133,20 +133,19 @@ TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "
 TEST_CASE("cross-entropy without a gradient makes none", "[ops]") {
   at::Tensor h = at::randn({9, 4}), w = at::randn({12, 4}).requires_grad_();
   at::Tensor targets = at::randint(12, {9}, at::kLong);
-  double with = model::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
+  double with = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
   c10::NoGradGuard guard;
-  model::SlicedLoss loss = model::sliced_cross_entropy(h, w, {}, targets, 12, 0);
+  nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0);
   CHECK_FALSE(loss.smoothed.requires_grad());
   CHECK(loss.nll.item<double>() == Approx(with).epsilon(1e-6));
-  CHECK(model::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() ==
-        0);
+  CHECK(nn::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() == 0);
 }
 
 TEST_CASE("a tied weight gets both gradients", "[ops]") {
   at::Tensor w = at::randn({20, 6}).requires_grad_();
   at::Tensor tokens = at::randint(20, {1, 15}, at::kLong), targets = at::randint(20, {15}, at::kLong);
-  at::Tensor h = model::embedding(tokens, w, 2).view({15, 6});
-  model::sliced_cross_entropy(h, w, {}, targets, 20, 0).smoothed.backward();
+  at::Tensor h = nn::embedding(tokens, w, 2).view({15, 6});
+  nn::sliced_cross_entropy(h, w, {}, targets, 20, 0).smoothed.backward();
   at::Tensor wd = w.detach().to(at::kDouble).requires_grad_();
   at::Tensor hd = wd.index_select(0, tokens.view(-1)) * 2;
   at::log_softmax(at::matmul(hd, wd.t()), 1).gather(1, targets.unsqueeze(1)).sum().neg().backward();
@@ -157,9 +156,9 @@ TEST_CASE("extreme logits give finite losses, and NaN stays NaN", "[ops]") {
   at::Tensor h = at::ones({2, 1}), w = at::empty({40, 1});
   for (int64_t i = 0; i < 40; ++i) w[i] = static_cast<double>(i) * 1e4;
   at::Tensor targets = at::zeros({2}, at::kLong);
-  CHECK(model::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>() == Approx(2 * 39e4));
+  CHECK(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>() == Approx(2 * 39e4));
   w[5] = std::numeric_limits<float>::quiet_NaN();
-  CHECK(std::isnan(model::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>()));
+  CHECK(std::isnan(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>()));
 }
 
 TEST_CASE("cross-entropy holds a slice of the logits and the weight's gradient", "[ops]") {
@@ -169,7 +168,7 @@ TEST_CASE("cross-entropy holds a slice of the logits and the weight's gradient",
   at::Tensor targets = at::randint(vocabulary, {n}, at::kLong);
   reset_peak();
   int64_t before = peak_kb();
-  model::sliced_cross_entropy(h, w, {}, targets, vocabulary, 0).smoothed.backward();
+  nn::sliced_cross_entropy(h, w, {}, targets, vocabulary, 0).smoothed.backward();
   CHECK(peak_kb() - before < 200 * 1024);
 }
 
@@ -177,7 +176,7 @@ TEST_CASE("two runs of cross-entropy have the same bits", "[ops]") {
   at::Tensor h0 = at::randn({700, 48}), w0 = at::randn({900, 48}), targets = at::randint(900, {700}, at::kLong);
   auto run = [&](at::ScalarType type) {
     at::Tensor h = h0.to(type).detach().clone().requires_grad_(), w = w0.to(type).detach().clone().requires_grad_();
-    model::sliced_cross_entropy(h, w, {}, targets, 900, 0.1).smoothed.backward();
+    nn::sliced_cross_entropy(h, w, {}, targets, 900, 0.1).smoothed.backward();
     return std::pair{h.grad(), w.grad()};
   };
   for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {

@@ -61,7 +61,7 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   const bool bf16 = GENERATE(false, true);
   if (bf16) here->parameters().set_bf16(true), other->parameters().set_bf16(true);
   const auto work_of = [](LanguageModel& model) {
-    return [&model](const Input& input, const Targets& targets, const mh::attention::Step& step) {
+    return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& step) {
       Targets read = targets;  // kernels of a CPU read the values, those of a GPU what is there
       if (targets.there.defined()) read.values = targets.there;
       const SlicedLoss loss = model.loss(model.hidden(input, step), read, 0.1, step);
@@ -87,7 +87,7 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   const auto compare = [&](int64_t rows, int64_t length) {
     INFO("update " << update);
     mh::task::Batch batch{{some_tokens(rows, length, 23, update)}, some_tokens(rows, length, 23, update + 100)};
-    const mh::attention::Step step{true, 1, update++, 0};
+    const mh::nn::ForwardContext step{true, 1, update++, 0};
     here->parameters().zero_gradients(), other->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // never the same
     batch.targets[0][0] = update % 2 == 0 ? -1 : 3;

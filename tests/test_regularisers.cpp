@@ -117,7 +117,7 @@ TEST_CASE("R_d and R_c act together: the sum of both, and its gradient by differ
   Regularisers both;
   both.read(config, "train.regularisers", regularisers(), true);
   config.check_all_known();
-  model::ParameterList list(at::kCPU);
+  nn::ParameterList list(at::kCPU);
   both.start(list, {});
   REQUIRE(both.observer() != nullptr);
   std::vector<at::Tensor> layers;
@@ -168,8 +168,8 @@ TEST_CASE("a section names its regulariser by type, which a run saves and a resu
 
 TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)",
           "[regularisers]") {
-  model::ParameterList list(at::kCPU);
-  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {model::Init::identity(), true, false});
+  nn::ParameterList list(at::kCPU);
+  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {nn::Init::identity(), true, false});
   list.initialise(1);
   auto term = regularisers().make("orthogonal-mixing", "");
   Config config;
@@ -191,13 +191,13 @@ TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its grad
   term->loss({}).backward();
   at::Tensor d = m.detach();
   CHECK(at::allclose(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - at::eye(4)), 1e-4, 1e-4));
-  model::ParameterList empty(at::kCPU);
+  nn::ParameterList empty(at::kCPU);
   CHECK_THROWS_AS(regularisers().make("orthogonal-mixing", "")->start(empty, {}), Error);
 }
 
 TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alphas frozen at first", "[regularisers]") {
-  model::ParameterList list(at::kCPU);
-  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {model::Init::identity(), true, false});
+  nn::ParameterList list(at::kCPU);
+  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {nn::Init::identity(), true, false});
   list.initialise(1);
   at::Tensor& a = list.all().front().master();
   for (double margin : {1e-4, 0.5}) {
@@ -268,9 +268,9 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
   CHECK(frobenius <= norm(a));
   CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
   // Each module adds γ r Δ to the loss, whatever its alphas; its gradient is that of -γ r |α|_*, by differences.
-  model::ParameterList list(at::kCPU);
+  nn::ParameterList list(at::kCPU);
   for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
-    list.add(str(name, ".combiner.alpha"), {h, h}, {model::Init::normal(1), false, false});
+    list.add(str(name, ".combiner.alpha"), {h, h}, {nn::Init::normal(1), false, false});
   list.initialise(1);
   auto term = regularisers().make("nuclear-growth", "");
   Config config;
@@ -285,7 +285,7 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
   value.backward();
   const std::vector<double> ratios{3, 1, 0};
   for (size_t i = 0; i < 3; ++i) {
-    const model::Parameter& p = list.all()[i];
+    const nn::Parameter& p = list.all()[i];
     INFO(p.name());
     CHECK(term->freezes(p, {2, 0, 10}));
     CHECK(term->freezes(p, {3, 0, 10}) == (ratios[i] == 0));
@@ -339,9 +339,9 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
   auto term = regularisers().make("hard-concrete-penalty", "");
   config.read("r", *term);
   config.check_all_known();
-  model::ParameterList list(at::kCPU);
+  nn::ParameterList list(at::kCPU);
   for (int layer : {0, 1})
-    list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3}, {model::Init::normal(2), false, false});
+    list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3}, {nn::Init::normal(2), false, false});
   list.initialise(1);
   term->start(list, attention);
   const at::Tensor value = term->loss({});
@@ -357,7 +357,7 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
     }
   }
   CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-5));
-  model::ParameterList empty(at::kCPU);
+  nn::ParameterList empty(at::kCPU);
   CHECK_THROWS_AS(regularisers().make("hard-concrete-penalty", "")->start(empty, attention), Error);
 }
 

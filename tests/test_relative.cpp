@@ -12,6 +12,7 @@ namespace test_relative {
 
 using namespace mh;
 using namespace mh::attention;
+using namespace mh::nn;
 using namespace numbers;
 using namespace reference;
 using layers::check_gradients;
@@ -176,7 +177,7 @@ TEST_CASE("position embeddings drop alike in all micro-batches and layers, and n
   Mask mask;
   mask.causal = true;
   CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
-  Step step{true, 1, 4, 0, false}, later{true, 1, 4, 2, false};
+  ForwardContext step{true, 1, 4, 0, false}, later{true, 1, 4, 2, false};
   at::Tensor whole = dropping.layer->forward(x, x, mask, step), part = x.narrow(0, 2, 4);
   CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, step)));
   CHECK(at::allclose(dropping.layer->forward(part, part, mask, later), whole.narrow(0, 2, 4), 1e-4, 1e-5));
@@ -195,7 +196,7 @@ TEST_CASE("the biases of relative scores are shared by a stack's layers, or each
     config.load_text("[attention]\nheads = 2\nscore = 'relative'\n" + extra, "test");
     AttentionConfig attention;
     attention.read(config, {{Kind::decoder_self, 2}});
-    model::ParameterList parameters(at::kMeta);
+    nn::ParameterList parameters(at::kMeta);
     for (int64_t i = 0; i < 2; ++i) {
       const auto& o = attention.layer(Kind::decoder_self, i);
       AttentionLayer layer(parameters, o, make_shape(o, Kind::decoder_self, i, 8, str("decoder.layers.", i, ".self")),

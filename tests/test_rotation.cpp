@@ -25,11 +25,11 @@ namespace {
 // Layers of attention by themselves, all of one configuration.
 struct Stack {
   static constexpr int64_t kWidth = 12;
-  model::ParameterList parameters{at::kCPU};
+  nn::ParameterList parameters{at::kCPU};
   std::map<Kind, std::vector<std::unique_ptr<attention::AttentionLayer>>> layers;
 
   explicit Stack(const std::string& toml, std::map<Kind, int64_t> counts = {{Kind::decoder_self, 3}}) {
-    const auto init = model::Init::normal(0.5);
+    const auto init = nn::Init::normal(0.5);
     for (const auto& [kind, count] : counts)
       for (int64_t i = 0; i < count; ++i) {
         const auto options = layers::options_of(toml, kind);
@@ -199,7 +199,7 @@ TEST_CASE("companions of a parameter go where it goes", "[rotation]") {
   std::map<std::string, at::Tensor> twin;
   for (auto& p : stack.parameters.all()) twin[p.name()] = p.master().detach().clone();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test",
-             [&](const model::Parameter& p) { return std::vector<at::Tensor>{twin.at(p.name())}; });
+             [&](const nn::Parameter& p) { return std::vector<at::Tensor>{twin.at(p.name())}; });
   CHECK(stack.changed_since(twin).empty());
 }
 
@@ -218,8 +218,8 @@ TEST_CASE("what cannot be swapped is refused", "[rotation]") {
 
   // Layers that differ.
   auto differing = [&](const std::string& second, const SwapOptions& options) {
-    model::ParameterList list(at::kCPU);
-    const auto init = model::Init::normal(1);
+    nn::ParameterList list(at::kCPU);
+    const auto init = nn::Init::normal(1);
     std::vector<std::unique_ptr<attention::AttentionLayer>> both;
     for (int64_t i = 0; i < 2; ++i) {
       const auto o = layers::options_of("heads = 4\n" + (i == 0 ? "" : second));

@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/signals.h"
-#include "model/product.h"
+#include "nn/product.h"
 
 namespace test_signals {
 
@@ -46,7 +46,7 @@ TEST_CASE("a signal in the middle of a product changes nothing but that it is no
     const int64_t rows = 401 + 2 * i;  // an odd number: oneDNN's own product, by no other library
     const at::Tensor a = at::randn({rows, 384}), b = at::randn({rows, 384});
     const at::Tensor truth = at::mm(a.t().to(at::kDouble), b.to(at::kDouble));
-    worst = std::max(worst, (model::product_tn(a, b).to(at::kDouble) - truth).abs().max().item<double>());
+    worst = std::max(worst, (nn::product_tn(a, b).to(at::kDouble) - truth).abs().max().item<double>());
   }
   CHECK(worst < 1e-3);
   CHECK(stop_signal() == SIGALRM);

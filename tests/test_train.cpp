@@ -24,8 +24,8 @@ namespace {
 
 // One parameter of four numbers, trained on given gradients; compared with `expected`, a plain loop in double.
 void compare_optimizer(TrainOptions o, const std::function<void(int, double, double, double, double*)>& expected) {
-  model::ParameterList list(at::kCPU);
-  list.add("w", {4}, {model::Init::normal(1), true, false});
+  nn::ParameterList list(at::kCPU);
+  list.add("w", {4}, {nn::Init::normal(1), true, false});
   list.initialise(1);
   at::Tensor& w = list.all().front().master();
   std::vector<std::array<double, 3>> state(4);

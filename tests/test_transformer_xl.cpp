@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "device.h"
-#include "model/device.h"
 #include "model/memories.h"
 #include "models.h"
+#include "nn/device.h"
 #include "train/procedure.h"
 #include "train/procedures/skip_retain.h"
 
@@ -18,6 +18,7 @@ namespace test_transformer_xl {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 
 namespace {
 
@@ -47,7 +48,7 @@ std::unique_ptr<LanguageModel> tiny(const std::string& extra, const std::string&
 
 at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::some_tokens(rows, length, 30, seed); }
 
-attention::Step update(uint32_t number) { return {true, 3, number, 0, false}; }
+nn::ForwardContext update(uint32_t number) { return {true, 3, number, 0, false}; }
 
 // The layers that Skip-Retain skips, update by update.
 class Skips {
@@ -63,10 +64,10 @@ class Skips {
     procedure_->start(model);
   }
   // Points into this object, and holds until the next call.
-  attention::Step update(uint32_t number) {
+  nn::ForwardContext update(uint32_t number) {
     pass_ = {};
     procedure_->change(pass_, {number, 0, 0});
-    attention::Step step{true, 3, number, 0, false};
+    nn::ForwardContext step{true, 3, number, 0, false};
     step.skipped = &pass_.skipped;
     return step;
   }
@@ -270,7 +271,7 @@ TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]"
     skipped += static_cast<int>(kept);
     if (kept == layers.size()) {
       ++all_skipped;
-      CHECK(at::equal(y, mh::model::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4)));
+      CHECK(at::equal(y, mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4)));
     }
   }
   CHECK(skipped > 30);
@@ -345,7 +346,7 @@ TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
     auto shape = attention::make_shape(options, attention::Kind::decoder_self, 0, 16, "decoder.layers.0.self");
     attention::AttentionLayer attention(parameters, options, shape, {});
     for (auto& p : parameters.all()) p.master().detach().copy_(model->parameters().find(p.name())->master().detach());
-    at::Tensor in = mh::model::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);
+    at::Tensor in = mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);
     std::vector<int64_t> positions;
     for (int64_t p : before) positions.push_back(p - 4 * i);
     for (int64_t t = 0; t < 4; ++t) positions.push_back(t);
@@ -398,7 +399,7 @@ TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][devic
   auto close = [](const at::Tensor& x, const at::Tensor& y) { return at::allclose(x, y.to(at::kCPU), 1e-3, 1e-3); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
-    const attention::Step step = skips.update(i);
+    const nn::ForwardContext step = skips.update(i);
     CHECK(close(here->hidden(x, step, a.get()), there->hidden(x.to(device), step, b.get())));
   }
   c10::NoGradGuard no_gradient;

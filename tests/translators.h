@@ -15,6 +15,7 @@ namespace translators {
 
 using namespace mh;
 using namespace mh::model;
+using namespace mh::nn;
 
 inline const char* const kTiny =
     "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder_layers = 3\nwidth = 16\nffn = 24\n[attention]\nheads = "

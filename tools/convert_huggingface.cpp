@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "convert.h"
 #include "huggingface/model.h"
-#include "model/device.h"
+#include "nn/device.h"
 #include "train/run_config.h"
 
 namespace mh::convert {
@@ -45,7 +45,7 @@ void from_huggingface(const Arguments& a) {
   refuse_steps(a, "a folder of Hugging Face");
   if (a.files.size() != 1) refuse("mh-convert", "one folder of Hugging Face", str(a.files.size(), " names"));
   check_output(a);
-  model::prepare_cpu(a.threads);
+  nn::prepare_cpu(a.threads);
   std::string folder = a.files.front();
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
@@ -71,7 +71,7 @@ void to_huggingface(const Arguments& a) {
   if (a.output != Arguments{}.output) refuse("--output", "the new folder as the second name", a.output);
   if (a.padded) refuse("--padded-vocabulary", "it where a folder is read", "--to huggingface");
   if (a.seed != Arguments{}.seed) refuse("--seed", "it where a folder is read", "--to huggingface");
-  model::prepare_cpu(a.threads);
+  nn::prepare_cpu(a.threads);
   std::string folder = a.files.back();
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "convert.h"
-#include "model/device.h"
+#include "nn/device.h"
 #include "train/run_config.h"
 
 namespace mh::convert {
@@ -37,9 +37,9 @@ void check(const Arguments& a) {
 }
 
 // Of parameters that no optimiser changes.
-void tell_of_statistics(const model::ParameterList& parameters) {
+void tell_of_statistics(const nn::ParameterList& parameters) {
   std::vector<std::string> names;
-  for (const model::Parameter& p : parameters.all())
+  for (const nn::Parameter& p : parameters.all())
     if (!p.traits().trainable) names.push_back(p.name());
   if (!names.empty()) log_info(str(names.size(), " tensors that are not trained are averaged too, such as ", names[0]));
 }
@@ -65,7 +65,7 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
 
 void models(const Arguments& a) {
   check(a);
-  model::prepare_cpu(a.threads);
+  nn::prepare_cpu(a.threads);
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> checkpoints;
   for (const std::string& path : a.files)

@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   return tool.run(argc, argv, [&] {
     scoring_fields.take(scoring);
     generation_fields.take(generation);
-    model::prepare_cpu(a.threads);
+    nn::prepare_cpu(a.threads);
     quietly([&] {
       if (bleu->parsed()) {
         bleu_fields.take(job);

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/tool.h"
-#include "model/device.h"
+#include "nn/device.h"
 #include "spectrum.h"
 
 using namespace mh;
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
           throw Error(Exit::usage, Problem{option->get_name(), "matrices of a text, of which it is", "--of " + a.of,
                                            "leave it out"});
     scoring.sample.at_most = app.count("--blocks") + experts->count("--blocks") == 0;
-    model::prepare_cpu(a.threads);
+    nn::prepare_cpu(a.threads);
     quietly([&] {
       if (experts->parsed()) spectrum::show_experts(a, scoring, metric);
       else spectrum::show(a, scoring);

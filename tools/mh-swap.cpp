@@ -9,7 +9,7 @@
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/tool.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 #include "swap.h"
 
 using namespace mh;
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
     sample_fields.take(scoring.sample);
     report_fields.take(scoring);
     report_sample_fields.take(scoring.sample);
-    model::prepare_cpu(a.threads);
+    nn::prepare_cpu(a.threads);
     if (report->parsed()) return quietly([&] { swap::report(a, scoring); });
     if (a.data.empty())
       for (const char* name : {"--block", "--context", "--memory", "--streams", "--batch", "--blocks"})

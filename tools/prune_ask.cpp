@@ -7,7 +7,7 @@
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::prune {
 
@@ -62,7 +62,7 @@ Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_
     refuse_output_onto_input(q.plot, q.files);
     plot_ = std::make_unique<Plot>(q.plot);
   }
-  model::prepare_cpu(q.threads);
+  nn::prepare_cpu(q.threads);
   for (size_t i = 0; i + 1 < q.files.size(); ++i) checkpoints_.push_back(std::make_unique<io::Checkpoint>(q.files[i]));
   text_ = std::make_unique<TextSource>(q.files.back());
   for (size_t i = 0; i < models(); ++i) {

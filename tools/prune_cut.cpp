@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/device.h"
+#include "nn/device.h"
 #include "prune.h"
 #include "subject.h"
 #include "train/run_config.h"
@@ -170,7 +170,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   jobs.push_back({sub, [a, scoring, sample] {
                     scoring->take(a->scoring);
                     sample->take(a->scoring.sample);
-                    model::prepare_cpu(a->threads);
+                    nn::prepare_cpu(a->threads);
                     cut(*a);
                   }});
 }

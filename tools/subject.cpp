@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/device.h"
+#include "nn/device.h"
 #include "train/run_config.h"
 
 namespace mh {
@@ -89,7 +89,7 @@ task::Corpus TextSource::measure_for(const model::LoadedModel& m) const {
 
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
                            const std::vector<std::string>& sets) {
-  static const at::Device device = model::choose_device(a.device);
+  static const at::Device device = nn::choose_device(a.device);
   std::vector<std::string> of_model, of_answers;
   for (const std::string& set : sets) (set.rfind("squad.", 0) == 0 ? of_answers : of_model).push_back(set);
   model::LoadedModel m = model::load_model(checkpoint, device, of_model);

@@ -62,8 +62,8 @@ void check(const Arguments& a) {
 // Of a training state the tensors that belong to parameters.
 class Moments {
  public:
-  Moments(const io::Checkpoint& checkpoint, const model::ParameterList& parameters) : checkpoint_(checkpoint) {
-    for (const model::Parameter& p : parameters.all())
+  Moments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters) : checkpoint_(checkpoint) {
+    for (const nn::Parameter& p : parameters.all())
       for (const io::TensorInfo& info : checkpoint.tensors()) {
         if (info.name.rfind(model::kOptimizerPrefix + p.name() + ".", 0) != 0) continue;
         at::Tensor x = at::empty(p.master().sizes(), at::kFloat);
@@ -75,7 +75,7 @@ class Moments {
       throw Error(Exit::usage, Problem{"--with optimizer", "a training state, such as last.safetensors",
                                        checkpoint.name() + " without one", "leave optimizer out"});
   }
-  std::vector<at::Tensor> of(const model::Parameter& p) const {
+  std::vector<at::Tensor> of(const nn::Parameter& p) const {
     std::vector<at::Tensor> found;
     if (const auto it = names_.find(p.name()); it != names_.end())
       for (const std::string& name : it->second) found.push_back(tensors_.at(name));
@@ -89,7 +89,7 @@ class Moments {
   std::map<std::string, std::vector<std::string>> names_;
 };
 
-void write(ByteSink& sink, const io::Checkpoint& checkpoint, model::ParameterList& parameters,
+void write(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
            const std::map<std::string, at::Tensor>& moments) {
   // As they stand in the file.
   std::vector<io::TensorInfo> infos = checkpoint.tensors();
@@ -100,7 +100,7 @@ void write(ByteSink& sink, const io::Checkpoint& checkpoint, model::ParameterLis
   std::vector<io::TensorView> views;
   for (const io::TensorInfo& info : infos) {
     const auto moved = moments.find(info.name);
-    const model::Parameter* p = parameters.find(info.name);
+    const nn::Parameter* p = parameters.find(info.name);
     if (p == nullptr && moved == moments.end()) {
       views.push_back({info, checkpoint.data(info.name)});
       continue;
@@ -119,7 +119,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
   const io::Checkpoint checkpoint(a.model);
   std::unique_ptr<TextSource> data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
   const model::LoadedModel m = load_as(a, checkpoint);
-  model::ParameterList& parameters = m.model->parameters();
+  nn::ParameterList& parameters = m.model->parameters();
   const analysis::SwapOptions options{has(a.with, "output"), has(a.with, "stages")};
   std::unique_ptr<Moments> moments =
       has(a.with, "optimizer") ? std::make_unique<Moments>(checkpoint, parameters) : nullptr;
@@ -180,7 +180,7 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
     }
     return;
   }
-  const analysis::Companions go_along = [&](const model::Parameter& p) { return moments->of(p); };
+  const analysis::Companions go_along = [&](const nn::Parameter& p) { return moments->of(p); };
   analysis::swap_heads(parameters, pairs, options, "mh-swap", moments != nullptr ? go_along : analysis::Companions{});
   write(*sink, checkpoint, parameters, moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
   const std::string chosen = data != nullptr      ? measured_by(a.by, how)

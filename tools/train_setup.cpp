@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "model/adopt.h"
-#include "model/device.h"
+#include "nn/device.h"
 #include "train/finetune.h"
 #include "train/trainer.h"
 
@@ -107,8 +107,8 @@ void run(const Arguments& a, Tool& tool) {
 }
 
 std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
-  const at::Device device = model::choose_device(a.device);
-  model::prepare_cpu(a.threads);
+  const at::Device device = nn::choose_device(a.device);
+  nn::prepare_cpu(a.threads);
   const auto from = beginning(a);
   Config config = configuration(a, from.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,

@@ -32,16 +32,16 @@ model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints
   const c10::NoGradGuard no_gradient;
   require_alike(checkpoints);
   model::LoadedModel mean = model::load_model(*checkpoints.front(), at::kCPU);
-  model::ParameterList& parameters = mean.model->parameters();
+  nn::ParameterList& parameters = mean.model->parameters();
   std::vector<at::Tensor> sums;
-  for (const model::Parameter& p : parameters.all()) sums.push_back(p.master().to(at::kDouble));
+  for (const nn::Parameter& p : parameters.all()) sums.push_back(p.master().to(at::kDouble));
   for (size_t i = 1; i < checkpoints.size(); ++i) {
     model::load_parameters(*checkpoints[i], parameters);
     size_t at = 0;
-    for (const model::Parameter& p : parameters.all()) sums[at++].add_(p.master());
+    for (const nn::Parameter& p : parameters.all()) sums[at++].add_(p.master());
   }
   size_t at = 0;
-  for (model::Parameter& p : parameters.all()) p.master().copy_(sums[at++] / static_cast<double>(checkpoints.size()));
+  for (nn::Parameter& p : parameters.all()) p.master().copy_(sums[at++] / static_cast<double>(checkpoints.size()));
   parameters.refresh_copies();
   return mean;
 }

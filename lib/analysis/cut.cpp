@@ -61,9 +61,9 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
 }
 
 // Of a parameter the blocks of the heads that stay.
-at::Tensor part_of(const model::Parameter& p, const KeptHeads& kept) {
+at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
   at::Tensor part = p.master().detach();
-  for (const model::HeadAxis& axis : p.traits().head_axes) {
+  for (const nn::HeadAxis& axis : p.traits().head_axes) {
     if (axis.stays) continue;
     const at::Tensor heads = at::tensor(kept.of(axis.side), at::kLong).to(part.device());
     part = part.unflatten(axis.axis, {axis.heads, part.size(axis.axis) / axis.heads})
@@ -74,12 +74,12 @@ at::Tensor part_of(const model::Parameter& p, const KeptHeads& kept) {
 }
 
 // The parameter that one of this name is made of: its own, or the one that the layers of a stack share.
-const model::Parameter& source_of(model::ParameterList& from, const std::string& name) {
-  if (const model::Parameter* own = from.find(name)) return *own;
+const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name) {
+  if (const nn::Parameter* own = from.find(name)) return *own;
   if (const auto layer = layer_of(name)) {
     const std::string shared =
         name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
-    if (const model::Parameter* p = from.find(shared)) return *p;
+    if (const nn::Parameter* p = from.find(shared)) return *p;
   }
   throw Error(Exit::failed, "the model has nothing to make " + name + " of");
 }
@@ -137,10 +137,10 @@ CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model
   return left;
 }
 
-void copy_kept(model::ParameterList& from, const Kept& kept, model::ParameterList& to) {
+void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to) {
   const c10::NoGradGuard no_gradient;
-  for (model::Parameter& p : to.all()) {
-    const model::Parameter& source = source_of(from, p.name());
+  for (nn::Parameter& p : to.all()) {
+    const nn::Parameter& source = source_of(from, p.name());
     at::Tensor part = source.master();
     if (const auto layer = layer_of(p.name()))
       if (const auto of_kind = kept.find(layer->kind); of_kind != kept.end())

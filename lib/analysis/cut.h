@@ -49,6 +49,6 @@ struct CutModel {
 CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept);
 
 // Fills every parameter of `to`, whose layers have the heads `kept` of those of `from`.
-void copy_kept(model::ParameterList& from, const Kept& kept, model::ParameterList& to);
+void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to);
 
 }  // namespace mh::analysis

@@ -37,7 +37,7 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
                         join({combiners.begin(), combiners.end()}, ", "), ""});
   left.config.attention.lift();
   left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
-  for (model::Parameter& p : left.model->parameters().all()) {
+  for (nn::Parameter& p : left.model->parameters().all()) {
     const at::Tensor& from = model.parameters().find(p.name())->master();
     const auto matrix = matrices.find(p.name());
     p.master().copy_(matrix == matrices.end() ? from : fold(matrix->second, from));

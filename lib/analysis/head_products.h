@@ -34,13 +34,13 @@ class HeadProducts : public attention::Observer {
 // While it lives, no parameter of the model gets a gradient: only activations do.
 class WithoutParameterGradients {
  public:
-  explicit WithoutParameterGradients(model::ParameterList& parameters);
+  explicit WithoutParameterGradients(nn::ParameterList& parameters);
   ~WithoutParameterGradients();
   WithoutParameterGradients(const WithoutParameterGradients&) = delete;
   WithoutParameterGradients& operator=(const WithoutParameterGradients&) = delete;
 
  private:
-  std::vector<model::Parameter*> trained_;
+  std::vector<nn::Parameter*> trained_;
 };
 
 }  // namespace mh::analysis

@@ -24,7 +24,7 @@ Kind kind_named(const std::string& name, const std::string& where) {
               Problem{where, str("one of: ", join(names, ", ")), str("'", name, "'"), did_you_mean(name, names)});
 }
 
-Kinds kinds_named(const std::vector<std::string>& names, const model::ParameterList& parameters,
+Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
                   const std::string& where) {
   const auto there = heads_of(parameters);
   std::vector<std::string> all;
@@ -55,16 +55,16 @@ std::optional<LayerName> layer_of(const std::string& parameter) {
   return std::nullopt;
 }
 
-std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parameters) {
+std::map<Kind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters) {
   std::map<Kind, std::vector<int64_t>> all;
-  for (const model::Parameter& p : parameters.all()) {
+  for (const nn::Parameter& p : parameters.all()) {
     const auto where = layer_of(p.name());
     if (!where) continue;
     auto& layers = all[where->kind];
     if (static_cast<int64_t>(layers.size()) <= where->layer) layers.resize(static_cast<size_t>(where->layer) + 1);
-    if (p.traits().role != model::HeadRole::projection) continue;
-    for (const model::HeadAxis& axis : p.traits().head_axes)
-      if (axis.side == model::HeadSide::value) layers[static_cast<size_t>(where->layer)] = axis.heads;
+    if (p.traits().role != nn::HeadRole::projection) continue;
+    for (const nn::HeadAxis& axis : p.traits().head_axes)
+      if (axis.side == nn::HeadSide::value) layers[static_cast<size_t>(where->layer)] = axis.heads;
   }
   return all;
 }

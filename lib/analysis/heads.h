@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention/stage.h"
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
 namespace mh::analysis {
 
@@ -30,8 +30,7 @@ Kind kind_named(const std::string& name, const std::string& where);
 using Kinds = std::set<Kind>;
 inline bool among(const Kinds& kinds, Kind kind) { return kinds.empty() || kinds.count(kind) > 0; }
 // Those of these names. Error(usage), about the option `where`, for no kind, and for one that the model lacks.
-Kinds kinds_named(const std::vector<std::string>& names, const model::ParameterList& parameters,
-                  const std::string& where);
+Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters, const std::string& where);
 
 // What the parameters of an attention layer begin with: "decoder.layers.3.self".
 std::string prefix_of(Kind kind, int64_t layer);
@@ -44,7 +43,7 @@ struct LayerName {
 std::optional<LayerName> layer_of(const std::string& parameter);
 
 // Of each kind that the model has: how many heads each layer has, those that have values; 0 where all are lost.
-std::map<Kind, std::vector<int64_t>> heads_of(const model::ParameterList& parameters);
+std::map<Kind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters);
 
 // Kinds as messages name them: "decoder.self, decoder.cross".
 std::string names_of(const std::vector<Kind>& kinds);

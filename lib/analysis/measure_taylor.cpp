@@ -10,8 +10,8 @@
 
 namespace mh::analysis {
 
-WithoutParameterGradients::WithoutParameterGradients(model::ParameterList& parameters) {
-  for (model::Parameter& p : parameters.all())
+WithoutParameterGradients::WithoutParameterGradients(nn::ParameterList& parameters) {
+  for (nn::Parameter& p : parameters.all())
     if (p.master().requires_grad()) {
       trained_.push_back(&p);
       p.set_trained(false);
@@ -19,7 +19,7 @@ WithoutParameterGradients::WithoutParameterGradients(model::ParameterList& param
 }
 
 WithoutParameterGradients::~WithoutParameterGradients() {
-  for (model::Parameter* p : trained_) p->set_trained(true);
+  for (nn::Parameter* p : trained_) p->set_trained(true);
 }
 
 HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
@@ -93,7 +93,7 @@ class Taylor : public Importance {
     task::Walk walk;
     walk.observer = &products;
     walk.visit = [&](const task::Pass& pass) {
-      const model::SlicedLoss loss = subject.model.loss(pass.hidden, pass.batch.targets, 0);
+      const nn::SlicedLoss loss = subject.model.loss(pass.hidden, pass.batch.targets, 0);
       for (const auto& layer : products.take(loss.smoothed)) products.means.take(layer);
     };
     walk.progress = subject.progress;

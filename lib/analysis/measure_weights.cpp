@@ -18,7 +18,7 @@ namespace mh::analysis {
 namespace {
 
 using attention::HeadSide;
-using model::HeadAxis;
+using nn::HeadAxis;
 
 // Σ over what one head has along an axis, (h); x is 0 or more.
 at::Tensor by_head(const at::Tensor& x, const HeadAxis& part) {
@@ -40,7 +40,7 @@ class Norms : public Importance {
 
   std::string none_because(model::LanguageModel& model, const attention::AttentionLayer& layer,
                            Side side) const override {
-    for (const model::Parameter& p : model.parameters().all())
+    for (const nn::Parameter& p : model.parameters().all())
       if (!parts_of(p, layer, side).empty()) return "";
     return "no matrix from heads to heads has such heads";
   }
@@ -60,7 +60,7 @@ class Norms : public Importance {
 
  private:
   // The axes of a parameter that are a layer's heads of this side.
-  std::vector<HeadAxis> parts_of(const model::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
+  std::vector<HeadAxis> parts_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.shape().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> parts;  // what outlives a head is not its own
     for (const HeadAxis& axis : p.traits().head_axes)
@@ -77,9 +77,9 @@ class Norms : public Importance {
   }
 
   // Sums of squares (h) fp64 of a layer's heads; undefined where nothing belongs to them.
-  at::Tensor squares(const model::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
+  at::Tensor squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
     at::Tensor sums;
-    for (const model::Parameter& p : parameters.all()) {
+    for (const nn::Parameter& p : parameters.all()) {
       const auto parts = parts_of(p, layer, side);
       if (parts.empty()) continue;
       const at::Tensor x = p.master().detach().to(at::kCPU, at::kDouble).square();

@@ -98,7 +98,7 @@ std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerSco
                                             : pair_soft(kind, scores, k, t_max);
 }
 
-std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& parameters, Selection selection, int64_t k,
+std::map<Kind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection, int64_t k,
                                                    int64_t t_max, const std::vector<std::string>& kinds,
                                                    const SwapOptions& options,
                                                    const std::function<std::string(const char*)>& key) {

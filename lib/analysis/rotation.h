@@ -36,7 +36,7 @@ std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerSco
 // Heads by layer of the kinds that take part; none named: of all that the model has. Error(usage), about the options
 // key("kind"), key("k") and key("t_max"), for a kind that the model lacks, more pairs than it can have and a t_max of
 // another selection than soft, and where layers differ in what would change places.
-std::map<Kind, std::vector<int64_t>> heads_to_pair(model::ParameterList& parameters, Selection selection, int64_t k,
+std::map<Kind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection, int64_t k,
                                                    int64_t t_max, const std::vector<std::string>& kinds,
                                                    const SwapOptions& options,
                                                    const std::function<std::string(const char*)>& key);

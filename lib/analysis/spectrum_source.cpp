@@ -172,7 +172,7 @@ class Alphas : public OfParameters {
  public:
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
-    for (const model::Parameter& p : model.parameters().all()) {
+    for (const nn::Parameter& p : model.parameters().all()) {
       if (p.traits().head_axes.size() != 2 || p.master().dim() != 2) continue;
       if (const auto layer = layer_of(p.name()); layer ? !looks_at(layer->kind) : !asked_.kinds.empty()) continue;
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
@@ -213,7 +213,7 @@ class Weight : public OfParameters {
     const auto* p = model.parameters().find(asked.argument);
     if (p == nullptr) {
       std::vector<std::string> names;
-      for (const model::Parameter& each : model.parameters().all()) names.push_back(each.name());
+      for (const nn::Parameter& each : model.parameters().all()) names.push_back(each.name());
       throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", asked.argument, "'"),
                                        did_you_mean(asked.argument, names)});
     }

@@ -13,38 +13,38 @@ namespace mh::analysis {
 
 namespace {
 
-bool moves(const model::Parameter& p, const SwapOptions& options) {
+bool moves(const nn::Parameter& p, const SwapOptions& options) {
   if (p.traits().head_axes.empty()) return false;
   switch (p.traits().role) {
-    case model::HeadRole::projection:
+    case nn::HeadRole::projection:
       return true;
-    case model::HeadRole::output:
+    case nn::HeadRole::output:
       return options.output;
-    case model::HeadRole::gate:
-    case model::HeadRole::mixing:
-    case model::HeadRole::stage:
+    case nn::HeadRole::gate:
+    case nn::HeadRole::mixing:
+    case nn::HeadRole::stage:
       return options.stages;
-    case model::HeadRole::none:
+    case nn::HeadRole::none:
       return false;
   }
   return false;
 }
 
 // The sizes of what one head, or one pair of heads, has of a parameter.
-std::vector<int64_t> block_of(const model::Parameter& p) {
+std::vector<int64_t> block_of(const nn::Parameter& p) {
   auto sizes = p.master().sizes().vec();
-  for (const model::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
+  for (const nn::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
   return sizes;
 }
 
-bool same_axes(const model::Parameter& a, const model::Parameter& b) {
+bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
   const auto &one = a.traits().head_axes, &other = b.traits().head_axes;
   return std::equal(one.begin(), one.end(), other.begin(), other.end(),
                     [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
 }
 
 // `heads`: of each layer of this kind.
-void require_alike(model::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
+void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
                    const SwapOptions& options, const std::string& where) {
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
@@ -53,17 +53,17 @@ void require_alike(model::ParameterList& parameters, const std::vector<int64_t>&
                         "choose layers that are alike"});
   };
   int64_t parts = 0, others = 0;
-  for (const model::Parameter& p : parameters.all()) {
+  for (const nn::Parameter& p : parameters.all()) {
     if (!moves(p, options)) continue;
     if (p.name().rfind(to, 0) == 0) ++others;
     if (p.name().rfind(from, 0) != 0) continue;
     ++parts;
     const std::string name = to + p.name().substr(from.size());
-    const model::Parameter* other = parameters.find(name);
+    const nn::Parameter* other = parameters.find(name);
     if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
     if (!same_axes(p, *other) || block_of(p) != block_of(*other)) refuse(p.name() + " and " + name + " of other sizes");
     for (const auto& [part, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
-      for (const model::HeadAxis& axis : part->traits().head_axes)
+      for (const nn::HeadAxis& axis : part->traits().head_axes)
         if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
           refuse(str(part->name(), " of ", axis.heads, " heads beside ", values, " with values"));
   }
@@ -72,14 +72,14 @@ void require_alike(model::ParameterList& parameters, const std::vector<int64_t>&
 
 // A parameter and its companions, as they are and as they were.
 struct Held {
-  const model::Traits* traits;
+  const nn::Traits* traits;
   LayerName layer;
   std::vector<at::Tensor> now, before;
 };
 
 // Of tensor x the part of head i, and of the pair i, j where both axes are heads.
-at::Tensor part_of(const model::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
-  auto block = [](const at::Tensor& t, const model::HeadAxis& axis, int64_t head) {
+at::Tensor part_of(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
+  auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
     const int64_t size = t.size(axis.axis) / axis.blocks();
     return t.narrow(axis.axis, axis.block_of(head) * size, size);
   };
@@ -110,7 +110,7 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
   return {kind_named(part[1], where), {number(2), number(3)}, {number(4), number(5)}};
 }
 
-void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
+void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where) {
   const auto kinds = heads_of(parameters);
   std::set<std::pair<Kind, Head>> used;
@@ -134,7 +134,7 @@ void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& p
   }
 }
 
-void swap_heads(model::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
+void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where, const Companions& companions) {
   check_swap(parameters, pairs, options, where);
   c10::NoGradGuard no_gradient;
@@ -151,7 +151,7 @@ void swap_heads(model::ParameterList& parameters, const std::vector<HeadPair>& p
   };
 
   std::map<std::string, Held> held;
-  for (model::Parameter& p : parameters.all()) {
+  for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
     if (!layer || touched.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
     Held h{&p.traits(), *layer, {p.master()}, {}};

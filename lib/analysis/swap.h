@@ -36,15 +36,15 @@ struct SwapOptions {
 };
 
 // Tensors laid out as a parameter that go where it goes, such as moments.
-using Companions = std::function<std::vector<at::Tensor>(const model::Parameter&)>;
+using Companions = std::function<std::vector<at::Tensor>(const nn::Parameter&)>;
 
 // Error(usage), about the option `where`, for a head that is not there, a head in two pairs or against itself, and
 // layers whose heads differ in size or in what belongs to them.
-void check_swap(model::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
+void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where);
 
 // Checked as above. The same pairs again undo it, bit for bit.
-void swap_heads(model::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
+void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where, const Companions& companions = {});
 
 }  // namespace mh::analysis

@@ -8,9 +8,9 @@ namespace {
 
 class Alphas : public Combiner {
  public:
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     alpha_ = &parameters.add(shape.name + ".combiner.alpha", {shape.output_heads, shape.value_heads},
-                             {model::Init::identity(),
+                             {nn::Init::identity(),
                               false,
                               false,
                               {{0, shape.output_heads, HeadSide::output}, {1, shape.value_heads, HeadSide::value}}});
@@ -26,7 +26,7 @@ class Alphas : public Combiner {
   bool by_query() const override { return true; }
 
  private:
-  model::Parameter* alpha_ = nullptr;
+  nn::Parameter* alpha_ = nullptr;
 };
 
 const Plain<Combiner, Alphas> alphas_entry(combiners(), "alphas", "a learned matrix across the head outputs");

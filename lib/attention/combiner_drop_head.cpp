@@ -3,7 +3,7 @@
 // training it is plain attention.
 #include "attention/head_scale.h"
 #include "base/random.h"
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::attention {
 namespace {
@@ -20,7 +20,7 @@ class DropHead : public Weighing {
   DropHead(const DropHeadOptions& options, const Shape& shape) : options_(options), heads_(shape.value_heads) {}
   at::Tensor weights(const Context& c) override {
     if (!c.step.training || options_.rate == 0) return {};
-    return shown_gates(c, model::to_device(drawn(c), c.query_input.device()));
+    return shown_gates(c, nn::to_device(drawn(c), c.query_input.device()));
   }
   bool draws() const override { return options_.rate > 0; }
   at::Tensor folded() const override { return at::eye(heads_); }

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "attention/head_scale.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 
 namespace mh::attention {
 namespace {
@@ -20,20 +20,20 @@ struct GatesOptions : OptionsOf<GatesOptions> {
 class Gates : public Weighing {
  public:
   Gates(const GatesOptions& options, const Shape&) : options_(options) {}
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     const int64_t h = shape.value_heads;
-    const model::HeadAxis axis{0, h, HeadSide::value};
+    const nn::HeadAxis axis{0, h, HeadSide::value};
     if (options_.input)
       weight_ = &parameters.add(shape.name + ".combiner.gate.weight", {h, shape.width},
-                                {model::Init::constant(0), true, false, {axis}});
+                                {nn::Init::constant(0), true, false, {axis}});
     bias_ =
         &parameters.add(shape.name + ".combiner.gate.bias", {h},
-                        {model::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
+                        {nn::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
   bool weighs() const override { return true; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor& b = bias_->value();
-    return shown_gates(c, at::sigmoid(weight_ != nullptr ? model::linear(c.query_input, weight_->value(), b) : b));
+    return shown_gates(c, at::sigmoid(weight_ != nullptr ? nn::linear(c.query_input, weight_->value(), b) : b));
   }
   at::Tensor folded() const override {
     return weight_ == nullptr ? at::diag(at::sigmoid(bias_->master().detach())) : at::Tensor();
@@ -41,7 +41,7 @@ class Gates : public Weighing {
 
  private:
   GatesOptions options_;
-  model::Parameter *weight_ = nullptr, *bias_ = nullptr;
+  nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
 const Optioned<Combiner, Gates, GatesOptions> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");

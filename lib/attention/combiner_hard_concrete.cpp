@@ -6,7 +6,7 @@
 #include "attention/head_scale.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::attention {
 
@@ -32,10 +32,10 @@ namespace {
 class HardConcreteGates : public Weighing {
  public:
   HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    log_a_ = &parameters.add(
-        shape.name + ".combiner.log_a", {shape.value_heads},
-        {model::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
+    log_a_ =
+        &parameters.add(shape.name + ".combiner.log_a", {shape.value_heads},
+                        {nn::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
   }
   bool weighs() const override { return true; }
   bool draws() const override { return true; }
@@ -52,11 +52,11 @@ class HardConcreteGates : public Weighing {
       const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
       u.push_back(std::max(x, 0x1p-25F));  // its logarithm is finite
     }
-    return model::to_device(at::tensor(u, at::kFloat), c.query_input.device());
+    return nn::to_device(at::tensor(u, at::kFloat), c.query_input.device());
   }
 
   HardConcreteOptions options_;
-  model::Parameter* log_a_ = nullptr;
+  nn::Parameter* log_a_ = nullptr;
 };
 
 const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> hard_concrete_gates_entry(

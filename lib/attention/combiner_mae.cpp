@@ -8,9 +8,9 @@
 //   y = Σ_j w_j H_j + b_O,      w_j = h / (h - t) (1 - Σ_{D ∋ j} g_D),      Σ_j w_j = h
 //
 // x are the vectors that queries are made of; the gate is in mae_gate.h. Training alternates between two kinds of
-// steps. A G step is the whole mixture; it trains the gate. An F step (Step::sample_experts) takes g as given, draws
-// one expert D ~ g in each layer for each unit, and trains everything else: heads in D get no gradient from that unit,
-// and the gate none at all.
+// steps. A G step is the whole mixture; it trains the gate. An F step (nn::ForwardContext::sample_experts) takes g as
+// given, draws one expert D ~ g in each layer for each unit, and trains everything else: heads in D get no gradient
+// from that unit, and the gate none at all.
 //
 // The paper's unit is a training instance (its table 2, to which the language models of table 4 refer): a row of the
 // batch, be it a sentence or a block of a text (sample_unit = "sequence"). A causal gate has a distribution for each
@@ -21,7 +21,7 @@
 #include "attention/mae_gate.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::attention {
 namespace {
@@ -60,7 +60,7 @@ class MixtureOfExperts : public Weighing {
     return left;
   }
 
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     if (options_.gate == MaeOptions::Gate::learned) gate_.add_parameters(parameters, shape);
   }
 
@@ -76,7 +76,7 @@ class MixtureOfExperts : public Weighing {
   }
 
   bool weighs() const override { return true; }
-  // Learned gates where a pass asks for it (Step::sample_experts), which is not a matter of the layer.
+  // Learned gates where a pass asks for it (nn::ForwardContext::sample_experts), which is not a matter of the layer.
   bool draws() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
@@ -151,7 +151,7 @@ class MixtureOfExperts : public Weighing {
         *out++ = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer),
                                 static_cast<uint64_t>(c.step.row_offset + b) << 32 | static_cast<uint64_t>(t));
     if (!by_position) u = u.squeeze(1);
-    u = model::to_device(u, c.query_input.device());
+    u = nn::to_device(u, c.query_input.device());
     if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(experts_)).to(at::kLong);
     return (g.cumsum(-1) <= u.unsqueeze(-1)).sum(-1).clamp_max(experts_ - 1);
   }

@@ -9,7 +9,7 @@
 #include "attention/head_scale.h"
 #include "attention/outlived.h"
 #include "base/error.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 
 namespace mh::attention {
 namespace {
@@ -42,17 +42,17 @@ class MixtureOfHeads : public Weighing {
     left->heads = heads_.without(kept.value);
     return left;
   }
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     router_ = &parameters.add(shape.name + ".combiner.router.weight", {heads_.of, shape.width},
-                              {model::Init::xavier_uniform(), true, false, {heads_.axis(0)}});
+                              {nn::Init::xavier_uniform(), true, false, {heads_.axis(0)}});
     if (options_.shared > 0)
       balance_ = &parameters.add(shape.name + ".combiner.balance.weight", {2, shape.width},
-                                 {model::Init::xavier_uniform(), true, false});
+                                 {nn::Init::xavier_uniform(), true, false});
   }
   bool weighs() const override { return true; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
-    const at::Tensor scores = model::linear(x, router_->value(), {});                   // (B, T, h)
+    const at::Tensor scores = nn::linear(x, router_->value(), {});                      // (B, T, h)
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, routed_), -1);  // (B, T, r)
     const at::Tensor chosen = std::get<1>(p.topk(options_.chosen, -1));                 // (B, T, k)
     const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen, 1.0);
@@ -60,7 +60,7 @@ class MixtureOfHeads : public Weighing {
     const at::Tensor kept = p * mask;
     at::Tensor w = kept * (static_cast<double>(options_.chosen) / kept.sum(-1, true));
     if (balance_ != nullptr) {
-      const at::Tensor a = 2 * at::softmax(model::linear(x, balance_->value(), {}), -1);
+      const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_->value(), {}), -1);
       const at::Tensor shared =
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
@@ -72,7 +72,7 @@ class MixtureOfHeads : public Weighing {
   MixtureOfHeadsOptions options_;
   Outlived heads_;
   int64_t routed_;
-  model::Parameter *router_ = nullptr, *balance_ = nullptr;
+  nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
 const Optioned<Combiner, MixtureOfHeads, MixtureOfHeadsOptions> mixture_of_heads_entry(

@@ -20,10 +20,10 @@ class PairNorm : public Combiner {
     require_whole_pairs(kept.value, shape, "combiner 'pair-norm'");
     return nullptr;
   }
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     scale_ = 1 - first_lambda(shape.layer);
     weight_ = &parameters.add(shape.name + ".combiner.norm.weight", {2 * shape.value_size},
-                              {model::Init::constant(1), false, false});
+                              {nn::Init::constant(1), false, false});
   }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     const int64_t rows = z.size(0), heads = z.size(1), length = z.size(2), size = z.size(3);
@@ -37,7 +37,7 @@ class PairNorm : public Combiner {
 
  private:
   double scale_ = 1;
-  model::Parameter* weight_ = nullptr;
+  nn::Parameter* weight_ = nullptr;
 };
 
 const Plain<Combiner, PairNorm> pair_norm_entry(combiners(), "pair-norm",

@@ -12,7 +12,7 @@
 #include "attention/mixed_cpu.h"
 #include "attention/row_layout.h"
 #include "cuda/table.h"
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::attention {
 
@@ -37,7 +37,7 @@ at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   std::vector<int64_t> numbers(3 * runs.size());
   std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::Run));
   // Keys without a gap differ by their number alone; gaps are those of a memory, which are drawn.
-  return runs.size() == 1 ? model::constant_on(device, numbers) : model::to_device(at::tensor(numbers), device);
+  return runs.size() == 1 ? nn::constant_on(device, numbers) : nn::to_device(at::tensor(numbers), device);
 }
 
 // A policy's tensors on the GPU, as long as a call needs them, and the call. Call: AttentionCall or MixedCall.
@@ -52,7 +52,7 @@ struct Described {
     policy.describe(q, k, gradient, call);
     call.key_size = static_cast<int>(q.size(3)), call.value_size = static_cast<int>(v.size(3));
     if (!policy.key_heads.empty()) {
-      heads = model::constant_on(q.device(), policy.key_heads);
+      heads = nn::constant_on(q.device(), policy.key_heads);
       call.key_heads = call.value_heads = heads.const_data_ptr<int64_t>();
     }
     if (policy.key_lengths.defined()) call.key_lengths = policy.key_lengths.const_data_ptr<int64_t>();
@@ -158,7 +158,7 @@ std::pair<at::Tensor, at::Tensor> attend(const GpuKernels& gpu, const at::Tensor
     found = at::empty({q.size(0), q.size(1), q.size(2), x.parts, v.size(3) + 2}, sums.options());
     x.found = found.mutable_data_ptr<float>();
   }
-  model::check_cuda(gpu.kernels->forward(plain.call, x));
+  nn::check_cuda(gpu.kernels->forward(plain.call, x));
   return {out, sums};
 }
 
@@ -199,7 +199,7 @@ struct FusedOnGpu : torch::autograd::Function<FusedOnGpu> {
       x.du = du.mutable_data_ptr<float>(), x.dv_bias = dbias.mutable_data_ptr<float>();
       x.dr = dr.mutable_data_ptr<float>();
     }
-    model::check_cuda(gpu.kernels->backward(plain.call, x));
+    nn::check_cuda(gpu.kernels->backward(plain.call, x));
     if (!policy.key_heads.empty()) g[1] = policy.of_heads(g[1], k), g[2] = policy.of_heads(g[2], v);
     if (dscale.defined()) dscale = scales.dim() == 2 ? dscale.sum(2) : dscale.sum(at::IntArrayRef{0, 2});
     if (du.defined()) {
@@ -231,7 +231,7 @@ std::pair<at::Tensor, at::Tensor> mix(const GpuKernels& gpu, const at::Tensor& q
         at::empty({x.batch * q.size(2) * x.parts * std::max(2 * m.size(-2), m.size(-1) * v.size(3))}, sums.options());
     x.found = found.mutable_data_ptr<float>();
   }
-  model::check_cuda(gpu.kernels->mixed_forward(mixing.call, x));
+  nn::check_cuda(gpu.kernels->mixed_forward(mixing.call, x));
   return {out, sums};
 }
 
@@ -274,7 +274,7 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
       dr = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());
       x.dshifted = rows_of(dshifted), x.dr = dr.mutable_data_ptr<float>();
     }
-    model::check_cuda(gpu.kernels->mixed_backward(mixing.call, x));
+    nn::check_cuda(gpu.kernels->mixed_backward(mixing.call, x));
     if (!policy.key_heads.empty()) g[1] = policy.of_heads(g[1], k), g[2] = policy.of_heads(g[2], v);
     if (p.u.defined()) {
       const auto of_bias = [](const at::Tensor& of_rows, const at::Tensor& bias) {
@@ -294,7 +294,7 @@ struct MixedOnGpu : torch::autograd::Function<MixedOnGpu> {
 FusedPolicy on_device(const FusedPolicy& given, const at::Tensor& q) {
   FusedPolicy policy = given;
   if (policy.key_lengths.defined())
-    policy.key_lengths = model::to_device(policy.key_lengths, q.device()).clamp(0, c10::nullopt).contiguous();
+    policy.key_lengths = nn::to_device(policy.key_lengths, q.device()).clamp(0, c10::nullopt).contiguous();
   if (at::Tensor& r = policy.relative.r; r.defined()) r = (r.stride(2) == 1 ? r : r.contiguous()).to(q.scalar_type());
   return policy;
 }
@@ -307,23 +307,23 @@ bool wants_gradient(const Tensors&... x) {
 }  // namespace
 
 std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions) {
-  const auto dtype = model::dtype_of(type);
+  const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("numbers of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
-  const char* lacks = model::cuda_kernels().lacks(*dtype, size);
-  if (lacks == nullptr && positions && !mixes) lacks = model::cuda_kernels().attention(*dtype, size)->relative_lacks();
+  const char* lacks = nn::cuda_kernels().lacks(*dtype, size);
+  if (lacks == nullptr && positions && !mixes) lacks = nn::cuda_kernels().attention(*dtype, size)->relative_lacks();
   if (lacks == nullptr && mixes)
-    lacks = model::cuda_kernels()
+    lacks = nn::cuda_kernels()
                 .attention(*dtype, size)
                 ->mixed_lacks(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
   return lacks != nullptr ? lacks : "";
 }
 
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const auto dtype = model::dtype_of(q.scalar_type());
+  const auto dtype = nn::dtype_of(q.scalar_type());
   if (!q.is_cuda() || !dtype || k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type()) return {};
-  return {model::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
-          model::current_stream(q.device())};
+  return {nn::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
+          nn::current_stream(q.device())};
 }
 
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -13,8 +13,8 @@
 #include "attention/mixed_cpu.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 
 namespace mh::attention {
 
@@ -22,18 +22,18 @@ Path path_named(const std::string& name) {
   return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
 }
 
-AttentionLayer::AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
+AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
                                const Inits& inits)
     : shape_(shape), options_(options) {
-  using model::HeadRole;
-  auto weight = [&](const char* part, int64_t out, int64_t in, const model::Init& init, HeadRole role, HeadSide side) {
-    model::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, shape.heads_of(side), side}}};
+  using nn::HeadRole;
+  auto weight = [&](const char* part, int64_t out, int64_t in, const nn::Init& init, HeadRole role, HeadSide side) {
+    nn::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, shape.heads_of(side), side}}};
     traits.role = role;
     return &parameters.add(shape.name + part, {out, in}, traits);
   };
   auto output_bias = [&] {
     if (!options.bias) return;
-    model::Traits traits{model::Init::constant(0), false};
+    nn::Traits traits{nn::Init::constant(0), false};
     traits.role = HeadRole::output;
     output_bias_ = &parameters.add(shape.name + ".output.bias", {shape.width}, traits);
   };
@@ -55,12 +55,12 @@ AttentionLayer::AttentionLayer(model::ParameterList& parameters, const Attention
   combiner_ = make(combiners(), "attention.combiner", options.combiner);
 
   check_heads();
-  auto projection = [&](const std::string& part, int64_t size, HeadSide side, model::Parameter*& of_bias) {
+  auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& of_bias) {
     size *= shape.heads_of(side);
-    model::Parameter* made =
+    nn::Parameter* made =
         weight((part + ".weight").c_str(), size, shape.width, inits.query_key_value, HeadRole::projection, side);
     if (!options.bias) return made;
-    model::Traits traits{inits.query_key_value_bias, false, false, {{0, shape.heads_of(side), side}}};
+    nn::Traits traits{inits.query_key_value_bias, false, false, {{0, shape.heads_of(side), side}}};
     traits.role = HeadRole::projection;
     of_bias = &parameters.add(shape.name + part + ".bias", {size}, traits);
     return made;
@@ -106,8 +106,8 @@ void AttentionLayer::check_heads() const {
     refuse("output_heads", "combiner that mixes them", shape_.value_heads, shape_.output_heads);
 }
 
-model::HeadRole AttentionLayer::role_of(const Stage& stage) const {
-  using model::HeadRole;
+nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
+  using nn::HeadRole;
   if (&stage == mixer_.get()) return mixer_->mixes() == Mixes::nothing ? HeadRole::stage : HeadRole::mixing;
   if (&stage != combiner_.get()) return HeadRole::stage;
   return combiner_->mixes() ? HeadRole::mixing : combiner_->weighs() ? HeadRole::gate : HeadRole::stage;
@@ -215,19 +215,19 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
   const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys leaves them (B, h, Tk, 0)
   Projected p;
   if (shape_.kind == Kind::decoder_cross || !query_input.is_same(key_input)) {
-    p.q = split_heads(model::linear(query_input, {query_}, {query_bias_}), h);
+    p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
     const bool made = cache != nullptr && shape_.kind == Kind::decoder_cross && cache->length() > 0;
     if (made) {
       std::tie(p.k, p.v) = cache->all();
       p.cached = true;
       return p;
     }
-    at::Tensor kv = model::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
+    at::Tensor kv = nn::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
     p.k = split_heads(kv.narrow(-1, 0, keys), h);
     p.v = split_heads(kv.narrow(-1, keys, values), hv);
   } else {
     // One product for all three: the weights are small beside the activations, so joining them costs little.
-    at::Tensor qkv = model::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
+    at::Tensor qkv = nn::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
       auto parts = split_projection(qkv, h, shape_.key_size, hv, shape_.value_size);
       p = {parts[0], parts[1], parts[2], false};
@@ -416,8 +416,8 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   policy.dropped_before_mixing = mixes && mixer_->dropout_before();
   if (drops(c.step.training)) {
     const int64_t heads = mixes && !policy.dropped_before_mixing ? shape_.value_heads : shape_.heads;
-    policy.drops = model::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
-                                       static_cast<uint32_t>(shape_.layer));
+    policy.drops = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+                                    static_cast<uint32_t>(shape_.layer));
   }
   switch (choice.by) {
     case By::mixed_gpu:
@@ -501,7 +501,7 @@ at::Tensor AttentionLayer::to_mixer(Context& c, const at::Tensor& x) {
 // Keys and values as the pairing says.
 void AttentionLayer::take_pairs(Context& c) {
   if (c.pairs.empty()) return;
-  const at::Tensor heads = model::constant_on(c.v.device(), c.pairs);
+  const at::Tensor heads = nn::constant_on(c.v.device(), c.pairs);
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 
@@ -536,7 +536,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
-    return model::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(shape_.layer));
+    return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(shape_.layer));
   };
   const bool dropping = drops(c.step.training);
   if (dropping || c.observer != nullptr) p = for_all_rows(p);
@@ -561,7 +561,7 @@ at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
-                                   const Step& step, Cache* cache, Observer* observer) {
+                                   const nn::ForwardContext& step, Cache* cache, Observer* observer) {
   if (shape_.heads == 0) return without_heads(query_input, key_input, cache);
   const Projected p = project(query_input, key_input, cache);
   Context c{shape_, step, mask, query_input, key_input, p.q, p.k, p.v};
@@ -598,7 +598,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
     }
     joined = blocks.flatten(2);
   }
-  return model::linear(joined, {output_}, {output_bias_});
+  return nn::linear(joined, {output_}, {output_bias_});
 }
 
 }  // namespace mh::attention

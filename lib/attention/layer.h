@@ -60,11 +60,11 @@ class AttentionLayer {
  public:
   // `output_init` etc. come from the model's initialisation scheme.
   struct Inits {
-    model::Init query_key_value;
-    model::Init query_key_value_bias;
-    model::Init output;
+    nn::Init query_key_value;
+    nn::Init query_key_value_bias;
+    nn::Init output;
   };
-  AttentionLayer(model::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
+  AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
                  const Inits& inits);
 
   const Shape& shape() const { return shape_; }
@@ -72,8 +72,8 @@ class AttentionLayer {
   // query_input (B, Tq, d); key_input (B, Tk, d), the same tensor for self-attention (with memory in front, Tk > Tq)
   // -> (B, Tq, d). With a cache, self-attention appends the new keys; cross-attention fills it once and then ignores
   // key_input. An observer, which needs the composed path, is an error under Path::fused.
-  at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask, const Step& step,
-                     Cache* cache = nullptr, Observer* observer = nullptr);
+  at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
+                     const nn::ForwardContext& step, Cache* cache = nullptr, Observer* observer = nullptr);
 
   // Where the layer can act, all its stages considered.
   Places places() const;
@@ -131,7 +131,7 @@ class AttentionLayer {
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   at::Tensor read_in_place(const Context& c, Cache& cache);
   void check_heads() const;
-  model::HeadRole role_of(const Stage& stage) const;
+  nn::HeadRole role_of(const Stage& stage) const;
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
   void copy_weights(Context& context) const;
@@ -163,8 +163,8 @@ class AttentionLayer {
   std::unique_ptr<Normaliser> normaliser_;
   std::unique_ptr<Mixer> mixer_;
   std::unique_ptr<Combiner> combiner_;
-  model::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
-  model::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
+  nn::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
+  nn::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };
 
 }  // namespace mh::attention

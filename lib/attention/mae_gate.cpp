@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 
 namespace mh::attention {
 
@@ -31,7 +31,7 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
 at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
-         model::to_device(lengths, device).unsqueeze(1);
+         nn::to_device(lengths, device).unsqueeze(1);
 }
 
 // (B) int64, or undefined: how many of the queries are real.
@@ -62,17 +62,17 @@ void MaeOptions::describe(Fields& f) {
   heads.describe(f);
 }
 
-void ExpertGate::add_parameters(model::ParameterList& parameters, const Shape& shape) {
+void ExpertGate::add_parameters(nn::ParameterList& parameters, const Shape& shape) {
   const std::string name = shape.name + ".gate.";
   const int64_t d = shape.width, hidden = options_.hidden;
-  using model::Init;
+  using nn::Init;
   const Init up = Init::uniform(1 / std::sqrt(static_cast<double>(d)));
   const Init down = options_.init == MaeOptions::GateInit::zero
                         ? Init::constant(0)
                         : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
-  auto plain = [](const Init& init) { return model::Traits{init, false, false}; };
+  auto plain = [](const Init& init) { return nn::Traits{init, false, false}; };
   auto statistic = [&](double first) {
-    model::Traits traits = plain(Init::constant(first));
+    nn::Traits traits = plain(Init::constant(first));
     traits.trainable = false;
     return traits;
   };
@@ -80,11 +80,11 @@ void ExpertGate::add_parameters(model::ParameterList& parameters, const Shape& s
   norm_bias_ = &parameters.add(name + "norm.bias", {d}, plain(Init::constant(0)));
   mean_ = &parameters.add(name + "norm.mean", {d}, statistic(0));
   variance_ = &parameters.add(name + "norm.variance", {d}, statistic(1));
-  model::Traits product = plain(up);
+  nn::Traits product = plain(up);
   product.product = true;  // the last layer is small, and its sums stay fp32
   up_ = &parameters.add(name + "up.weight", {hidden, d}, product);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, plain(up));
-  model::Traits last = plain(down);
+  nn::Traits last = plain(down);
   // Expert i leaves out head i, so where a head goes its expert goes.
   if (options_.drop == 1) last.head_axes = {options_.heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {experts_, hidden}, last);
@@ -101,7 +101,7 @@ at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real) {
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
 }
 
-bool ExpertGate::rests(const Step& step) const {
+bool ExpertGate::rests(const nn::ForwardContext& step) const {
   return step.sample_experts || !norm_weight_->master().requires_grad();
 }
 
@@ -150,7 +150,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
 
 // x (…, d) fp32 and real (…) or undefined -> (…, d). Batch norm over the real ones, as torch's: a biased variance
 // normalises, an unbiased one is remembered. It sees a micro-batch at a time.
-at::Tensor ExpertGate::normalise(const Step& step, const at::Tensor& x, const at::Tensor& real) {
+at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
   if (step.training && (!rests(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
@@ -172,12 +172,12 @@ at::Tensor ExpertGate::normalise(const Step& step, const at::Tensor& x, const at
 // x (…, d) fp32 -> (…, E) fp32, rows sum to 1
 at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor in = normalise(c.step, x, real);
-  at::Tensor inner = at::tanh(model::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
-  Step step = c.step;
+  at::Tensor inner = at::tanh(nn::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
+  nn::ForwardContext step = c.step;
   step.training = step.training && !rests(step);
-  inner = model::dropout(inner, options_.dropout, step, std::string(name_of(c.shape.kind)) + ".gate",
-                         static_cast<uint32_t>(c.shape.layer));
-  return at::softmax(model::linear(inner, down_->value(), down_bias_->value()), -1);
+  inner = nn::dropout(inner, options_.dropout, step, std::string(name_of(c.shape.kind)) + ".gate",
+                      static_cast<uint32_t>(c.shape.layer));
+  return at::softmax(nn::linear(inner, down_->value(), down_bias_->value()), -1);
 }
 
 }  // namespace mh::attention

@@ -36,22 +36,22 @@ class ExpertGate {
  public:
   // options.heads are those of the layer (Outlived::in).
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
-  void add_parameters(model::ParameterList& parameters, const Shape& shape);
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape);
 
   // (B, Tq, E) for a causal mean, else (B, E); fp32, rows sum to 1. A step that samples experts, or leaves the gate's
   // parameters untrained, takes the gate as it is: no dropout, and no change of what batch norm remembers.
   at::Tensor operator()(const Context& c);
 
  private:
-  bool rests(const Step& step) const;
+  bool rests(const nn::ForwardContext& step) const;
   at::Tensor running_means(const Context& c, const at::Tensor& real) const;
-  at::Tensor normalise(const Step& step, const at::Tensor& x, const at::Tensor& real);
+  at::Tensor normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real);
   at::Tensor of_means(const Context& c, const at::Tensor& x, const at::Tensor& real);
 
   MaeOptions options_;
   int64_t experts_;
-  model::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
-  model::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
+  nn::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
+  nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
 };
 
 // (B, Tq) bool: which queries are not padding; undefined: all.

@@ -2,13 +2,13 @@
 
 #include <limits>
 
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::attention {
 
 at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device) {
   if (!lengths.defined() || lengths.ge(positions).all().item<bool>()) return {};
-  return model::to_device(lengths, device);
+  return nn::to_device(lengths, device);
 }
 
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {
@@ -22,8 +22,7 @@ at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device d
     if (mask.window > 0) both(s > t - mask.window);
   }
   if (mask.key_lengths.defined())
-    both(at::arange(keys, options).view({1, 1, 1, keys}) <
-         model::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
+    both(at::arange(keys, options).view({1, 1, 1, keys}) < nn::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
   if (mask.additive.defined()) {
     at::Tensor shown = mask.additive > -std::numeric_limits<double>::infinity();
     while (shown.dim() < 4) shown = shown.unsqueeze(0);

@@ -33,10 +33,10 @@ class Differential : public Mixer {
     require_whole_pairs(kept.value, shape, "mixer 'differential'");
     return nullptr;
   }
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     lambda0_ = first_lambda(shape.layer);
     auto add = [&](const char* name) {
-      return &parameters.add(shape.name + ".mixer." + name, {shape.key_size}, {model::Init::normal(0.1), false, false});
+      return &parameters.add(shape.name + ".mixer." + name, {shape.key_size}, {nn::Init::normal(0.1), false, false});
     };
     query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
@@ -58,7 +58,7 @@ class Differential : public Mixer {
  private:
   double lambda0_ = 0;
   at::Tensor first_, second_;  // (h, h)
-  model::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
+  nn::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
 };
 
 const Plain<Mixer, Differential> differential_entry(

@@ -10,8 +10,8 @@ class Fixed : public Mixer {
  public:
   bool maps() const override { return true; }
   bool by_query() const override { return true; }
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    model::Traits traits = mixing_matrix(shape, first(shape));
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
+    nn::Traits traits = mixing_matrix(shape, first(shape));
     traits.trainable = false;
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads}, traits);
   }
@@ -25,21 +25,19 @@ class Fixed : public Mixer {
   }
 
  private:
-  virtual model::Init first(const Shape& shape) const = 0;
-  model::Parameter* matrix_ = nullptr;
+  virtual nn::Init first(const Shape& shape) const = 0;
+  nn::Parameter* matrix_ = nullptr;
 };
 
 class RandomNormal : public Fixed {
-  model::Init first(const Shape&) const override { return model::Init::normal_columns(); }
+  nn::Init first(const Shape&) const override { return nn::Init::normal_columns(); }
 };
 class RandomUniform : public Fixed {
-  model::Init first(const Shape&) const override { return model::Init::uniform_columns(); }
+  nn::Init first(const Shape&) const override { return nn::Init::uniform_columns(); }
 };
 // All heads attend alike, with the mean of their probabilities.
 class Mean : public Fixed {
-  model::Init first(const Shape& shape) const override {
-    return model::Init::constant(1 / static_cast<double>(shape.heads));
-  }
+  nn::Init first(const Shape& shape) const override { return nn::Init::constant(1 / static_cast<double>(shape.heads)); }
 };
 
 const Plain<Mixer, RandomNormal> normal(mixers(), "random-normal", "a fixed matrix of normal numbers");

@@ -11,13 +11,13 @@ class MixheadA : public Mixhead {
   using Mixhead::Mixhead;
 
  private:
-  void add_matrices(model::ParameterList& parameters, const Shape& shape) override {
+  void add_matrices(nn::ParameterList& parameters, const Shape& shape) override {
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
-                              mixing_matrix(shape, model::Init::identity()));
+                              mixing_matrix(shape, nn::Init::identity()));
   }
   at::Tensor learned(const Context&) const override { return matrix_->value(); }
 
-  model::Parameter* matrix_ = nullptr;
+  nn::Parameter* matrix_ = nullptr;
 };
 
 const Optioned<Mixer, MixheadA, MixheadOptions> mixhead_a_entry(mixers(), "mixhead-a",

@@ -3,7 +3,7 @@
 // W = 0 and M0 = I at the start. q is projected, with its bias and without the scale 1/√dk; row j of M depends on head
 // j's query alone. In cross-attention the query is the decoder's.
 #include "attention/mixhead.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 
 namespace mh::attention {
 namespace {
@@ -13,18 +13,18 @@ class MixheadB : public Mixhead {
   using Mixhead::Mixhead;
 
  private:
-  void add_matrices(model::ParameterList& parameters, const Shape& shape) override {
+  void add_matrices(nn::ParameterList& parameters, const Shape& shape) override {
     query_ = &parameters.add(shape.name + ".mixer.query.weight", {shape.value_heads, shape.key_size},
-                             {model::Init::constant(0), false, false, {{0, shape.value_heads, HeadSide::value}}});
+                             {nn::Init::constant(0), false, false, {{0, shape.value_heads, HeadSide::value}}});
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
-                              mixing_matrix(shape, model::Init::identity()));
+                              mixing_matrix(shape, nn::Init::identity()));
   }
   at::Tensor learned(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, h)
-    return model::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
+    return nn::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
   }
 
-  model::Parameter *query_ = nullptr, *matrix_ = nullptr;
+  nn::Parameter *query_ = nullptr, *matrix_ = nullptr;
 };
 
 const Optioned<Mixer, MixheadB, MixheadOptions> mixhead_b_entry(

@@ -31,10 +31,10 @@ class TalkingHeads : public Mixer {
                                        "one of them", "leave inside at 0"});
   }
 
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override {
-    const model::Init init = options_.init == "identity" ? model::Init::identity() : model::Init::xavier_uniform();
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
+    const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
     // With both matrices the heads between them are nobody's; with one, its other side is the layer's heads too.
-    model::Traits first = mixing_matrix(shape, init), last = first;
+    nn::Traits first = mixing_matrix(shape, init), last = first;
     const bool both = options_.pre && options_.post;
     if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
     if (options_.pre)
@@ -72,7 +72,7 @@ class TalkingHeads : public Mixer {
  private:
   TalkingHeadsOptions options_;
   int64_t inside_;
-  model::Parameter *pre_ = nullptr, *post_ = nullptr;
+  nn::Parameter *pre_ = nullptr, *post_ = nullptr;
 };
 
 const Optioned<Mixer, TalkingHeads, TalkingHeadsOptions> talking_heads_entry(

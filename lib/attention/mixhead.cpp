@@ -44,11 +44,11 @@ at::Tensor Mixhead::mix_values(const Context& c, const at::Tensor& probabilities
 
 std::string Mixhead::unfused_because() const { return in_layer_ && options_.on == "logits" ? "it mixes logits" : ""; }
 
-void Mixhead::add_parameters(model::ParameterList& parameters, const Shape& shape) {
+void Mixhead::add_parameters(nn::ParameterList& parameters, const Shape& shape) {
   if (in_layer_) add_matrices(parameters, shape);
 }
 
-model::Traits mixing_matrix(const Shape& shape, const model::Init& init) {
+nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init) {
   return {init, false, false, {{0, shape.heads, HeadSide::score}, {1, shape.value_heads, HeadSide::value}}};
 }
 

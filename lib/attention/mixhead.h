@@ -29,12 +29,12 @@ class Mixhead : public Mixer {
   bool dropout_before() const override { return options_.dropout == "before"; }
   std::string unfused_because() const override;
   bool by_query() const override { return true; }
-  void add_parameters(model::ParameterList& parameters, const Shape& shape) override;
+  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override;
 
  protected:
   // (h, h), or (B, Tq, h, h): row of the source head, column of the output head.
   virtual at::Tensor learned(const Context& c) const = 0;
-  virtual void add_matrices(model::ParameterList& parameters, const Shape& shape) = 0;
+  virtual void add_matrices(nn::ParameterList& parameters, const Shape& shape) = 0;
 
  private:
   bool acts_in(const Context& c) const;
@@ -47,6 +47,6 @@ class Mixhead : public Mixer {
 inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
 
 // (h, h): row j of source head j, column i of value head i. No weight decay: it would pull the identity apart.
-model::Traits mixing_matrix(const Shape& shape, const model::Init& init);
+nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init);
 
 }  // namespace mh::attention

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "model/device.h"
+#include "nn/device.h"
 
 namespace mh::attention {
 
@@ -42,10 +42,10 @@ Outlived Outlived::without(const std::vector<int64_t>& value) const {
 }
 
 at::Tensor Outlived::of_kept(const at::Tensor& w) const {
-  return lost() ? w.index_select(-1, model::constant_on(w.device(), kept)) : w;
+  return lost() ? w.index_select(-1, nn::constant_on(w.device(), kept)) : w;
 }
 
-model::HeadAxis Outlived::axis(int64_t axis) const {
+nn::HeadAxis Outlived::axis(int64_t axis) const {
   return {axis, static_cast<int64_t>(kept.size()), HeadSide::value, true, of, kept};
 }
 

@@ -27,7 +27,7 @@ struct Outlived {
   // w (…, of) -> (…, h)
   at::Tensor of_kept(const at::Tensor& w) const;
   // An axis of `of` blocks that go with their heads and outlive them.
-  model::HeadAxis axis(int64_t axis) const;
+  nn::HeadAxis axis(int64_t axis) const;
 };
 
 }  // namespace mh::attention

@@ -17,8 +17,8 @@
 #include "attention/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 
 namespace mh::attention {
 namespace {
@@ -51,15 +51,15 @@ class Relative : public Score {
       throw Error(Exit::usage, Problem{"model.width", "an even width for the score 'relative'", str(shape.width), ""});
   }
 
-  void add_parameters(model::ParameterList& parameters, const Shape& s) override {
-    const auto first = model::Init::normal(0.02);
-    const model::HeadAxis axis{0, s.heads, HeadSide::score};
+  void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
+    const auto first = nn::Init::normal(0.02);
+    const nn::HeadAxis axis{0, s.heads, HeadSide::score};
     weight_ =
         &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {first, true, true, {axis}});
     const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
     auto bias = [&](const char* part) {
       const std::string name = owner + part;
-      if (const model::Parameter* there = parameters.find(name);
+      if (const nn::Parameter* there = parameters.find(name);
           there != nullptr && there->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(
             Exit::usage,
@@ -115,7 +115,7 @@ class Relative : public Score {
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
     const double scale = 1 / std::sqrt(static_cast<double>(c.shape.key_size));
-    auto with_bias = [&](const model::Parameter* b) {
+    auto with_bias = [&](const nn::Parameter* b) {
       return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // (h, dk) -> (h, 1, dk)
     };
     const at::Tensor x = with_bias(content_), y = with_bias(position_);
@@ -155,7 +155,7 @@ class Relative : public Score {
     // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
     if (!few(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
-    if (!c.pairs.empty()) w = w.index_select(0, model::constant_on(w.device(), c.pairs));
+    if (!c.pairs.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.pairs));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
@@ -163,10 +163,10 @@ class Relative : public Score {
 
   // r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
   at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {
-    at::Tensor r = model::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
+    at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.shape.heads, c.shape.key_size})
                        .transpose(0, 1);
-    return c.pairs.empty() ? r : r.index_select(0, model::constant_on(r.device(), c.pairs));
+    return c.pairs.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.pairs));
   }
 
   // S of these distances, (count, d), with dropout.
@@ -174,9 +174,9 @@ class Relative : public Score {
     const at::Tensor s = table(lowest, count, c.q.device());
     // One decision for a distance, whatever the layer and the rows of the batch: the published model drops one
     // position embedding for all of them. The offset makes every distance a row that is not negative.
-    Step whole = c.step;
+    nn::ForwardContext whole = c.step;
     whole.row_offset = lowest + (int64_t{1} << 30);
-    return model::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
+    return nn::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
   }
 
   // (count, d): S of the distances lowest, lowest + 1, …
@@ -203,7 +203,7 @@ class Relative : public Score {
   }
 
   RelativeOptions options_;
-  model::Parameter *weight_ = nullptr, *content_ = nullptr, *position_ = nullptr;
+  nn::Parameter *weight_ = nullptr, *content_ = nullptr, *position_ = nullptr;
   at::Tensor table_;  // of the distances from table_first_ on
   int64_t table_first_ = 0;
 };

@@ -30,14 +30,14 @@ class Dense : public Score {
  public:
   Dense(const DenseOptions& options, const Shape&) : options_(options) {}
 
-  void add_parameters(model::ParameterList& parameters, const Shape& s) override {
+  void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
     const int64_t n = options_.length;
-    auto add = [&](const char* part, std::vector<int64_t> shape, model::Traits traits) {
+    auto add = [&](const char* part, std::vector<int64_t> shape, nn::Traits traits) {
       if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axes = {{0, s.heads, HeadSide::score}};
       return &parameters.add(s.name + part, std::move(shape), traits);
     };
-    weight_ = add(".synthesizer.weight", {s.key_size, n}, {model::Init::xavier_uniform(), true, true});
-    bias_ = add(".synthesizer.bias", {n}, {model::Init::constant(0), false, false});
+    weight_ = add(".synthesizer.weight", {s.key_size, n}, {nn::Init::xavier_uniform(), true, true});
+    bias_ = add(".synthesizer.bias", {n}, {nn::Init::constant(0), false, false});
   }
 
   bool uses_keys() const override { return false; }
@@ -59,7 +59,7 @@ class Dense : public Score {
 
  private:
   DenseOptions options_;
-  model::Parameter *weight_ = nullptr, *bias_ = nullptr;
+  nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
 struct RandomOptions : OptionsOf<RandomOptions> {
@@ -75,8 +75,8 @@ class Random : public Score {
  public:
   Random(const RandomOptions& options, const Shape&) : options_(options) {}
 
-  void add_parameters(model::ParameterList& parameters, const Shape& s) override {
-    model::Traits traits{model::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
+  void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
+    nn::Traits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
     traits.trainable = options_.train;
     logits_ = &parameters.add(s.name + ".synthesizer.logits", {s.heads, options_.length, options_.length}, traits);
   }
@@ -100,7 +100,7 @@ class Random : public Score {
 
  private:
   RandomOptions options_;
-  model::Parameter* logits_ = nullptr;
+  nn::Parameter* logits_ = nullptr;
 };
 
 const Optioned<Score, Dense, DenseOptions> dense(scores(), "synthesizer-dense",

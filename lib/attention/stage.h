@@ -18,14 +18,14 @@
 #include "attention/fused_policy.h"
 #include "attention/kind.h"
 #include "attention/mask.h"
-#include "attention/step.h"
 #include "base/fields.h"
 #include "base/registry.h"
-#include "model/parameter.h"
+#include "nn/forward_context.h"
+#include "nn/parameter.h"
 
 namespace mh::attention {
 
-using model::HeadSide;
+using nn::HeadSide;
 
 // Where a stage can act. Memory: keys longer than queries, the older ones from earlier segments. Incremental: decoding
 // with a cache, one or a few queries at a time.
@@ -101,7 +101,7 @@ using StageState = std::map<std::string, at::Tensor>;
 // What a stage is given. Earlier stages fill it in.
 struct Context {
   const Shape& shape;
-  const Step& step;
+  const nn::ForwardContext& step;
   Mask mask;
   at::Tensor query_input;           // (B, Tq, d)
   at::Tensor key_input;             // (B, Tk, d): the same as query_input in self-attention
@@ -126,7 +126,7 @@ class Stage {
  public:
   virtual ~Stage() = default;
   // Adds the stage's parameters under shape.name; Traits::head_axes says which belong to a head.
-  virtual void add_parameters(model::ParameterList&, const Shape&) {}
+  virtual void add_parameters(nn::ParameterList&, const Shape&) {}
   virtual Places places() const { return {}; }
   // The most positions it can act on, those of a cache included, which its option `length` says; 0: any number.
   virtual int64_t longest() const { return 0; }
@@ -135,7 +135,7 @@ class Stage {
   // several threads may use it at once.
   virtual bool by_query() const { return false; }
   // Whether what it does in training is drawn on the host anew in each update, so that kernels recorded in one update
-  // are not those of the next (model/device_graph.h). Dropout is not: its kernels ask for the update themselves.
+  // are not those of the next (nn/device_graph.h). Dropout is not: its kernels ask for the update themselves.
   virtual bool draws() const { return false; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "huggingface/model.h"
 #include "io/tensor_files.h"
-#include "model/finite.h"
+#include "nn/finite.h"
 
 namespace mh::huggingface {
 
@@ -195,7 +195,7 @@ class Reader {
     return parts;
   }
 
-  void fill(model::ParameterList& parameters) const {
+  void fill(nn::ParameterList& parameters) const {
     const std::set<std::string> from_seed = lacking();
     if (!from_seed.empty()) parameters.initialise(options_.seed);
     for (const std::string& part : from_seed) log_warning(part + " is not there: it is filled from the seed");
@@ -204,14 +204,14 @@ class Reader {
       named.insert(pair.ours.begin(), pair.ours.end());
       if (from_seed.count(pair.part) == 0) fill_from(pair, parameters);
     }
-    for (const model::Parameter& parameter : parameters.all())
+    for (const nn::Parameter& parameter : parameters.all())
       if (named.count(parameter.name()) == 0) throw Error(Exit::failed, parameter.name() + " has no name of theirs");
     parameters.refresh_copies();
-    model::warn_not_finite(folder_, parameters);
+    nn::warn_not_finite(folder_, parameters);
   }
 
-  void fill_from(const TensorPair& pair, model::ParameterList& parameters) const {
-    std::vector<model::Parameter*> ours;
+  void fill_from(const TensorPair& pair, nn::ParameterList& parameters) const {
+    std::vector<nn::Parameter*> ours;
     for (const std::string& name : pair.ours) {
       ours.push_back(parameters.find(name));
       if (ours.back() == nullptr)
@@ -227,17 +227,17 @@ class Reader {
     at::Tensor all = at::from_blob(numbers.data(), shape, at::kFloat);
     if (pair.transposed) all = all.t();
     int64_t row = 0;
-    for (model::Parameter* parameter : ours) {
+    for (nn::Parameter* parameter : ours) {
       const int64_t rows = parameter->master().size(0);
       parameter->master().copy_(all.narrow(0, row, rows));
       row += rows;
     }
   }
 
-  static std::vector<int64_t> their_shape(const TensorPair& pair, const std::vector<model::Parameter*>& ours) {
+  static std::vector<int64_t> their_shape(const TensorPair& pair, const std::vector<nn::Parameter*>& ours) {
     std::vector<int64_t> shape = ours.front()->master().sizes().vec();
     shape[0] = 0;
-    for (const model::Parameter* parameter : ours) shape[0] += parameter->master().size(0);
+    for (const nn::Parameter* parameter : ours) shape[0] += parameter->master().size(0);
     if (pair.transposed) std::swap(shape[0], shape[1]);
     return shape;
   }

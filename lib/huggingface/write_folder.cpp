@@ -65,8 +65,8 @@ class Writer {
     refuse("a model that transformers has: model.backbone " + join(known, " or "), backbone.dump());
   }
 
-  const model::Parameter& parameter(const std::string& name) const {
-    for (const model::Parameter& p : loaded_.model->parameters().all())
+  const nn::Parameter& parameter(const std::string& name) const {
+    for (const nn::Parameter& p : loaded_.model->parameters().all())
       if (p.name() == name) return p;
     refuse("the parameter " + name + ", as transformers has it", "none of this name");
   }
@@ -93,8 +93,8 @@ class Writer {
       else if (!is_of_sizes(change)) others.push_back(change);
     if (!others.empty()) refuse("settings that transformers has", join(others, "; "));
     const auto model = model::build_language_model(back, model::sizes_of(loaded_.tokenizers), at::kMeta);
-    for (const model::Parameter& ours : loaded_.model->parameters().all()) {
-      const model::Parameter* there = model->parameters().find(ours.name());
+    for (const nn::Parameter& ours : loaded_.model->parameters().all()) {
+      const nn::Parameter* there = model->parameters().find(ours.name());
       if (there == nullptr || there->master().sizes() != ours.master().sizes())
         refuse("the parameters that transformers has",
                str(ours.name(), " ", shape_text(ours.master().sizes()), ", there ",

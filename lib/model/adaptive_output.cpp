@@ -16,37 +16,38 @@
 
 #include "base/error.h"
 #include "model/bands.h"
-#include "model/device.h"
 #include "model/inits.h"
 #include "model/output.h"
+#include "nn/device.h"
 
 namespace mh::model {
 
 namespace {
 
 // Values of the parameters of all bands: one each, or a single one whose rows are those of the bands.
-std::vector<at::Tensor> values_of(const std::vector<Parameter*>& parameters, const Bands& bands) {
+std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters, const Bands& bands) {
   // One node of the graph, so that the gradient of a whole table is put together once and not once for each band.
   if (parameters.size() < bands.count()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
   std::vector<at::Tensor> all;
   all.reserve(parameters.size());
-  for (const Parameter* p : parameters) all.push_back(p->value());
+  for (const nn::Parameter* p : parameters) all.push_back(p->value());
   return all;
 }
 
 class AdaptiveOutput : public OutputLayer {
  public:
-  AdaptiveOutput(ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
+  AdaptiveOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
+                 int64_t vocabulary)
       : options_(o), bands_(o.output_cutoffs, table_rows(o, vocabulary)), vocabulary_(vocabulary) {
     const bool one_table = o.cutoff_factor == 1;
     const auto name = [&](size_t b, const char* part) {
       return one_table ? str("decoder.output", part) : str("decoder.output.bands.", b, part);
     };
-    const auto matrix = [&](const std::string& full, int64_t rows, int64_t columns, const Init& init) {
+    const auto matrix = [&](const std::string& full, int64_t rows, int64_t columns, const nn::Init& init) {
       return &parameters.add(full, {rows, columns}, {init, true, true});
     };
     const auto bias = [&](const std::string& full, int64_t rows) {
-      return &parameters.add(full, {rows}, {Init::constant(0), false, false});
+      return &parameters.add(full, {rows}, {nn::Init::constant(0), false, false});
     };
     for (size_t b = 0; b < (one_table ? 1 : bands_.count()); ++b) {
       const int64_t rows = one_table ? table_rows(o, vocabulary) : bands_.size(b);
@@ -68,10 +69,11 @@ class AdaptiveOutput : public OutputLayer {
   // Log-probabilities of all entries, whose softmax is themselves.
   at::Tensor logits(const at::Tensor& hidden) const override {
     const Weights w = weights();
-    at::Tensor head = at::log_softmax(linear(projected(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
+    at::Tensor head = at::log_softmax(nn::linear(projected(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
     std::vector<at::Tensor> all{head.narrow(-1, 0, bands_.size(0))};
     for (size_t b = 1; b < bands_.count(); ++b) {
-      at::Tensor scores = linear(projected(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, scored(b));
+      at::Tensor scores =
+          nn::linear(projected(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, scored(b));
       all.push_back(at::log_softmax(scores, -1) + head.narrow(-1, class_of(b), 1));
     }
     return at::cat(all, -1).narrow(-1, 0, vocabulary_);
@@ -81,8 +83,8 @@ class AdaptiveOutput : public OutputLayer {
   // has none costs nothing. Where each band has a table of its own its parameters then get no gradient, and the
   // optimiser leaves parameters that got none in a whole update as they are, moments and count of steps included (both
   // are in a training state, so a resume goes on alike). Rows of one table get zeros, as those of other absent entries.
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& given, double smoothing,
-                  const attention::Step& step) const override {
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& given, double smoothing,
+                      const nn::ForwardContext& step) const override {
     if (smoothing != 0)
       throw Error(Exit::usage, Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
                                        "an adaptive softmax scores no other entries of a tail than its targets'"});
@@ -90,13 +92,13 @@ class AdaptiveOutput : public OutputLayer {
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto parts = bands_.split(targets.flatten());
-    SlicedLoss sum =
-        sliced_cross_entropy(projected(flat, 0), w.head, w.head_bias, head_targets(targets, parts), w.head.size(0), 0);
+    nn::SlicedLoss sum = nn::sliced_cross_entropy(projected(flat, 0), w.head, w.head_bias, head_targets(targets, parts),
+                                                  w.head.size(0), 0);
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
-      const at::Tensor places = to_device(parts[b].places, flat.device());
+      const at::Tensor places = nn::to_device(parts[b].places, flat.device());
       at::Tensor x = dropped(projected(flat.index_select(0, places), b), targets, places, b, step);
-      SlicedLoss part = sliced_cross_entropy(x, w.tables[b], w.bias(b), parts[b].entries, scored(b), 0);
+      nn::SlicedLoss part = nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), parts[b].entries, scored(b), 0);
       sum.smoothed = sum.smoothed + part.smoothed;
       sum.nll = sum.nll + part.nll;
     }
@@ -108,14 +110,14 @@ class AdaptiveOutput : public OutputLayer {
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto parts = bands_.split(targets.flatten());
-    at::Tensor log_p =
-        sliced_log_probabilities(projected(flat, 0), w.head, w.head_bias, head_targets(targets, parts), w.head.size(0));
+    at::Tensor log_p = nn::sliced_log_probabilities(projected(flat, 0), w.head, w.head_bias,
+                                                    head_targets(targets, parts), w.head.size(0));
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
-      const at::Tensor places = to_device(parts[b].places, flat.device());
+      const at::Tensor places = nn::to_device(parts[b].places, flat.device());
       log_p.index_add_(0, places,
-                       sliced_log_probabilities(projected(flat.index_select(0, places), b), w.tables[b], w.bias(b),
-                                                parts[b].entries, scored(b)));
+                       nn::sliced_log_probabilities(projected(flat.index_select(0, places), b), w.tables[b], w.bias(b),
+                                                    parts[b].entries, scored(b)));
     }
     return log_p.view(targets.sizes());
   }
@@ -148,17 +150,17 @@ class AdaptiveOutput : public OutputLayer {
 
   // hidden (…, d) -> (…, w_b), what the scores of a band are made from.
   at::Tensor projected(const at::Tensor& hidden, size_t band) const {
-    if (tied_[band] != nullptr) return linear(hidden, tied_[band]->value().t(), at::Tensor());
-    return projections_[band] != nullptr ? linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
+    if (tied_[band] != nullptr) return nn::linear(hidden, tied_[band]->value().t(), at::Tensor());
+    return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
   // Of x (n, w), whose rows stand at `places` among those of targets (B, T). Decisions follow from a row's place in the
   // batch, whatever else is in the band: splitting an update changes nothing.
   at::Tensor dropped(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& places, size_t band,
-                     const attention::Step& step) const {
+                     const nn::ForwardContext& step) const {
     if (!step.training || options_.dropout_tail == 0) return x;
     at::Tensor ones = at::ones({targets.size(0), targets.size(1), x.size(1)}, x.options().dtype(at::kFloat));
-    at::Tensor factors = dropout(ones, options_.dropout_tail, step, "output.tail", static_cast<uint32_t>(band));
+    at::Tensor factors = nn::dropout(ones, options_.dropout_tail, step, "output.tail", static_cast<uint32_t>(band));
     return x * factors.flatten(0, 1).index_select(0, places);
   }
 
@@ -172,14 +174,14 @@ class AdaptiveOutput : public OutputLayer {
   ModelOptions options_;
   Bands bands_;
   int64_t vocabulary_;
-  std::vector<Parameter*> tables_, biases_;     // of the bands, or one for all; biases: or none
-  std::vector<Parameter*> projections_, tied_;  // (w_b, d) of its own, or (d, w_b) of the embedding; null for none
-  Parameter *classes_ = nullptr, *class_bias_ = nullptr;
+  std::vector<nn::Parameter*> tables_, biases_;     // of the bands, or one for all; biases: or none
+  std::vector<nn::Parameter*> projections_, tied_;  // (w_b, d) of its own, or (d, w_b) of the embedding; null for none
+  nn::Parameter *classes_ = nullptr, *class_bias_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> adaptive_output(ParameterList& parameters, const ModelOptions& o,
+std::unique_ptr<OutputLayer> adaptive_output(nn::ParameterList& parameters, const ModelOptions& o,
                                              const TokenEmbedding& embedding, int64_t vocabulary) {
   return std::make_unique<AdaptiveOutput>(parameters, o, embedding, vocabulary);
 }

@@ -16,26 +16,27 @@ bool is_of_head(const std::string& name) { return name.rfind("head.", 0) == 0 ||
 
 namespace {
 
-bool may_be_added(const Parameter& p) {
-  const HeadRole role = p.traits().role;
-  return is_of_head(p.name()) || role == HeadRole::gate || role == HeadRole::mixing || role == HeadRole::stage;
+bool may_be_added(const nn::Parameter& p) {
+  const nn::HeadRole role = p.traits().role;
+  return is_of_head(p.name()) || role == nn::HeadRole::gate || role == nn::HeadRole::mixing ||
+         role == nn::HeadRole::stage;
 }
 
-bool is_added(const io::Checkpoint& checkpoint, const Parameter& p) {
+bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
   const io::TensorInfo* info = checkpoint.find(p.name());
   return info == nullptr || (is_of_head(p.name()) && info->shape != p.master().sizes().vec());
 }
 
 }  // namespace
 
-Adoption adoption_of(const io::Checkpoint& checkpoint, const ParameterList& parameters, const std::string& where) {
+Adoption adoption_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
   };
   const char* next = "only stages and heads may be added";
   Adoption adoption;
   std::vector<std::string> known;
-  for (const Parameter& p : parameters.all()) {
+  for (const nn::Parameter& p : parameters.all()) {
     known.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p)) refuse("none named " + p.name(), shape_text(p.master().sizes()), next);
@@ -57,7 +58,7 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
   const auto layers = before.attention_layers(), others = after.attention_layers();
   for (size_t i = 0; i < std::min(layers.size(), others.size()); ++i) {
     const attention::Shape &was = layers[i]->shape(), &is = others[i]->shape();
-    for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output})
+    for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (was.heads_of(side) != is.heads_of(side))
         throw Error(Exit::usage,
                     Problem{where, str("the checkpoint's heads, ", was.heads_of(side), " in layer ", was.layer),
@@ -65,8 +66,8 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
   }
 }
 
-void adopt_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters) {
-  for (Parameter& p : parameters.all())
+void adopt_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
+  for (nn::Parameter& p : parameters.all())
     if (!is_added(checkpoint, p)) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
 }

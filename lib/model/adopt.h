@@ -17,7 +17,7 @@ struct Adoption {
 // What adopt_parameters() would do. Only stages of attention layers and the pooler and head of an encoder may be added,
 // and only the latter left out. Error(usage), about the option `where`, for any other parameter, by name, that is
 // missing, unknown or of another shape.
-Adoption adoption_of(const io::Checkpoint& checkpoint, const ParameterList& parameters, const std::string& where);
+Adoption adoption_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
 
 // Whether a parameter is one of the pooler and head of an encoder.
 bool is_of_head(const std::string& name);
@@ -27,7 +27,7 @@ bool is_of_head(const std::string& name);
 void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where);
 
 // Fills the parameters, all but those added, which keep the values that they have. Error(input) for damaged ones.
-void adopt_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);
+void adopt_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // How far last hidden states are from those of the checkpoint's own model, at most, on a few random tokens, without
 // dropout: 0 where what was added does nothing yet. Sets the composed path.

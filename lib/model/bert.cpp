@@ -47,16 +47,16 @@ class Bert : public LanguageModel {
     output_ = encoder_output(parameters_, options_, *embedding_, vocabulary);
   }
 
-  ParameterList& parameters() override { return parameters_; }
+  nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
   int64_t max_positions() const override { return positions_->longest(); }
 
-  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState*,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState*,
                     attention::Observer* observer) override {
     at::Tensor x = positions_->add((*embedding_)(input.tokens), 0);
     if (segments_ != nullptr) x = x + segment_vectors(input);
     if (embedding_norm_ != nullptr) x = (*embedding_norm_)(x);
-    x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
     attention::Mask mask;
     mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.tokens.size(1), x.device());
     for (Block& block : blocks_) {
@@ -80,15 +80,15 @@ class Bert : public LanguageModel {
   // (B, T, d), or of the first segment, (d).
   at::Tensor segment_vectors(const Input& input) const {
     const at::Tensor& table = segments_->value();
-    return input.segments.defined() ? embedding(input.segments, table, 1.0) : table.select(0, 0);
+    return input.segments.defined() ? nn::embedding(input.segments, table, 1.0) : table.select(0, 0);
   }
 
   ModelOptions options_;
   int64_t vocabulary_;
-  ParameterList parameters_;
+  nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::unique_ptr<PositionEncoding> positions_;
-  Parameter* segments_ = nullptr;
+  nn::Parameter* segments_ = nullptr;
   std::unique_ptr<LayerNorm> embedding_norm_, norm_;
   std::deque<Block> blocks_;
   std::unique_ptr<OutputLayer> output_;

@@ -13,30 +13,31 @@ namespace {
 // linear layer's), BERT's (truncated normal, biases 0) and Transformer-XL's (normal, biases 0, layer norms around 1).
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
   if (options.init == Scheme::bert)
-    return {Init::truncated_normal(0.02), Init::constant(0), Init::truncated_normal(0.02)};
-  if (options.init == Scheme::transformer_xl) return {Init::normal(0.02), Init::constant(0), Init::normal(0.02)};
-  return {Init::xavier_uniform(1 / std::sqrt(2.0)), Init::uniform(1 / std::sqrt(static_cast<double>(options.width))),
-          Init::xavier_uniform()};
+    return {nn::Init::truncated_normal(0.02), nn::Init::constant(0), nn::Init::truncated_normal(0.02)};
+  if (options.init == Scheme::transformer_xl)
+    return {nn::Init::normal(0.02), nn::Init::constant(0), nn::Init::normal(0.02)};
+  return {nn::Init::xavier_uniform(1 / std::sqrt(2.0)),
+          nn::Init::uniform(1 / std::sqrt(static_cast<double>(options.width))), nn::Init::xavier_uniform()};
 }
 
 }  // namespace
 
-LayerNorm::LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options)
+LayerNorm::LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : weight_(parameters.add(
           name + ".weight", {options.width},
-          {options.init == Scheme::transformer_xl ? Init::normal(1, 0.02) : Init::constant(1), false, false})),
-      bias_(parameters.add(name + ".bias", {options.width}, {Init::constant(0), false, false})),
+          {options.init == Scheme::transformer_xl ? nn::Init::normal(1, 0.02) : nn::Init::constant(1), false, false})),
+      bias_(parameters.add(name + ".bias", {options.width}, {nn::Init::constant(0), false, false})),
       epsilon_(options.norm_epsilon) {}
 
-FeedForward::FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options,
+FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options,
                          std::string stream)
     : activation_(options.activation), dropout_(options.dropout_activation), stream_(std::move(stream)) {
-  Init weight = options.init == Scheme::bert             ? Init::truncated_normal(0.02)
-                : options.init == Scheme::transformer_xl ? Init::normal(0.02)
-                                                         : Init::xavier_uniform();
+  nn::Init weight = options.init == Scheme::bert             ? nn::Init::truncated_normal(0.02)
+                    : options.init == Scheme::transformer_xl ? nn::Init::normal(0.02)
+                                                             : nn::Init::xavier_uniform();
   auto add = [&](const char* part, std::vector<int64_t> shape, bool is_weight) {
     return &parameters.add(name + part, std::move(shape),
-                           {is_weight ? weight : Init::constant(0), is_weight, is_weight});
+                           {is_weight ? weight : nn::Init::constant(0), is_weight, is_weight});
   };
   up_ = add(".up.weight", {options.ffn, options.width}, true);
   up_bias_ = add(".up.bias", {options.ffn}, false);
@@ -44,13 +45,13 @@ FeedForward::FeedForward(ParameterList& parameters, const std::string& name, con
   down_bias_ = add(".down.bias", {options.width}, false);
 }
 
-at::Tensor FeedForward::operator()(const at::Tensor& x, const attention::Step& step, int64_t layer) const {
-  at::Tensor inner = linear(x, {up_}, {up_bias_}, activation_);
-  inner = dropout(inner, dropout_, step, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
-  return linear(inner, {down_}, {down_bias_});
+at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& step, int64_t layer) const {
+  at::Tensor inner = nn::linear(x, {up_}, {up_bias_}, activation_);
+  inner = nn::dropout(inner, dropout_, step, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
+  return nn::linear(inner, {down_}, {down_bias_});
 }
 
-Block::Part Block::make_part(ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
+Block::Part Block::make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
                              const std::string& name, std::string stream) const {
   const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
   attention::AttentionLayer layer(parameters, options,
@@ -59,7 +60,7 @@ Block::Part Block::make_part(ParameterList& parameters, const ModelConfig& confi
   return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream)};
 }
 
-Block::Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
+Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
              const std::string& name, bool crosses)
     : options_(config.model),
       layer_(layer),
@@ -89,19 +90,19 @@ at::Tensor Block::copied(const at::Tensor& x) const {
   return cross_ ? cross_->layer.copied(behind_self) : behind_self;
 }
 
-Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const LayerNorm& own,
+Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
                         const LayerNorm* next) const {
   if (options_.norm == Norm::post) {
     const at::Tensor norm = own.of_sum(x, y, drop);
     return {norm, norm};
   }
-  if (next == nullptr) return {add(x, y, drop), {}};
-  const SumAndNorm made = next->with_sum(x, y, drop);
+  if (next == nullptr) return {nn::add(x, y, drop), {}};
+  const nn::SumAndNorm made = next->with_sum(x, y, drop);
   return {made.sum, made.norm};
 }
 
 Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, const at::Tensor& keys,
-                          const at::Tensor& memory, const attention::Mask& mask, const attention::Step& step,
+                          const at::Tensor& memory, const attention::Mask& mask, const nn::ForwardContext& step,
                           attention::Cache* cache, attention::Observer* observer) const {
   const at::Tensor& x = in.x;
   at::Tensor queries = in.read, attended = keys;
@@ -122,7 +123,7 @@ Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, con
               &next);
 }
 
-at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
+at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           Encoded* encoded) {
   // Behind a memory what is read is a norm of both.

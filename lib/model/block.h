@@ -16,18 +16,20 @@ namespace mh::model {
 // A layer norm's two parameters.
 class LayerNorm {
  public:
-  LayerNorm(ParameterList& parameters, const std::string& name, const ModelOptions& options);
-  at::Tensor operator()(const at::Tensor& x) const { return layer_norm(x, weight_.value(), bias_.value(), epsilon_); }
-  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop) const {
-    return norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
+  LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options);
+  at::Tensor operator()(const at::Tensor& x) const {
+    return nn::layer_norm(x, weight_.value(), bias_.value(), epsilon_);
   }
-  SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop) const {
-    return add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
+  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
+    return nn::norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
+  }
+  nn::SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
+    return nn::add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
 
  private:
-  Parameter& weight_;
-  Parameter& bias_;
+  nn::Parameter& weight_;
+  nn::Parameter& bias_;
   double epsilon_;
 };
 
@@ -35,14 +37,14 @@ class LayerNorm {
 class FeedForward {
  public:
   // `stream`: what random streams of its dropout begin with.
-  FeedForward(ParameterList& parameters, const std::string& name, const ModelOptions& options, std::string stream);
-  at::Tensor operator()(const at::Tensor& x, const attention::Step& step, int64_t layer) const;
+  FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options, std::string stream);
+  at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& step, int64_t layer) const;
 
  private:
-  Activation activation_;
+  nn::Activation activation_;
   double dropout_;
   std::string stream_;
-  Parameter *up_, *up_bias_, *down_, *down_bias_;
+  nn::Parameter *up_, *up_bias_, *down_, *down_bias_;
 };
 
 // What the layers of a decoder see of an encoder.
@@ -56,7 +58,7 @@ struct Encoded {
 class Block {
  public:
   // `name` is "decoder.layers.3". `crosses`: it attends to an encoder as well.
-  Block(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
+  Block(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
         const std::string& name, bool crosses = false);
 
   struct Caches {
@@ -65,7 +67,7 @@ class Block {
   };
   // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of
   // x. `encoded` where it crosses; of its rows copies are made as of those of x (attention::HeadScales).
-  at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const attention::Step& step,
+  at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      Encoded* encoded = nullptr);
   // Rows that stand beside what forward() is given; see AttentionLayer::copied.
@@ -81,18 +83,18 @@ class Block {
     LayerNorm norm;
     std::string stream;  // of the dropout of its output
   };
-  Part make_part(ParameterList& parameters, const ModelConfig& config, attention::Kind kind, const std::string& name,
-                 std::string stream) const;
+  Part make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
+                 const std::string& name, std::string stream) const;
   // What flows between parts, (B, T, d): x, and what the next part reads of it, its norm where that stands before.
   struct Flow {
     at::Tensor x, read;
   };
   // The same behind x + dropout(y), y of a part with the norm `own`, before a part with the norm `next`, if any.
-  Flow join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const LayerNorm& own,
+  Flow join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
             const LayerNorm* next) const;
   // The flow behind a part; `keys` as given to the layer, or undefined: what it reads, behind a memory.
   Flow attend(Part& part, const Flow& in, const LayerNorm& next, const at::Tensor& keys, const at::Tensor& memory,
-              const attention::Mask& mask, const attention::Step& step, attention::Cache* cache,
+              const attention::Mask& mask, const nn::ForwardContext& step, attention::Cache* cache,
               attention::Observer* observer) const;
 
   ModelOptions options_;

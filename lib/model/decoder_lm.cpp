@@ -46,23 +46,23 @@ class DecoderLm : public LanguageModel {
     output_ = make_output(parameters_, options_, *embedding_, vocabulary);
   }
 
-  ParameterList& parameters() override { return parameters_; }
+  nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
   int64_t max_positions() const override { return positions_->longest(); }
 
-  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding = static_cast<DecoderState*>(state);
     const int64_t past = decoding != nullptr ? decoding->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past);
-    x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
     attention::Mask mask;
     mask.causal = true;
     mask.offset = past;
     for (size_t i = 0; i < blocks_.size(); ++i)
       x = blocks_[i].forward(x, mask, step, {decoding != nullptr ? &decoding->caches[i] : nullptr}, observer);
     if (norm_ != nullptr) x = (*norm_)(x);
-    return dropout(x, options_.dropout_output, step, "output", 0);
+    return nn::dropout(x, options_.dropout_output, step, "output", 0);
   }
 
   std::unique_ptr<DecodingState> new_state() override {
@@ -78,7 +78,7 @@ class DecoderLm : public LanguageModel {
  private:
   ModelOptions options_;
   int64_t vocabulary_;
-  ParameterList parameters_;
+  nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::unique_ptr<PositionEncoding> positions_;
   std::deque<Block> blocks_;

@@ -113,17 +113,17 @@ class EncoderDecoder : public LanguageModel {
 
   static int64_t encoder_layers(const ModelOptions& o) { return o.encoder_layers > 0 ? o.encoder_layers : o.layers; }
 
-  ParameterList& parameters() override { return parameters_; }
+  nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabularies_; }
   bool has_encoder() const override { return true; }
   int64_t max_positions() const override { return positions_->longest(); }
 
-  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding = static_cast<TranslationState*>(state);
     const int64_t past = decoding != nullptr ? decoding->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past);
-    x = dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
     Encoded encoded;
     if (past > 0) {
       encoded = decoding->encoded;
@@ -146,7 +146,7 @@ class EncoderDecoder : public LanguageModel {
       mask.query_lengths = decoder_[i].copied(mask.query_lengths);
     }
     if (norm_ != nullptr) x = (*norm_)(x);
-    return dropout(x, options_.dropout_output, step, "output", 0);
+    return nn::dropout(x, options_.dropout_output, step, "output", 0);
   }
 
   std::unique_ptr<DecodingState> new_state() override {
@@ -165,10 +165,10 @@ class EncoderDecoder : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  Encoded encode(const Input& input, const attention::Step& step, attention::Observer* observer) {
+  Encoded encode(const Input& input, const nn::ForwardContext& step, attention::Observer* observer) {
     at::Tensor x =
         source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
-    x = dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
     attention::Mask mask;
     mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.source.size(1), x.device());
     for (Block& block : encoder_) {
@@ -182,7 +182,7 @@ class EncoderDecoder : public LanguageModel {
 
   ModelOptions options_;
   Vocabularies vocabularies_;
-  ParameterList parameters_;
+  nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // the first null where they share
   std::unique_ptr<PositionEncoding> source_positions_, positions_;
   std::deque<Block> encoder_, decoder_;

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "model/block.h"
-#include "model/device.h"
 #include "model/inits.h"
+#include "nn/device.h"
 
 namespace mh::model {
 
@@ -13,18 +13,18 @@ namespace {
 // y = W x + b.
 class Dense {
  public:
-  Dense(ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out)
+  Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out)
       : weight_(parameters.add(name + ".weight", {out, o.width}, {projection_init(o), true, true})),
-        bias_(parameters.add(name + ".bias", {out}, {Init::constant(0), false, false})) {}
-  at::Tensor operator()(const at::Tensor& x) const { return linear(x, {&weight_}, {&bias_}); }
+        bias_(parameters.add(name + ".bias", {out}, {nn::Init::constant(0), false, false})) {}
+  at::Tensor operator()(const at::Tensor& x) const { return nn::linear(x, {&weight_}, {&bias_}); }
 
  private:
-  Parameter &weight_, &bias_;
+  nn::Parameter &weight_, &bias_;
 };
 
 class Pooler {
  public:
-  Pooler(ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "pooler", o, o.width) {}
+  Pooler(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "pooler", o, o.width) {}
   // (B, T, d) -> (B, d)
   at::Tensor operator()(const at::Tensor& hidden) const { return at::tanh(dense_(hidden.select(1, 0))); }
 
@@ -33,8 +33,8 @@ class Pooler {
 };
 
 // logits (B, C), classes (B).
-SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
-  const at::Tensor scores = logits.to(at::kFloat), wanted = to_device(classes, scores.device());
+nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
+  const at::Tensor scores = logits.to(at::kFloat), wanted = nn::to_device(classes, scores.device());
   const auto loss = [&](double e) {
     return at::cross_entropy_loss(scores, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-1, e);
   };
@@ -44,14 +44,14 @@ SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, doubl
 
 // The same of single rows: log p (B), 0 where the class is negative.
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes) {
-  const at::Tensor wanted = to_device(classes, logits.device());
+  const at::Tensor wanted = nn::to_device(classes, logits.device());
   return at::log_softmax(logits.to(at::kFloat), 1).gather(1, wanted.clamp_min(0).unsqueeze(1)).squeeze(1) *
          wanted.ge(0);
 }
 
 class WordsHead : public OutputLayer {
  public:
-  WordsHead(ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
+  WordsHead(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
       : activation_(o.activation),
         vocabulary_(vocabulary),
         scored_(scored_rows(o, vocabulary)),
@@ -60,27 +60,28 @@ class WordsHead : public OutputLayer {
         weight_(o.tied ? embedding.bands()[0].table
                        : &parameters.add("head.words.weight", {table_rows(o, vocabulary), o.width},
                                          {embedding_init(o, o.width), true, true})),
-        bias_(parameters.add("head.words.bias", {table_rows(o, vocabulary)}, {Init::constant(0), false, false})) {
+        bias_(parameters.add("head.words.bias", {table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
     if (!o.next_sentence) return;
     pooler_ = std::make_unique<Pooler>(parameters, o);
     next_ = std::make_unique<Dense>(parameters, "head.next", o, 2);
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return linear(transformed(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return nn::linear(transformed(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
   }
 
   at::Tensor sentence_logits(const at::Tensor& hidden) const override {
     return next_ != nullptr ? (*next_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
   }
 
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
-                  const attention::Step&) const override {
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext&) const override {
     const at::Tensor places = places_of(targets.values);
-    SlicedLoss loss = sliced_cross_entropy(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
-                                           targets.values.flatten().index_select(0, places), scored_, smoothing);
+    nn::SlicedLoss loss =
+        nn::sliced_cross_entropy(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
+                                 targets.values.flatten().index_select(0, places), scored_, smoothing);
     if (next_ == nullptr) return loss;
-    const SlicedLoss next = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
+    const nn::SlicedLoss next = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
     loss.smoothed = loss.smoothed + next.smoothed * targets.next_weight;
     loss.nll = loss.nll + next.nll * targets.next_weight;
     return loss;
@@ -90,9 +91,9 @@ class WordsHead : public OutputLayer {
     const at::Tensor places = places_of(targets);
     at::Tensor all = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
     all.view(-1).index_copy_(
-        0, to_device(places, hidden.device()),
-        sliced_log_probabilities(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
-                                 targets.flatten().index_select(0, places), scored_));
+        0, nn::to_device(places, hidden.device()),
+        nn::sliced_log_probabilities(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
+                                     targets.flatten().index_select(0, places), scored_));
     if (next_ != nullptr)
       all.select(1, 0).copy_(class_log_probabilities(sentence_logits(hidden), targets.select(1, 0)));
     return all;
@@ -106,16 +107,16 @@ class WordsHead : public OutputLayer {
     return wanted.flatten().nonzero().squeeze(1);
   }
   static at::Tensor at_places(const at::Tensor& hidden, const at::Tensor& places) {
-    return hidden.flatten(0, 1).index_select(0, to_device(places, hidden.device()));
+    return hidden.flatten(0, 1).index_select(0, nn::to_device(places, hidden.device()));
   }
-  at::Tensor transformed(const at::Tensor& x) const { return norm_(activation(transform_(x), activation_)); }
+  at::Tensor transformed(const at::Tensor& x) const { return norm_(nn::activation(transform_(x), activation_)); }
 
-  Activation activation_;
+  nn::Activation activation_;
   int64_t vocabulary_, scored_;
   Dense transform_;
   LayerNorm norm_;
-  Parameter* weight_;
-  Parameter& bias_;
+  nn::Parameter* weight_;
+  nn::Parameter& bias_;
   std::unique_ptr<Pooler> pooler_;  // with model.next_sentence
   std::unique_ptr<Dense> next_;
 };
@@ -123,15 +124,15 @@ class WordsHead : public OutputLayer {
 // A dense layer behind the pooler.
 class PooledHead : public OutputLayer {
  public:
-  PooledHead(ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out)
+  PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out)
       : dropout_(o.dropout_output), pooler_(parameters, o), dense_(parameters, name, o, out) {}
   // (B, 1, out)
   at::Tensor logits(const at::Tensor& hidden) const override { return scores(hidden, {}).unsqueeze(1); }
 
  protected:
   // (B, out)
-  at::Tensor scores(const at::Tensor& hidden, const attention::Step& step) const {
-    return dense_(dropout(pooler_(hidden), dropout_, step, "output", 0)).to(at::kFloat);
+  at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& step) const {
+    return dense_(nn::dropout(pooler_(hidden), dropout_, step, "output", 0)).to(at::kFloat);
   }
 
  private:
@@ -142,10 +143,10 @@ class PooledHead : public OutputLayer {
 
 class ClassesHead : public PooledHead {
  public:
-  ClassesHead(ParameterList& parameters, const ModelOptions& o)
+  ClassesHead(nn::ParameterList& parameters, const ModelOptions& o)
       : PooledHead(parameters, o, "head.classes", o.classes) {}
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
-                  const attention::Step& step) const override {
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext& step) const override {
     return class_loss(scores(hidden, step), targets.values.select(1, 0), smoothing);
   }
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
@@ -156,9 +157,9 @@ class ClassesHead : public PooledHead {
 // Squared error in place of minus the logarithm of a probability.
 class NumberHead : public PooledHead {
  public:
-  NumberHead(ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double,
-                  const attention::Step& step) const override {
+  NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double,
+                      const nn::ForwardContext& step) const override {
     const at::Tensor sum = squares(scores(hidden, step), targets.values).sum();
     return {sum, sum.detach().to(at::kDouble), targets.values.ge(0).sum().item<int64_t>()};
   }
@@ -169,7 +170,7 @@ class NumberHead : public PooledHead {
  private:
   // found (B, 1), targets (B, 1) in thousandths.
   static at::Tensor squares(const at::Tensor& found, const at::Tensor& targets) {
-    const at::Tensor wanted = to_device(targets, found.device());
+    const at::Tensor wanted = nn::to_device(targets, found.device());
     return (found - wanted.to(at::kFloat) * 0.001).square() * wanted.ge(0);
   }
 };
@@ -177,16 +178,16 @@ class NumberHead : public PooledHead {
 // The loss of a row is the mean of those of its two ends.
 class SpanHead : public OutputLayer {
  public:
-  SpanHead(ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "head.span", o, 2) {}
+  SpanHead(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "head.span", o, 2) {}
   // (B, T, 2)
   at::Tensor logits(const at::Tensor& hidden) const override { return dense_(hidden).to(at::kFloat); }
 
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
-                  const attention::Step&) const override {
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext&) const override {
     const Places all = places(hidden, targets.values);
     const at::Tensor known = all.ends.select(1, 0).ge(0);
     const at::Tensor nll = -(all.of_targets().mean(1) * known).sum();
-    SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
+    nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
     if (smoothing == 0) return result;
     const at::Tensor even = -(all.log_p.masked_fill(all.behind.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
     result.smoothed = nll * (1 - smoothing) + (even * known).sum() * smoothing;
@@ -208,7 +209,7 @@ class SpanHead : public OutputLayer {
     at::Tensor of_targets() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
   };
   Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
-    const at::Tensor there = to_device(targets, hidden.device()), lengths = there.narrow(1, 2, 1).neg();
+    const at::Tensor there = nn::to_device(targets, hidden.device()), lengths = there.narrow(1, 2, 1).neg();
     const at::Tensor behind = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
     return {at::log_softmax(logits(hidden).masked_fill(behind.unsqueeze(2), -1e30), 1), there.narrow(1, 0, 2), lengths,
             behind};
@@ -219,7 +220,7 @@ class SpanHead : public OutputLayer {
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> encoder_output(ParameterList& parameters, const ModelOptions& o,
+std::unique_ptr<OutputLayer> encoder_output(nn::ParameterList& parameters, const ModelOptions& o,
                                             const TokenEmbedding& embedding, int64_t vocabulary) {
   switch (o.head) {
     case HeadTask::words:

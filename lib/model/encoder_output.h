@@ -16,7 +16,7 @@
 namespace mh::model {
 
 // The pooler is of the parameters pooler.*, the rest of head.*. `embedding` must outlive it.
-std::unique_ptr<OutputLayer> encoder_output(ParameterList& parameters, const ModelOptions& options,
+std::unique_ptr<OutputLayer> encoder_output(nn::ParameterList& parameters, const ModelOptions& options,
                                             const TokenEmbedding& embedding, int64_t vocabulary);
 
 }  // namespace mh::model

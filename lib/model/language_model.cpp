@@ -37,8 +37,8 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output
 
 at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const { return output().sentence_logits(hidden); }
 
-SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
-                               const attention::Step& step) const {
+nn::SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
+                                   const nn::ForwardContext& step) const {
   return output().loss(hidden, targets, label_smoothing, step);
 }
 

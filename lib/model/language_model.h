@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "attention/kind.h"
-#include "attention/step.h"
-#include "model/ops.h"
-#include "model/parameter.h"
+#include "nn/forward_context.h"
+#include "nn/ops.h"
+#include "nn/parameter.h"
 
 namespace mh::attention {
 class AttentionLayer;
@@ -73,7 +73,7 @@ class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
 
-  virtual ParameterList& parameters() = 0;
+  virtual nn::ParameterList& parameters() = 0;
   virtual Vocabularies vocabularies() const = 0;
   int64_t vocabulary() const { return vocabularies().target; }  // entries of the vocabulary (targets are below it)
   virtual bool has_encoder() const { return false; }
@@ -82,7 +82,7 @@ class LanguageModel {
   // tokens (B, T) -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it has
   // seen, and it is brought up to date; a source is read once, with the first of them. `observer` may be null; with it
   // the composed path is taken.
-  virtual at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state = nullptr,
+  virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state = nullptr,
                             attention::Observer* observer = nullptr) = 0;
 
   // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation
@@ -95,8 +95,8 @@ class LanguageModel {
   // Cross-entropy of targets, taken in slices so that only a slice of the logits is ever held; of numbers the squared
   // error. `scored` counts words, classes, numbers or spans. The returned `smoothed` is differentiable with respect to
   // `hidden` and the output parameters. `step` is the one that made `hidden`, for dropout within the output layer.
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
-                  const attention::Step& step = {}) const;
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
+                      const nn::ForwardContext& step = {}) const;
 
   // log p(target) (B, n) fp32, nats; 0 where the target is negative. No gradient.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
@@ -108,7 +108,7 @@ class LanguageModel {
   virtual int64_t memory() const { return 0; }
   // A state that keeps `positions` of them, whatever memory() is; asked only of models that have a memory.
   virtual std::unique_ptr<Memories> new_memory(int64_t positions);
-  // Layers that a step may skip (attention::Step::skipped); 0: it cannot be done.
+  // Layers that a step may skip (nn::ForwardContext::skipped); 0: it cannot be done.
   virtual int64_t skippable_layers() const { return 0; }
 
   // All attention layers, from the input to the output; the model's own.

@@ -8,9 +8,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
-#include "model/finite.h"
+#include "nn/finite.h"
 
 namespace mh::model {
 
@@ -46,9 +45,9 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> found;
     const auto model = build_language_model(c, vocabularies, at::kMeta);
-    for (const Parameter& p : model->parameters().all()) {
+    for (const nn::Parameter& p : model->parameters().all()) {
       std::string& text = found[p.name()] = shape_text(p.master().sizes());
-      for (const HeadAxis& axis : p.traits().head_axes) text += str(" of ", axis.heads, " heads");
+      for (const nn::HeadAxis& axis : p.traits().head_axes) text += str(" of ", axis.heads, " heads");
     }
     return found;
   };
@@ -76,8 +75,8 @@ void Views::add(const std::string& name, const at::Tensor& tensor) {
   views_.push_back({{name, *type, tensor.sizes().vec()}, held_.back().const_data_ptr()});
 }
 
-void Views::add(const ParameterList& parameters) {
-  for (const Parameter& p : parameters.all()) add(p.name(), p.master());
+void Views::add(const nn::ParameterList& parameters) {
+  for (const nn::Parameter& p : parameters.all()) add(p.name(), p.master());
 }
 
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into) {
@@ -98,26 +97,17 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
   into.copy_(read);
 }
 
-void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters) {
+void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
   std::vector<std::string> known;
-  for (const Parameter& p : parameters.all()) known.push_back(p.name());
+  for (const nn::Parameter& p : parameters.all()) known.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_state(info.name) || parameters.find(info.name) != nullptr) continue;
     throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
                                      did_you_mean(info.name, known)});
   }
-  for (Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
+  for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
-  warn_not_finite(checkpoint.name(), parameters);
-}
-
-void warn_not_finite(const std::string& name, const ParameterList& parameters) {
-  std::vector<std::string> bad;
-  for (const Parameter& p : parameters.all())
-    if (!p.master().isfinite().all().item<bool>()) bad.push_back(p.name());
-  if (!bad.empty())
-    log_warning(str(name, ": ", bad.size(), " of ", parameters.all().size(),
-                    " parameters hold NaN or infinite numbers, such as ", bad[0]));
+  nn::warn_not_finite(checkpoint.name(), parameters);
 }
 
 Vocabularies sizes_of(const io::Tokenizers& tokenizers) {

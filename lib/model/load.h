@@ -35,14 +35,14 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
                              const std::string& where);
 
 // Fills every parameter; the same errors.
-void load_parameters(const io::Checkpoint& checkpoint, ParameterList& parameters);
+void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // fp32 and int64 tensors as views to write. What is on a GPU is copied here; what is in main memory must stay as it is
 // until written.
 class Views {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
-  void add(const ParameterList& parameters);
+  void add(const nn::ParameterList& parameters);
   const std::vector<io::TensorView>& all() const { return views_; }
 
  private:

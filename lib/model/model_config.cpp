@@ -25,7 +25,7 @@ void ModelOptions::describe(Fields& f) {
            "what tells positions apart");
   f.field("max_positions", max_positions, "learned: how many positions there are", between(1, 1 << 24));
   f.choice("activation", activation,
-           {{Activation::relu, "relu"}, {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu-tanh"}},
+           {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
            "of the feed-forward parts; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
   f.field("tied", tied, "the output layer's weight is the embedding's; with bands, each band's");
   f.field("shared_embedding", shared_embedding,

@@ -11,7 +11,7 @@
 #include "base/config.h"
 #include "base/registry.h"
 #include "model/language_model.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 
 namespace mh::model {
 
@@ -32,7 +32,7 @@ struct ModelOptions {
   bool final_norm = true;
   Positions positions = Positions::sinusoidal;
   int64_t max_positions = 1024;
-  Activation activation = Activation::relu;
+  nn::Activation activation = nn::Activation::relu;
   bool tied = true;
   bool shared_embedding = false;
   std::vector<int64_t> input_cutoffs;

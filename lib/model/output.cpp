@@ -2,7 +2,7 @@
 
 namespace mh::model {
 
-std::unique_ptr<OutputLayer> make_output(ParameterList& parameters, const ModelOptions& o,
+std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& o,
                                          const TokenEmbedding& embedding, int64_t vocabulary) {
   return o.output_cutoffs.empty() ? softmax_output(parameters, o, embedding, vocabulary)
                                   : adaptive_output(parameters, o, embedding, vocabulary);

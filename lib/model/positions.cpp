@@ -28,7 +28,7 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
   return table.to(device);
 }
 
-PositionEncoding::PositionEncoding(ParameterList& parameters, const ModelOptions& o, const std::string& owner)
+PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& owner)
     : kind_(o.positions), most_(o.max_positions) {
   if (kind_ == Positions::learned)
     learned_ =

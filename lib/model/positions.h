@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/model_config.h"
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
 namespace mh::model {
 
@@ -16,7 +16,7 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
 // As model.positions says. A table is the parameter OWNER.positions.weight.
 class PositionEncoding {
  public:
-  PositionEncoding(ParameterList& parameters, const ModelOptions& options, const std::string& owner);
+  PositionEncoding(nn::ParameterList& parameters, const ModelOptions& options, const std::string& owner);
   // x (B, T, d), whose first position is `first` -> the sum. Several threads may ask at once. Error(usage) beyond the
   // end of a table.
   at::Tensor add(const at::Tensor& x, int64_t first);
@@ -27,7 +27,7 @@ class PositionEncoding {
 
   Positions kind_;
   int64_t most_;
-  Parameter* learned_ = nullptr;
+  nn::Parameter* learned_ = nullptr;
   std::mutex one_grows_;
   at::Tensor sinusoids_;  // as far as they have been needed
 };

@@ -8,28 +8,29 @@ namespace {
 
 class SoftmaxOutput : public OutputLayer {
  public:
-  SoftmaxOutput(ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
+  SoftmaxOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
+                int64_t vocabulary)
       : vocabulary_(vocabulary), scored_(scored_rows(o, vocabulary)) {
     const int64_t rows = table_rows(o, vocabulary);
     weight_ = o.tied
                   ? embedding.bands()[0].table
                   : &parameters.add("decoder.output.weight", {rows, o.width}, {embedding_init(o, o.width), true, true});
-    if (o.output_bias) bias_ = &parameters.add("decoder.output.bias", {rows}, {Init::constant(0), false, false});
+    if (o.output_bias) bias_ = &parameters.add("decoder.output.bias", {rows}, {nn::Init::constant(0), false, false});
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return nn::linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
   }
 
-  SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
-                  const attention::Step&) const override {
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext&) const override {
     const at::Tensor there = targets.there.defined() ? targets.there.flatten() : targets.there;
-    return sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(), scored_,
-                                smoothing, there);
+    return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(), scored_,
+                                    smoothing, there);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    return sliced_log_probabilities(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_)
+    return nn::sliced_log_probabilities(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_)
         .view(targets.sizes());
   }
 
@@ -37,12 +38,12 @@ class SoftmaxOutput : public OutputLayer {
   at::Tensor bias() const { return bias_ != nullptr ? bias_->value() : at::Tensor(); }
 
   int64_t vocabulary_, scored_;
-  Parameter *weight_ = nullptr, *bias_ = nullptr;
+  nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> softmax_output(ParameterList& parameters, const ModelOptions& o,
+std::unique_ptr<OutputLayer> softmax_output(nn::ParameterList& parameters, const ModelOptions& o,
                                             const TokenEmbedding& embedding, int64_t vocabulary) {
   return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary);
 }

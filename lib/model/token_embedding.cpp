@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/bands.h"
 #include "model/inits.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 
 namespace mh::model {
 
@@ -22,13 +22,14 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 class PlainEmbedding : public TokenEmbedding {
  public:
   // `product`: an output layer is tied to it.
-  PlainEmbedding(ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows, bool product)
+  PlainEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
+                 bool product)
       : scale_(scale_of(o)) {
     bands_.push_back({&parameters.add(name, {rows, o.width}, {embedding_init(o, o.width), true, product})});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
-    return embedding(tokens, bands_[0].table->master(), scale_);
+    return nn::embedding(tokens, bands_[0].table->master(), scale_);
   }
 
  private:
@@ -58,12 +59,12 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
 // is as wide as the model, has a projection too.
 class AdaptiveEmbedding : public TokenEmbedding {
  public:
-  AdaptiveEmbedding(ParameterList& parameters, const ModelOptions& o, int64_t rows)
+  AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t rows)
       : cut_(o.input_cutoffs, rows), scale_(scale_of(o)) {
     for (size_t b = 0; b < cut_.count(); ++b) {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
-      Parameter& table =
+      nn::Parameter& table =
           parameters.add(name + ".weight", {cut_.size(b), width}, {embedding_init(o, width), true, o.tied});
       bands_.push_back(
           {&table, &parameters.add(name + ".projection.weight", {o.width, width}, {projection_init(o), true, true})});
@@ -79,7 +80,7 @@ class AdaptiveEmbedding : public TokenEmbedding {
     for (size_t b = 0; b < parts.size(); ++b) {
       if (parts[b].places.numel() == 0) continue;
       at::Tensor x = at::embedding(bands_[b].table->master(), parts[b].entries.to(device));
-      rows.push_back(linear(x, bands_[b].projection->value(), at::Tensor()).to(at::kFloat));
+      rows.push_back(nn::linear(x, bands_[b].projection->value(), at::Tensor()).to(at::kFloat));
       places.push_back(parts[b].places.to(device));
     }
     auto shape = tokens.sizes().vec();
@@ -106,7 +107,7 @@ int64_t scored_rows(const ModelOptions& o, int64_t vocabulary) {
   return o.score_padded_rows ? table_rows(o, vocabulary) : vocabulary;
 }
 
-std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, const ModelOptions& o,
+std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,
                                                      int64_t vocabulary) {
   const int64_t rows = table_rows(o, vocabulary);
   if (o.input_cutoffs.empty() || o.cutoff_factor == 1)
@@ -114,8 +115,8 @@ std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, 
   return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);
 }
 
-std::unique_ptr<TokenEmbedding> make_encoder_embedding(ParameterList& parameters, const ModelOptions& o, int64_t rows,
-                                                       bool product) {
+std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& o,
+                                                       int64_t rows, bool product) {
   return std::make_unique<PlainEmbedding>(parameters, o, "encoder.embedding.weight", rows, product);
 }
 

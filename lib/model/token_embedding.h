@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/model_config.h"
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
 namespace mh::model {
 
@@ -13,8 +13,8 @@ class TokenEmbedding {
  public:
   // What an output layer that is tied takes over. `projection` is null where entries are as wide as the model.
   struct Band {
-    Parameter* table;                 // (entries, w)
-    Parameter* projection = nullptr;  // (d, w)
+    nn::Parameter* table;                 // (entries, w)
+    nn::Parameter* projection = nullptr;  // (d, w)
   };
   virtual ~TokenEmbedding() = default;
 
@@ -33,10 +33,10 @@ int64_t table_rows(const ModelOptions& options, int64_t vocabulary);
 int64_t scored_rows(const ModelOptions& options, int64_t vocabulary);
 
 // Bands where model.input_cutoffs has some and model.cutoff_factor is not 1, and else one table.
-std::unique_ptr<TokenEmbedding> make_token_embedding(ParameterList& parameters, const ModelOptions& options,
+std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                      int64_t vocabulary);
 // One table, of what an encoder reads: encoder.embedding.weight. `product`: scores of entries are tied to it.
-std::unique_ptr<TokenEmbedding> make_encoder_embedding(ParameterList& parameters, const ModelOptions& options,
+std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                        int64_t rows, bool product);
 
 }  // namespace mh::model

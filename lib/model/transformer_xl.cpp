@@ -36,16 +36,16 @@ class TransformerXl : public LanguageModel {
     output_ = make_output(parameters_, options_, *embedding_, vocabulary);
   }
 
-  ParameterList& parameters() override { return parameters_; }
+  nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
   int64_t memory() const override { return options_.memory; }
   int64_t skippable_layers() const override { return options_.layers; }
 
-  at::Tensor hidden(const Input& input, const attention::Step& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {
     const at::Tensor& tokens = input.tokens;
     auto* memories = static_cast<Memories*>(state);
-    at::Tensor x = dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
+    at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (step.skips(i)) continue;
       if (memories == nullptr) x = blocks_[i].forward(x, mask_of({}, options_.memory, 0), step, {}, observer);
@@ -53,7 +53,7 @@ class TransformerXl : public LanguageModel {
     }
     if (memories != nullptr) memories->seen += tokens.size(1);
     if (norm_ != nullptr) x = (*norm_)(x);
-    return dropout(x, options_.dropout_output, step, "output", 0);
+    return nn::dropout(x, options_.dropout_output, step, "output", 0);
   }
 
   std::unique_ptr<DecodingState> new_state() override { return new_memory(options_.memory); }
@@ -92,7 +92,7 @@ class TransformerXl : public LanguageModel {
   }
 
   // Runs a layer behind its memory, which then holds the newest positions, this segment's included.
-  at::Tensor with_memory(Block& block, const at::Tensor& x, const attention::Step& step, const Memories& memories,
+  at::Tensor with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step, const Memories& memories,
                          Memories::Layer& layer, attention::Observer* observer) const {
     // The keys of a memory depend on weights that training changes, so only evaluation keeps them.
     const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().places().incremental;
@@ -121,7 +121,7 @@ class TransformerXl : public LanguageModel {
 
   ModelOptions options_;
   int64_t vocabulary_;
-  ParameterList parameters_;
+  nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::deque<Block> blocks_;
   std::unique_ptr<LayerNorm> norm_;

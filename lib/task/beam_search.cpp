@@ -11,7 +11,7 @@
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/signals.h"
-#include "model/product.h"
+#include "nn/product.h"
 #include "task/beams.h"
 #include "task/candidates.h"
 #include "task/device_search.h"
@@ -178,7 +178,7 @@ class Search {
 // layers that several threads may use at once and to which it does not matter what else is in the batch.
 int64_t parts_of(model::LanguageModel& model, int64_t rows) {
   const int64_t threads = at::get_num_threads();
-  if (!model.parameters().device().is_cpu() || rows < threads * model::DecodingProducts::kFullRows) return 1;
+  if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (!layer->by_query() || !layer->takes_fused(false)) return 1;
   return threads;
@@ -207,7 +207,7 @@ std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const s
                                             const Ends& ends, const SearchOptions& options,
                                             const SamplingOptions& sampling, attention::Observer* observer) {
   const c10::NoGradGuard no_gradient;
-  const model::DecodingProducts products;
+  const nn::DecodingProducts products;
   const Rules rules(ends, options, sampling);
   if (!model.parameters().device().is_cpu() && observer == nullptr) {
     Sentences all;
@@ -226,7 +226,7 @@ std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const s
   } else {
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
       const c10::NoGradGuard none_here;  // of this thread, as the products
-      const model::DecodingProducts same(&products);
+      const nn::DecodingProducts same(&products);
       for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
     });
   }

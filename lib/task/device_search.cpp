@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/signals.h"
-#include "model/product.h"
+#include "nn/product.h"
 #include "task/candidates.h"
 
 namespace mh::task {
@@ -252,7 +252,7 @@ class DeviceSearch {
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
                                                       const Rules& rules) {
   const c10::NoGradGuard no_gradient;
-  const model::DecodingProducts products;
+  const nn::DecodingProducts products;
   return DeviceSearch(model, sentences, rules).run();
 }
 

@@ -182,7 +182,7 @@ struct Loss {
   double sum = 0, next = 0;
   int64_t scored = 0, nexts = 0;
   void add(const Seen& seen) {
-    const model::SlicedLoss plain = seen.model.loss(seen.hidden, {seen.batch.targets, 0}, 0);
+    const nn::SlicedLoss plain = seen.model.loss(seen.hidden, {seen.batch.targets, 0}, 0);
     sum += plain.nll.item<double>(), scored += plain.scored;
     if (!seen.next.defined()) return;
     const at::Tensor wanted = seen.batch.targets.select(1, 0);

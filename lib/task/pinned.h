@@ -9,7 +9,7 @@ namespace mh::task {
 constexpr size_t kBatchesAhead = 2;
 
 // The same in pinned memory, from which Input::to() copies while the host goes on; lengths stay where they are asked
-// for. Only where there is a GPU (model/device.h).
+// for. Only where there is a GPU (nn/device.h).
 Batch pinned(Batch batch);
 
 }  // namespace mh::task

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "base/text.h"
-#include "model/product.h"
+#include "nn/product.h"
 
 namespace mh::task {
 
@@ -114,7 +114,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
   auto count = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
-  const model::DecodingProducts products;  // so that weights are laid out once for all batches
+  const nn::DecodingProducts products;  // so that weights are laid out once for all batches
   for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
     const size_t longest = std::max<size_t>(1, size(order[at]));
     const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);

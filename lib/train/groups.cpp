@@ -13,10 +13,10 @@ bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }
 
-std::vector<model::Parameter*> find_matching(model::ParameterList& parameters, const std::string& pattern,
-                                             const Problem& none) {
-  std::vector<model::Parameter*> found;
-  for (model::Parameter& p : parameters.all())
+std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
+                                          const Problem& none) {
+  std::vector<nn::Parameter*> found;
+  for (nn::Parameter& p : parameters.all())
     if (p.traits().trainable && matches(pattern, p.name())) found.push_back(&p);
   if (found.empty()) throw Error(Exit::usage, none);
   return found;
@@ -57,13 +57,13 @@ std::string Groups::toml() const {
   return writer.text();
 }
 
-void Groups::renew(const model::ParameterList& parameters) {
+void Groups::renew(const nn::ParameterList& parameters) {
   for (auto it = groups_.begin(); it != groups_.end();) {
     GroupOptions& group = it->second;
     group.freeze_until.count = 0;
     std::erase_if(group.match, [&](const std::string& pattern) {
       return std::none_of(parameters.all().begin(), parameters.all().end(),
-                          [&](const model::Parameter& p) { return matches(pattern, p.name()); });
+                          [&](const nn::Parameter& p) { return matches(pattern, p.name()); });
     });
     it = group.match.empty() ? groups_.erase(it) : std::next(it);
   }
@@ -75,9 +75,9 @@ const GroupOptions* Groups::of(const std::string& parameter) const {
   return nullptr;
 }
 
-std::string Groups::taken(const model::ParameterList& parameters, const GroupOptions& group) const {
+std::string Groups::taken(const nn::ParameterList& parameters, const GroupOptions& group) const {
   std::set<std::string> earlier;
-  for (const model::Parameter& p : parameters.all()) {
+  for (const nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
     for (const auto& [name, other] : groups_)
       if (&other == of(p.name()) && in(group, p.name())) earlier.insert(name);
@@ -86,9 +86,9 @@ std::string Groups::taken(const model::ParameterList& parameters, const GroupOpt
   return "all of them in " + join({earlier.begin(), earlier.end()}, ", ");
 }
 
-void Groups::check(const model::ParameterList& parameters, const std::string& optimizer) const {
+void Groups::check(const nn::ParameterList& parameters, const std::string& optimizer) const {
   std::vector<std::string> names;
-  for (const model::Parameter& p : parameters.all()) names.push_back(p.name());
+  for (const nn::Parameter& p : parameters.all()) names.push_back(p.name());
   for (const auto& [name, group] : groups_)
     for (const std::string& pattern : group.match) {
       bool found = false;
@@ -98,7 +98,7 @@ void Groups::check(const model::ParameterList& parameters, const std::string& op
                                          "'" + pattern + "'", did_you_mean(pattern, names)});
     }
   std::map<const GroupOptions*, int64_t> counts;  // of parameters that train, by their group
-  for (const model::Parameter& p : parameters.all())
+  for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++counts[of(p.name())];
   for (const auto& [name, group] : groups_) {
     const std::string& rule = group.optimizer.empty() ? optimizer : group.optimizer;

@@ -12,7 +12,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
-#include "model/parameter.h"
+#include "nn/parameter.h"
 #include "train/options.h"
 
 namespace mh::train {
@@ -46,18 +46,18 @@ class Groups {
   void read(Config& config);
   std::string toml() const;
   // For a new run of a model: without freeze_until, and without patterns, or groups, that match none of its parameters.
-  void renew(const model::ParameterList& parameters);
+  void renew(const nn::ParameterList& parameters);
   bool empty() const { return groups_.empty(); }
 
   // The group of a parameter: the first, by name, with a pattern that matches; null where none does.
   const GroupOptions* of(const std::string& parameter) const;
   // Error(usage) where a pattern matches no parameter of the model, where a group is left no parameter that trains, and
   // where something it sets has no effect. `optimizer`: train.optimizer.
-  void check(const model::ParameterList& parameters, const std::string& optimizer) const;
+  void check(const nn::ParameterList& parameters, const std::string& optimizer) const;
 
  private:
   // In which groups the parameters are that a group matches and is left none of.
-  std::string taken(const model::ParameterList& parameters, const GroupOptions& group) const;
+  std::string taken(const nn::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };
 
@@ -66,7 +66,7 @@ bool matches(const std::string& pattern, const std::string& name);
 
 // The trainable parameters that match a pattern: what a term of the loss or a procedure acts on. Error(usage) with the
 // problem as given where there is none.
-std::vector<model::Parameter*> find_matching(model::ParameterList& parameters, const std::string& pattern,
-                                             const Problem& none);
+std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
+                                          const Problem& none);
 
 }  // namespace mh::train

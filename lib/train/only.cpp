@@ -12,7 +12,7 @@ namespace mh::train {
 
 namespace {
 
-using model::HeadRole;
+using nn::HeadRole;
 
 const std::map<std::string, std::vector<HeadRole>>& words() {
   static const std::map<std::string, std::vector<HeadRole>> all{
@@ -27,7 +27,7 @@ const std::map<std::string, std::vector<HeadRole>>& words() {
 
 constexpr const char* kHead = "head";
 
-bool goes_by(const std::string& name, const model::Parameter& p) {
+bool goes_by(const std::string& name, const nn::Parameter& p) {
   if (name == kHead) return model::is_of_head(p.name());
   const auto word = words().find(name);
   if (word == words().end()) return matches(name, p.name());
@@ -36,14 +36,14 @@ bool goes_by(const std::string& name, const model::Parameter& p) {
 
 }  // namespace
 
-Only::Only(const std::vector<std::string>& names, const model::ParameterList& parameters) : names_(names) {
+Only::Only(const std::vector<std::string>& names, const nn::ParameterList& parameters) : names_(names) {
   std::vector<std::string> known{kHead}, all;
   for (const auto& [word, roles] : words()) known.push_back(word);
   all = known;
-  for (const model::Parameter& p : parameters.all()) all.push_back(p.name());
+  for (const nn::Parameter& p : parameters.all()) all.push_back(p.name());
   for (const std::string& name : names_) {
     const bool any = std::any_of(parameters.all().begin(), parameters.all().end(),
-                                 [&](const model::Parameter& p) { return p.traits().trainable && goes_by(name, p); });
+                                 [&](const nn::Parameter& p) { return p.traits().trainable && goes_by(name, p); });
     if (any) continue;
     const std::string near = did_you_mean(name, all);
     throw Error(
@@ -54,7 +54,7 @@ Only::Only(const std::vector<std::string>& names, const model::ParameterList& pa
   }
 }
 
-bool Only::operator()(const model::Parameter& p) const {
+bool Only::operator()(const nn::Parameter& p) const {
   return all() || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return goes_by(name, p); });
 }
 

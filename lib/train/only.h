@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
 namespace mh::train {
 
 class Only {
  public:
   // No names: all parameters. Error(usage), about train.only, for a name that no parameter which trains goes by.
-  Only(const std::vector<std::string>& names, const model::ParameterList& parameters);
-  bool operator()(const model::Parameter& parameter) const;
+  Only(const std::vector<std::string>& names, const nn::ParameterList& parameters);
+  bool operator()(const nn::Parameter& parameter) const;
   bool all() const { return names_.empty(); }
 
  private:

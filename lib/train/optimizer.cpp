@@ -8,8 +8,8 @@
 
 #include "cpu/optimizer.h"
 #include "cuda/table.h"
-#include "model/device.h"
 #include "model/load.h"
+#include "nn/device.h"
 
 namespace mh::train {
 
@@ -32,7 +32,7 @@ double squares(const at::Tensor& x) {
 }
 
 // Of all at once, so that a GPU is waited for once.
-double squares(const model::Gpu& gpu, const std::vector<at::Tensor>& all) {
+double squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
   std::vector<kernels::Numbers> numbers;
   int64_t chunks = 0;
   for (const at::Tensor& x : all) {
@@ -40,8 +40,8 @@ double squares(const model::Gpu& gpu, const std::vector<at::Tensor>& all) {
     chunks += kernels::chunks_of(x.numel());
   }
   const at::Tensor sums = at::empty({chunks}, all[0].options().dtype(at::kDouble));
-  model::check_cuda(gpu.kernels->squares(numbers.data(), static_cast<int64_t>(numbers.size()),
-                                         sums.mutable_data_ptr<double>(), gpu.stream));
+  nn::check_cuda(gpu.kernels->squares(numbers.data(), static_cast<int64_t>(numbers.size()),
+                                      sums.mutable_data_ptr<double>(), gpu.stream));
   return sums.sum().item<double>();
 }
 
@@ -65,9 +65,9 @@ struct Optimizer::Together {
   std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
   std::vector<at::Tensor> gradients;  // as long as they are read
 
-  void launch(const model::Gpu& gpu) const {
+  void launch(const nn::Gpu& gpu) const {
     const auto each = [&](const auto& all, const auto& kernel) {
-      if (!all.empty()) model::check_cuda(kernel(all.data(), static_cast<int64_t>(all.size()), gpu.stream));
+      if (!all.empty()) nn::check_cuda(kernel(all.data(), static_cast<int64_t>(all.size()), gpu.stream));
     };
     each(std::get<0>(updates), gpu.kernels->adam);
     each(std::get<1>(updates), gpu.kernels->sgd);
@@ -75,10 +75,10 @@ struct Optimizer::Together {
   }
 };
 
-Optimizer::Optimizer(model::ParameterList& parameters, const TrainOptions& options, const Groups& groups)
+Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups)
     : options_(options), device_(parameters.device()) {
   c10::NoGradGuard no_gradient;
-  for (model::Parameter& p : parameters.all()) {
+  for (nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
     Slot slot{&p, options.optimizer, options.momentum, options.weight_decay, 0, 1, at::zeros_like(p.master()), {}};
     if (const GroupOptions* group = groups.of(p.name())) {
@@ -97,7 +97,7 @@ double Optimizer::gradient_norm(double scale) const {
   for (const Slot& slot : slots_)
     if (const at::Tensor& g = slot.parameter->master().grad(); g.defined()) gradients.push_back(g.contiguous());
   double sum = 0;
-  if (const model::Gpu gpu = model::gpu_of(device_)) {
+  if (const nn::Gpu gpu = nn::gpu_of(device_)) {
     if (!gradients.empty()) sum = squares(gpu, gradients);
   } else {
     for (const at::Tensor& g : gradients) sum += squares(g);
@@ -108,7 +108,7 @@ double Optimizer::gradient_norm(double scale) const {
 void Optimizer::step(double lr, double scale) {
   c10::NoGradGuard no_gradient;
   Together together;
-  const model::Gpu gpu = model::gpu_of(device_);
+  const nn::Gpu gpu = nn::gpu_of(device_);
   for (Slot& slot : slots_)
     if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &together : nullptr);
   if (gpu) together.launch(gpu);
@@ -116,7 +116,7 @@ void Optimizer::step(double lr, double scale) {
 }
 
 void Optimizer::step(Slot& slot, double schedule_lr, double scale, Together* together) {
-  const model::Parameter& parameter = *slot.parameter;
+  const nn::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
   const bool decays = slot.rule != "adamw" || parameter.traits().decay;
@@ -144,7 +144,7 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, Together* tog
 
 template <class Plan>
 void Optimizer::apply(Slot& slot, const Plan& plan, Together* together) {
-  model::Parameter& parameter = *slot.parameter;
+  nn::Parameter& parameter = *slot.parameter;
   const at::Tensor gradient = parameter.master().grad().contiguous(), &copy = parameter.value();
   const bool copied = !copy.is_same(parameter.master());
   const Update<Plan> update{plan,

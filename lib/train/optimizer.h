@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "model/parameter.h"
+#include "nn/parameter.h"
 #include "train/groups.h"
 #include "train/options.h"
 
@@ -26,7 +26,7 @@ class Optimizer {
  public:
   // Parameters, options and groups must outlive the optimiser; state starts at zeros. Parameters that are not trainable
   // have none.
-  Optimizer(model::ParameterList& parameters, const TrainOptions& options, const Groups& groups);
+  Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups);
 
   // Norm of all gradients times `scale` (fp64 sums).
   double gradient_norm(double scale) const;
@@ -48,7 +48,7 @@ class Optimizer {
 
  private:
   struct Slot {
-    model::Parameter* parameter;
+    nn::Parameter* parameter;
     // How this parameter is trained: [train], with what its group sets apart.
     std::string rule;
     double momentum, weight_decay, lr, lr_factor;

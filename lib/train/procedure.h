@@ -18,9 +18,9 @@ namespace mh::train {
 
 // One forward pass, backward pass and step of the optimiser over an update's batch.
 struct Pass {
-  bool sample_experts = false;                                  // see attention::Step
-  std::function<bool(const model::Parameter& parameter)> acts;  // on which parameters; empty: all
-  std::vector<bool> skipped{};                                  // layers, see attention::Step; empty: none
+  bool sample_experts = false;                               // see nn::ForwardContext
+  std::function<bool(const nn::Parameter& parameter)> acts;  // on which parameters; empty: all
+  std::vector<bool> skipped{};                               // layers, see nn::ForwardContext; empty: none
 };
 
 // What is fixed for the run.

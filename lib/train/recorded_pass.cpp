@@ -21,7 +21,7 @@ RecordedPass::Signature RecordedPass::signature_of(const task::Batch& batch) con
   // The host may ask for these.
   for (const at::Tensor* t : {&batch.input.lengths.encoder, &batch.input.lengths.decoder})
     if (t->defined()) all.insert(all.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
-  for (const model::Parameter& p : model_.parameters().all()) {
+  for (const nn::Parameter& p : model_.parameters().all()) {
     all.push_back(reinterpret_cast<intptr_t>(p.master().const_data_ptr()));
     all.push_back(reinterpret_cast<intptr_t>(p.value().const_data_ptr()));
     all.push_back(p.master().requires_grad());
@@ -29,7 +29,7 @@ RecordedPass::Signature RecordedPass::signature_of(const task::Batch& batch) con
   return all;
 }
 
-model::SlicedLoss RecordedPass::operator()(const task::Batch& batch, const attention::Step& step) {
+nn::SlicedLoss RecordedPass::operator()(const task::Batch& batch, const nn::ForwardContext& step) {
   if (batch.input.source.defined() || batch.input.segments.defined())
     throw Error(Exit::failed, "a recorded pass is of tokens and targets alone");
   const Signature signature = signature_of(batch);
@@ -41,7 +41,7 @@ model::SlicedLoss RecordedPass::operator()(const task::Batch& batch, const atten
   return launch(batch, step);
 }
 
-void RecordedPass::record(const Signature& signature, const task::Batch& batch, const attention::Step& step) {
+void RecordedPass::record(const Signature& signature, const task::Batch& batch, const nn::ForwardContext& step) {
   recording_.reset();  // first, as two would need the memory of both
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
@@ -55,7 +55,7 @@ void RecordedPass::record(const Signature& signature, const task::Batch& batch, 
   try {
     const std::vector<at::Tensor> losses = r.graph->record([this, &r] {
       model_.parameters().zero_gradients();
-      const model::SlicedLoss loss = work_(r.input, r.targets, r.step);
+      const nn::SlicedLoss loss = work_(r.input, r.targets, r.step);
       return std::vector<at::Tensor>{loss.smoothed.detach(), loss.nll};
     });
     r.loss.smoothed = losses[0], r.loss.nll = losses[1];
@@ -67,16 +67,16 @@ void RecordedPass::record(const Signature& signature, const task::Batch& batch, 
     throw Error(Exit::device, Problem{"train.record", "kernels that a graph can record, without the host in between",
                                       first_line(error.what()), "train.record=false launches them one by one"});
   }
-  for (model::Parameter& p : model_.parameters().all())
+  for (nn::Parameter& p : model_.parameters().all())
     for (const at::Tensor& leaf : {p.master(), p.value()})
       if (leaf.grad().defined() && (r.gradients.empty() || !r.gradients.back().leaf.is_same(leaf)))
         r.gradients.push_back({leaf, leaf.grad()});
 }
 
-model::SlicedLoss RecordedPass::launch(const task::Batch& batch, const attention::Step& step) {
+nn::SlicedLoss RecordedPass::launch(const task::Batch& batch, const nn::ForwardContext& step) {
   const c10::NoGradGuard no_gradient;
   Recording& r = *recording_;
-  r.loss.scored = model::count_scored(batch.targets, model_.vocabulary());
+  r.loss.scored = nn::count_scored(batch.targets, model_.vocabulary());
   r.input.tokens.copy_(batch.input.tokens, true);
   r.targets.there.copy_(batch.targets, true);
   r.update.fill_(static_cast<int64_t>(step.update));

@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "attention/step.h"
-#include "model/device_graph.h"
 #include "model/language_model.h"
+#include "nn/device_graph.h"
+#include "nn/forward_context.h"
 #include "task/rows.h"
 
 namespace mh::train {
@@ -19,10 +19,10 @@ namespace mh::train {
 class RecordedPass {
  public:
   // Makes the losses of rows whose input is on the device, and the gradients of the parameters, of which there are none
-  // before. Of the step only what Step::update_at says may differ between updates, and the host may look at no tensor
-  // of the device, nor at the values of targets but to count them.
-  using Work = std::function<model::SlicedLoss(const model::Input&, const model::Targets&, const attention::Step&)>;
-  using MakeGraph = std::function<std::unique_ptr<model::DeviceGraph>()>;
+  // before. Of the step only what nn::ForwardContext::update_at says may differ between updates, and the host may look
+  // at no tensor of the device, nor at the values of targets but to count them.
+  using Work = std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
+  using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
   // Updates that repeat one another before one is recorded: what is made once, such as the handles of libraries, must
   // be there by then.
   static constexpr int kBefore = 3;
@@ -34,7 +34,7 @@ class RecordedPass {
   // The losses of a batch of tokens and targets alone, valid until the next call; the gradients are in the parameters.
   // Batches of other shapes than those recorded are done kernel by kernel. Error(device) where the work cannot be
   // recorded, Error(failed) for a target beyond the vocabulary.
-  model::SlicedLoss operator()(const task::Batch& batch, const attention::Step& step);
+  nn::SlicedLoss operator()(const task::Batch& batch, const nn::ForwardContext& step);
   bool recorded() const { return recording_.has_value(); }
 
  private:
@@ -48,14 +48,14 @@ class RecordedPass {
     model::Input input;  // on the device, as targets.there and update: filled anew before each launch
     model::Targets targets;
     at::Tensor update;  // (1) int32
-    attention::Step step;
-    std::unique_ptr<model::DeviceGraph> graph;
-    model::SlicedLoss loss;
+    nn::ForwardContext step;
+    std::unique_ptr<nn::DeviceGraph> graph;
+    nn::SlicedLoss loss;
     std::vector<Gradient> gradients;
   };
   Signature signature_of(const task::Batch& batch) const;
-  void record(const Signature& signature, const task::Batch& batch, const attention::Step& step);
-  model::SlicedLoss launch(const task::Batch& batch, const attention::Step& step);
+  void record(const Signature& signature, const task::Batch& batch, const nn::ForwardContext& step);
+  nn::SlicedLoss launch(const task::Batch& batch, const nn::ForwardContext& step);
 
   model::LanguageModel& model_;
   const Work work_;

@@ -55,7 +55,7 @@ at::Tensor ShownTerm::mean_of_rows(const at::Tensor& x, const at::Tensor& length
   return (x * counts).sum() / counts.sum().clamp_min(1);
 }
 
-void Regularisers::start(model::ParameterList& parameters, const attention::AttentionConfig& attention) {
+void Regularisers::start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) {
   std::vector<attention::Observer*> parts;
   for (const Entry& entry : entries()) {
     entry.plugin->start(parameters, attention);
@@ -71,7 +71,7 @@ at::Tensor Regularisers::loss(const Standing& here) const {
   return sum;
 }
 
-bool Regularisers::freezes(const model::Parameter& parameter, const Standing& here) const {
+bool Regularisers::freezes(const nn::Parameter& parameter, const Standing& here) const {
   for (const Entry& entry : entries())
     if (entry.plugin->freezes(parameter, here)) return true;
   return false;

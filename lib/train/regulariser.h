@@ -15,7 +15,7 @@
 
 #include "analysis/observers.h"
 #include "attention/options.h"
-#include "model/parameter.h"
+#include "nn/parameter.h"
 #include "train/plugins.h"
 #include "train/standing.h"
 
@@ -26,13 +26,13 @@ class Regulariser {
   virtual ~Regulariser() = default;
   virtual void describe(Fields& f) = 0;  // its options, `weight` among them
   // Called once. Error(usage) where there is nothing to act on. `attention` says how the layers were configured.
-  virtual void start(model::ParameterList& parameters, const attention::AttentionConfig& attention) = 0;
+  virtual void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) = 0;
   // To be shown the forward pass, or null.
   virtual attention::Observer* observer() { return nullptr; }
   // The term, weight included, of the forward pass just seen: a scalar of the graph, or undefined where it rests.
   virtual at::Tensor loss(const Standing& here) = 0;
   // Whether it keeps a parameter frozen now ("freeze until").
-  virtual bool freezes(const model::Parameter&, const Standing&) const { return false; }
+  virtual bool freezes(const nn::Parameter&, const Standing&) const { return false; }
   // Whether what it does follows from the share of training that has passed.
   virtual bool follows_share() const { return false; }
 };
@@ -42,7 +42,7 @@ class Regulariser {
 class ShownTerm : public Regulariser, public attention::Observer {
  public:
   void describe(Fields& f) override;  // `weight`
-  void start(model::ParameterList&, const attention::AttentionConfig&) override {}
+  void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   at::Tensor loss(const Standing&) override;
@@ -75,10 +75,10 @@ Registry<Regulariser>& regularisers();
 // All that are on, as one.
 class Regularisers : public Plugins<Regulariser> {
  public:
-  void start(model::ParameterList& parameters, const attention::AttentionConfig& attention);
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
   attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
   at::Tensor loss(const Standing& here) const;                                            // undefined where none acts
-  bool freezes(const model::Parameter& parameter, const Standing& here) const;
+  bool freezes(const nn::Parameter& parameter, const Standing& here) const;
   bool follow_share() const;  // some does
 
  private:

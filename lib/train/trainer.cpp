@@ -117,10 +117,10 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   if (config_.train.record)
     recorded_ = std::make_unique<RecordedPass>(
         *model_,
-        [this](const model::Input& input, const model::Targets& targets, const attention::Step& step) {
+        [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& step) {
           return pass_of(input, targets, step, nullptr);
         },
-        model::make_device_graph);
+        nn::make_device_graph);
   folder_ = std::make_unique<RunFolder>(folder, resume);
   if (resume && folder_->has("last.safetensors")) {
     load_state(io::Checkpoint(last));
@@ -203,7 +203,7 @@ void Trainer::adopt(const io::Checkpoint& from) {
   const Only only(config_.train.only, model_->parameters());
   std::vector<std::string> still;
   for (const std::string& name : adoption.added)
-    if (const model::Parameter* p = model_->parameters().find(name); p->traits().trainable && !only(*p))
+    if (const nn::Parameter* p = model_->parameters().find(name); p->traits().trainable && !only(*p))
       still.push_back(name);
   if (!still.empty())
     log_warning(str("new, and by train.only not trained, so as drawn to the end: ", join(still, ", "),
@@ -291,12 +291,12 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
   return plan;
 }
 
-model::SlicedLoss Trainer::pass_of(const model::Input& input, const model::Targets& targets,
-                                   const attention::Step& step, model::Memories* memory) {
+nn::SlicedLoss Trainer::pass_of(const model::Input& input, const model::Targets& targets,
+                                const nn::ForwardContext& step, model::Memories* memory) {
   attention::Observer* observer = config_.regularisers.observer();
   if (observer != nullptr) observer->begin(input.lengths);
   const at::Tensor hidden = model_->hidden(input, step, memory, observer);
-  const model::SlicedLoss loss = model_->loss(hidden, targets, config_.train.label_smoothing, step);
+  const nn::SlicedLoss loss = model_->loss(hidden, targets, config_.train.label_smoothing, step);
   // Terms are per token, as the loss will be once it is divided by the tokens of the update.
   const at::Tensor term = config_.regularisers.loss(standing());
   const at::Tensor total = term.defined()
@@ -314,13 +314,13 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device_).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {
     const task::Batch batch = batches_->load(at_.update, parts[part]);
-    attention::Step step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
-                         parts[part].first, pass.sample_experts};
+    nn::ForwardContext step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
+                            parts[part].first, pass.sample_experts};
     if (!pass.skipped.empty()) step.skipped = &pass.skipped;
     if (model_->memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_->new_memory(model_->memory())));
     const bool repeats = recorded_ != nullptr && !pass.sample_experts && pass.skipped.empty();
-    const model::SlicedLoss loss =
+    const nn::SlicedLoss loss =
         repeats ? (*recorded_)(batch, step)
                 : pass_of(batch.input.to(device_), batch.wanted(), step, memories.empty() ? nullptr : &memories[part]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));

@@ -91,8 +91,8 @@ class Trainer {
   // `memories`: of each micro-batch; brought up to date.
   Sums forward_backward(const Pass& pass, std::vector<model::Memories>& memories);
   // Losses of rows on the device; their gradients are added to those of the parameters. `memory` may be null.
-  model::SlicedLoss pass_of(const model::Input& input, const model::Targets& targets, const attention::Step& step,
-                            model::Memories* memory);
+  nn::SlicedLoss pass_of(const model::Input& input, const model::Targets& targets, const nn::ForwardContext& step,
+                         model::Memories* memory);
   Standing standing() const;
   Validation validate(attention::Observer* observer);
   // Takes over a checkpoint's parameters; says what is new, what is left out, and whether anything changes by it.

@@ -15,10 +15,10 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-Turns::Turns(const RunConfig& run, model::ParameterList& parameters, const Batches* batches)
+Turns::Turns(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches)
     : run_(run), batches_(batches) {
   const Only only(run.train.only, parameters);
-  for (model::Parameter& p : parameters.all()) {
+  for (nn::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
     named_.push_back(only(p));
@@ -45,7 +45,7 @@ std::vector<Pass> Turns::said(const Standing& here) const {
 
 bool Turns::acts(const Pass& pass) const {
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (const model::Parameter& p = *parameters_[i]; p.traits().trainable && named_[i] && (!pass.acts || pass.acts(p)))
+    if (const nn::Parameter& p = *parameters_[i]; p.traits().trainable && named_[i] && (!pass.acts || pass.acts(p)))
       return true;
   return false;
 }
@@ -60,7 +60,7 @@ std::vector<Pass> Turns::passes(const Standing& here) const {
 }
 
 bool Turns::trains(size_t parameter, const Pass& pass, const Standing& here) const {
-  const model::Parameter& p = *parameters_[parameter];
+  const nn::Parameter& p = *parameters_[parameter];
   return p.traits().trainable && named_[parameter] && here.update >= freeze_until_[parameter] &&
          !run_.regularisers.freezes(p, here) && (!pass.acts || pass.acts(p));
 }

@@ -12,7 +12,7 @@ namespace mh::train {
 class Turns {
  public:
   // All must outlive this. `batches`: null where there are no data yet, and then no group thaws too late.
-  Turns(const RunConfig& run, model::ParameterList& parameters, const Batches* batches);
+  Turns(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
   // The passes of the update after `here`. A pass that would train nothing that train.only names is left out; an update
   // that is left none takes a plain one. Error(usage) where two procedures say.
@@ -32,7 +32,7 @@ class Turns {
   std::vector<Standing> turning_points() const;
   bool trains(size_t parameter, const Pass& pass, const Standing& here) const;
   const RunConfig& run_;
-  std::vector<model::Parameter*> parameters_;
+  std::vector<nn::Parameter*> parameters_;
   std::vector<bool> named_;            // by parameter: whether train.only names it, or nothing
   std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
   const Batches* batches_;

@@ -30,8 +30,8 @@
 #include "attention/fused_gpu.h"
 #include "attention/mixed_cpu.h"
 #include "base/error.h"
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 
 using namespace mh;
 
@@ -117,7 +117,7 @@ std::optional<at::ScalarType> type_named(const std::string& name) {
 }
 
 at::Device the_gpu() {
-  static const at::Device gpu = model::choose_device("cuda");
+  static const at::Device gpu = nn::choose_device("cuda");
   return gpu;
 }
 
@@ -134,7 +134,7 @@ int measure(std::istream& arguments) {
       (!cuda && *type == at::kHalf))
     return 2;
   const at::Device device = cuda ? the_gpu() : at::Device(at::kCPU);
-  if (!cuda) model::prepare_cpu(std::atoi(where.c_str()));
+  if (!cuda) nn::prepare_cpu(std::atoi(where.c_str()));
   // As a joint projection gives them.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
@@ -160,7 +160,7 @@ int measure(std::istream& arguments) {
   const bool pairs = kind == "cross-head", by_library = cuda && (kind == "plain" || pairs || kind == "scaled");
   if (pairs)
     for (int64_t i = 0; i < heads; ++i) policy.key_heads.push_back((i + 1) % heads);
-  const at::Tensor others = pairs ? model::constant_on(device, policy.key_heads) : at::Tensor();
+  const at::Tensor others = pairs ? nn::constant_on(device, policy.key_heads) : at::Tensor();
   if (kind == "scaled") policy.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
     for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, policy.head_scales})

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "model/model_config.h"
-#include "model/ops.h"
-#include "model/product.h"
+#include "nn/ops.h"
+#include "nn/product.h"
 #include "task/beam_search.h"
 
 using namespace mh;
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
   const int64_t rounds = number(1, 5), sentences = number(4, 32), beam = number(5, 5), length = number(6, 24),
                 source = number(7, 20), entries = 8000;
-  model::prepare_cpu(static_cast<int>(number(2, 2)));
+  nn::prepare_cpu(static_cast<int>(number(2, 2)));
   Config config;
   config.load_text(
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn = 1024\nshared_embedding = "
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     s.source.push_back(0);
   }
   const c10::NoGradGuard no_gradient;
-  const model::DecodingProducts products;
+  const nn::DecodingProducts products;
   task::search(*model, batch, {0, 1}, o);  // warm
   for (int64_t round = 0; round < rounds; ++round) {
     const auto began = std::chrono::steady_clock::now();

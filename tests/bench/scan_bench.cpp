@@ -13,7 +13,7 @@
 #include "analysis/ablation.h"
 #include "io/shard.h"
 #include "model/load.h"
-#include "model/ops.h"
+#include "nn/ops.h"
 
 using namespace mh;
 
@@ -35,7 +35,7 @@ Spent spent(const std::function<void()>& work) {
 
 int main(int argc, char** argv) {
   auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
-  model::prepare_cpu(static_cast<int>(number(5, 0)));
+  nn::prepare_cpu(static_cast<int>(number(5, 0)));
   const model::LoadedModel m = model::load_model(argv[1], at::kCPU);
   const io::ShardFile shard(argv[2]);
   const task::Corpus text = task::text_of(shard, m.tokenizers.target->end_of_line());

@@ -12,8 +12,8 @@ namespace mh::train {
 namespace {
 
 constexpr const char* kGates = "*.gate.*";
-bool is_gate(const model::Parameter& p) { return matches(kGates, p.name()); }
-bool is_no_gate(const model::Parameter& p) { return !is_gate(p); }
+bool is_gate(const nn::Parameter& p) { return matches(kGates, p.name()); }
+bool is_no_gate(const nn::Parameter& p) { return !is_gate(p); }
 
 class BlockCoordinate : public Procedure {
  public:

@@ -78,7 +78,7 @@ class HeadRotation : public Procedure {
 
   void start(model::LanguageModel& model) override {
     check_options();
-    model::ParameterList& parameters = model.parameters();
+    nn::ParameterList& parameters = model.parameters();
     check_moments(parameters);
     if (mode_ == Mode::manual) {
       for (const std::string& text : pairs_) manual_.push_back(analysis::parse_pair(text, key("pairs")));
@@ -123,7 +123,7 @@ class HeadRotation : public Procedure {
       swapped_at_ = epoch;
       planned_.clear();
     }
-    const analysis::Companions moments = [&](const model::Parameter& p) {
+    const analysis::Companions moments = [&](const nn::Parameter& p) {
       std::vector<at::Tensor> found;
       const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
       for (const auto& [name, tensor] : training.optimizer.state())
@@ -196,10 +196,10 @@ class HeadRotation : public Procedure {
   }
 
   // Moments can change places only where layers have the same ones.
-  void check_moments(const model::ParameterList& parameters) const {
+  void check_moments(const nn::ParameterList& parameters) const {
     if (!swap_optimizer_state_ || !optimizer_of_) return;
     std::map<std::string, std::string> rules;  // by kind and part of a layer
-    for (const model::Parameter& p : parameters.all()) {
+    for (const nn::Parameter& p : parameters.all()) {
       const auto layer = analysis::layer_of(p.name());
       if (!layer || p.traits().head_axes.empty()) continue;
       const std::string part = p.name().substr(analysis::prefix_of(layer->kind, layer->layer).size());

@@ -16,8 +16,8 @@ class HardConcretePenalty : public Regulariser {
   void describe(Fields& f) override {
     f.field("weight", weight_, "of the term, added to the loss per token", at_least(0));
   }
-  void start(model::ParameterList& parameters, const attention::AttentionConfig& attention) override {
-    for (model::Parameter* p : find_matching(
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
+    for (nn::Parameter* p : find_matching(
              parameters, "*.combiner.log_a",
              {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"", "none", ""})) {
       const auto layer = analysis::layer_of(p->name());
@@ -40,7 +40,7 @@ class HardConcretePenalty : public Regulariser {
 
  private:
   struct Gate {
-    const model::Parameter* log_a;
+    const nn::Parameter* log_a;
     attention::HardConcrete how;
   };
   double weight_ = 0.01;

@@ -11,7 +11,7 @@ namespace {
 class HeadBalance : public ShownTerm {
  public:
   HeadBalance() : ShownTerm(0.01) {}
-  void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     find_matching(parameters, "*.combiner.router.weight",
                   {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "none", ""});
   }

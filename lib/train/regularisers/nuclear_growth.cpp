@@ -25,11 +25,11 @@ class NuclearGrowth : public Regulariser {
     f.field("start", start_, "share of training during which the alphas stay frozen", between(0, 1));
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
-  void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     alphas_ = find_matching(parameters, kAlphas,
                             {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "none", ""});
     for (const auto& [kind, ratio] : ratios_) {
-      const bool there = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const model::Parameter* p) {
+      const bool there = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
         const auto layer = analysis::layer_of(p->name());
         return layer && layer->kind == kind;
       });
@@ -41,7 +41,7 @@ class NuclearGrowth : public Regulariser {
   at::Tensor loss(const Standing& here) override {
     if (here.fraction() < start_) return {};
     at::Tensor sum;
-    for (const model::Parameter* p : alphas_) {
+    for (const nn::Parameter* p : alphas_) {
       const double r = ratio_of(*p);
       if (r == 0) continue;
       at::Tensor wide = p->value().to(at::kDouble), u, s, v;
@@ -52,7 +52,7 @@ class NuclearGrowth : public Regulariser {
     }
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
-  bool freezes(const model::Parameter& p, const Standing& here) const override {
+  bool freezes(const nn::Parameter& p, const Standing& here) const override {
     return matches(kAlphas, p.name()) && (here.fraction() < start_ || ratio_of(p) == 0);
   }
   bool follows_share() const override { return start_ > 0; }
@@ -64,14 +64,14 @@ class NuclearGrowth : public Regulariser {
       f.field("ratio", ratio, "of the term for this kind of attention; 0: its alphas stay frozen", at_least(0));
     }
   };
-  double ratio_of(const model::Parameter& p) const {
+  double ratio_of(const nn::Parameter& p) const {
     const auto layer = analysis::layer_of(p.name());
     return layer ? ratios_.at(layer->kind).ratio : 1;
   }
   double weight_ = 0.01, margin_ = 1e-4, start_ = 0.31;
   std::map<attention::Kind, Ratio> ratios_{
       {attention::Kind::encoder_self, {}}, {attention::Kind::decoder_self, {}}, {attention::Kind::decoder_cross, {}}};
-  std::vector<model::Parameter*> alphas_;
+  std::vector<nn::Parameter*> alphas_;
 };
 
 const Registered<Regulariser, NuclearGrowth> nuclear_growth_entry(regularisers(), "nuclear-growth",

@@ -15,7 +15,7 @@ class OrthogonalMixing : public ShownTerm {
     ShownTerm::describe(f);
     f.field("of", of_, "the learned matrices, or for Mixhead B those of the positions", {"parameters", "positions"});
   }
-  void start(model::ParameterList& parameters, const attention::AttentionConfig&) override {
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     matrices_ = find_matching(parameters, "*.mixer.matrix",
                               {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "none",
                                "such as attention.mixer = \"mixhead-a\""});
@@ -27,7 +27,7 @@ class OrthogonalMixing : public ShownTerm {
   }
   at::Tensor loss(const Standing& here) override {
     if (of_ == "parameters")
-      for (const model::Parameter* p : matrices_) add(distance(p->value()));
+      for (const nn::Parameter* p : matrices_) add(distance(p->value()));
     return ShownTerm::loss(here);
   }
 
@@ -38,7 +38,7 @@ class OrthogonalMixing : public ShownTerm {
     return (at::matmul(wide.transpose(-1, -2), wide) - at::eye(m.size(-1), wide.options())).square().sum({-1, -2});
   }
   std::string of_ = "parameters";
-  std::vector<model::Parameter*> matrices_;
+  std::vector<nn::Parameter*> matrices_;
 };
 
 const Registered<Regulariser, OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",

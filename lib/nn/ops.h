@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "attention/step.h"
 #include "dropout_plan.h"
-#include "model/product.h"
+#include "nn/forward_context.h"
+#include "nn/product.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 // x (…, in), weight (out, in), bias (out) or undefined -> (…, out), in the weight's type: x is cast to it first.
 // On a CPU all three products of forward and backward go to oneDNN in fp32 too: with MKL they reach less than half of
@@ -31,15 +31,16 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // (step.seed, stream, step.update, site, element index within the update's whole batch), the index being
 // (step.row_offset + b) * x[0].numel() + offset within the row, so neither threads, micro-batches nor devices change
 // it. Identity when not training or p = 0. `stream` names the place ("attention.output"), `site` is the layer's number.
-at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site);
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
+                   uint32_t site);
 // What it decides by, for a kernel that drops by itself; `row`: elements of x[0].
-kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
+kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
                                   uint32_t site);
 
 // What is dropped of a tensor: the arguments of dropout(), for the length of a call.
 struct Dropping {
   double p;
-  const attention::Step& step;
+  const nn::ForwardContext& step;
   std::string_view stream;
   uint32_t site;
 };
@@ -82,4 +83,4 @@ at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& 
 // before the first tensor. threads 0: all cores.
 void prepare_cpu(int threads);
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 // Logs a warning with the number of parameters of the file `name` that hold NaN or infinite numbers and the name of the
 // first; none: logs nothing. The outputs of such a model, and the mean with it, are NaN.
 void warn_not_finite(const std::string& name, const ParameterList& parameters);
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -1,4 +1,4 @@
-#include "model/product.h"
+#include "nn/product.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "cpu/level.h"
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -121,4 +121,4 @@ at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b) {
   return product_nn(a.t(), b);
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -1,10 +1,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/ops.h"
-#include "model/product.h"
+#include "nn/ops.h"
+#include "nn/product.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -55,4 +55,4 @@ at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases, Activation t
   return product_nt(flat, kept.weight, kept.bias, then).view(shape);
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

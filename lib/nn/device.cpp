@@ -1,4 +1,4 @@
-#include "model/device.h"
+#include "nn/device.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "cuda/table.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -111,4 +111,4 @@ void check_cuda(const char* failure) {
   if (failure != nullptr) throw Error(Exit::device, str("CUDA: ", failure));
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

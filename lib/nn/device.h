@@ -16,7 +16,7 @@ struct CudaTable;
 enum class Dtype : uint8_t;
 }  // namespace mh::kernels
 
-namespace mh::model {
+namespace mh::nn {
 
 // auto: the first GPU, else the CPU; where there is a GPU and no CUDA half, the CPU with a warning that says why.
 // cuda: the first GPU. Error(device) with the reason where it cannot be used. Call before the first tensor: the tensor
@@ -59,4 +59,4 @@ at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values);
 // Throws Error(device) for what a kernel of the table returned.
 void check_cuda(const char* failure);
 
-}  // namespace mh::model
+}  // namespace mh::nn

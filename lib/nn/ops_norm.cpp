@@ -11,10 +11,10 @@
 
 #include "cpu/layer_norm.h"
 #include "cuda/table.h"
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -207,4 +207,4 @@ at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping&
   return join(x, y, drop, weight, bias, epsilon, false).norm;
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace mh::attention {
+namespace mh::nn {
 
-struct Step {
+struct ForwardContext {
   bool training = false;   // dropout and stochastic stages act
   uint64_t seed = 1;       // of the run; random streams are made from it and a stage's own name
   uint32_t update = 0;     // number of the update, from 0; micro-batches of one update differ by `row_offset`
@@ -18,10 +18,10 @@ struct Step {
   const std::vector<bool>* skipped = nullptr;
 
   // On a GPU, device memory that holds `update`, for kernels that are recorded once and launched for many updates
-  // (model/device_graph.h). Null: they take `update` as it is.
+  // (nn/device_graph.h). Null: they take `update` as it is.
   const uint32_t* update_at = nullptr;
 
   bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
 };
 
-}  // namespace mh::attention
+}  // namespace mh::nn

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace mh::model {
+namespace mh::nn {
 
 // How a parameter gets its first values. Each draws from a random stream of its own name, so that adding a parameter
 // changes no other one.
@@ -144,4 +144,4 @@ class ParameterList {
   std::deque<Parameter> parameters_;
 };
 
-}  // namespace mh::model
+}  // namespace mh::nn

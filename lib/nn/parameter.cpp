@@ -1,4 +1,4 @@
-#include "model/parameter.h"
+#include "nn/parameter.h"
 
 #include <c10/core/GradMode.h>
 
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/random.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
     : name_(std::move(name)), master_(std::move(value)), traits_(std::move(traits)) {
@@ -161,4 +161,4 @@ void ParameterList::zero_gradients() {
   for (Parameter& p : parameters_) p.master().mutable_grad() = at::Tensor();
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -5,9 +5,9 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "model/device_graph.h"
+#include "nn/device_graph.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -45,8 +45,8 @@ class CudaGraph : public DeviceGraph {
 
 }  // namespace
 
-}  // namespace mh::model
+}  // namespace mh::nn
 
-extern "C" __attribute__((visibility("default"))) mh::model::DeviceGraph* multihead_device_graph() {
-  return new mh::model::CudaGraph;
+extern "C" __attribute__((visibility("default"))) mh::nn::DeviceGraph* multihead_device_graph() {
+  return new mh::nn::CudaGraph;
 }

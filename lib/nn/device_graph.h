@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-namespace mh::model {
+namespace mh::nn {
 
 class DeviceGraph {
  public:
@@ -32,4 +32,4 @@ std::unique_ptr<DeviceGraph> make_device_graph();
 // The one symbol of that library: DeviceGraph* (*)(), the caller's.
 constexpr const char* kDeviceGraphSymbol = "multihead_device_graph";
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -6,11 +6,11 @@
 #include "base/error.h"
 #include "cpu/cross_entropy.h"
 #include "cuda/table.h"
-#include "model/device.h"
-#include "model/ops.h"
-#include "model/product.h"
+#include "nn/device.h"
+#include "nn/ops.h"
+#include "nn/product.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -233,4 +233,4 @@ at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& 
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

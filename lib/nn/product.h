@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-namespace mh::model {
+namespace mh::nn {
 
 class Parameter;
 
@@ -60,4 +60,4 @@ class DecodingProducts {
   DecodingProducts* before_;
 };
 
-}  // namespace mh::model
+}  // namespace mh::nn

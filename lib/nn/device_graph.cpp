@@ -1,8 +1,8 @@
-#include "model/device_graph.h"
+#include "nn/device_graph.h"
 
-#include "model/device.h"
+#include "nn/device.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 std::unique_ptr<DeviceGraph> make_device_graph() {
   using Make = DeviceGraph* (*)();
@@ -10,4 +10,4 @@ std::unique_ptr<DeviceGraph> make_device_graph() {
   return std::unique_ptr<DeviceGraph>(make());
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

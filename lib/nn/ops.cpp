@@ -1,10 +1,10 @@
-#include "model/ops.h"
+#include "nn/ops.h"
 
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 #include <malloc.h>
 
-namespace mh::model {
+namespace mh::nn {
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale) {
   at::Tensor rows = at::embedding(weight, tokens);
@@ -23,4 +23,4 @@ void prepare_cpu(int threads) {
   if (threads > 0) at::set_num_threads(threads);
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

@@ -4,10 +4,10 @@
 #include "base/random.h"
 #include "cpu/dropout.h"
 #include "cuda/table.h"
-#include "model/device.h"
-#include "model/ops.h"
+#include "nn/device.h"
+#include "nn/ops.h"
 
-namespace mh::model {
+namespace mh::nn {
 
 namespace {
 
@@ -68,7 +68,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 }  // namespace
 
-kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& step, std::string_view stream,
+kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
                                   uint32_t site) {
   const auto key = RandomStream(step.seed, stream).key();
   kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
@@ -76,10 +76,11 @@ kernels::DropoutFrom dropout_from(int64_t row, double p, const attention::Step& 
   return {how, static_cast<uint64_t>(step.row_offset * row)};
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, const attention::Step& step, std::string_view stream, uint32_t site) {
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
+                   uint32_t site) {
   if (!step.training || p == 0 || x.numel() == 0) return x;
   const kernels::DropoutFrom from = dropout_from(x.numel() / x.size(0), p, step, stream, site);
   return Dropout::apply(x, from.how, from.first);
 }
 
-}  // namespace mh::model
+}  // namespace mh::nn

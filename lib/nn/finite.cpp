@@ -1,0 +1,20 @@
+#include "nn/finite.h"
+
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/error.h"
+
+namespace mh::nn {
+
+void warn_not_finite(const std::string& name, const ParameterList& parameters) {
+  std::vector<std::string> bad;
+  for (const Parameter& p : parameters.all())
+    if (!p.master().isfinite().all().item<bool>()) bad.push_back(p.name());
+  if (!bad.empty())
+    log_warning(str(name, ": ", bad.size(), " of ", parameters.all().size(),
+                    " parameters hold NaN or infinite numbers, such as ", bad[0]));
+}
+
+}  // namespace mh::nn
