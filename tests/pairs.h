@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "folder.h"
 #include "io/shard.h"
-#include "io/tokenizer.h"
-#include "io/tokenizers.h"
+#include "text/tokenizer.h"
+#include "text/tokenizers.h"
 
 namespace pairs {
 
@@ -18,15 +18,15 @@ using Sentence = std::vector<int32_t>;  // without its end
 using Sentences = std::vector<std::pair<Sentence, Sentence>>;
 
 // Of `words` words w2, w3, … behind the line's end 0 and the unknown 1.
-inline std::unique_ptr<io::Tokenizer> vocabulary(int words) {
-  std::vector<io::Piece> pieces{{"<eos>", 1}, {"<unk>", 0}};
+inline std::unique_ptr<text::Tokenizer> vocabulary(int words) {
+  std::vector<text::Piece> pieces{{"<eos>", 1}, {"<unk>", 0}};
   for (int i = 0; i < words; ++i) pieces.push_back({str("w", i + 2), 1});
-  return io::make_word_tokenizer(pieces);
+  return text::make_word_tokenizer(pieces);
 }
 
 inline void write(const std::string& path, const Sentences& all, int source_words, int target_words) {
   const auto source = vocabulary(source_words), target = vocabulary(target_words);
-  io::ShardHeader h = io::header_of(*target);
+  io::ShardHeader h = text::header_of(*target);
   if (source_words != target_words)
     h.source_vocabulary = source->size(), h.source_fingerprint = source->fingerprint(),
     h.source_tokenizer = source->serialize();

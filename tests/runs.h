@@ -12,8 +12,8 @@
 
 #include "folder.h"
 #include "io/shard.h"
-#include "io/tokenizers.h"
 #include "model/load.h"
+#include "text/tokenizers.h"
 #include "train/trainer.h"
 
 namespace runs {
@@ -23,9 +23,9 @@ using namespace mh::train;
 
 // A shard of these tokens, each 0 (the line's end), 1 (unknown) or one of four words.
 inline void write_text(const std::string& path, const std::vector<int32_t>& tokens) {
-  auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  auto tokenizer = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
   auto sink = open_sink(path);
-  io::ShardWriter writer(*sink, io::header_of(*tokenizer));
+  io::ShardWriter writer(*sink, text::header_of(*tokenizer));
   writer.add_run(tokens);
   writer.finish();
   sink->close();

@@ -9,6 +9,7 @@
 // Puts another header in front of what the shard holds.
 inline void exchange_header(const std::string& path, const mh::io::ShardHeader& wanted) {
   using namespace mh::io;
+  using namespace mh::text;
   std::string bytes = mh::read_text_file(path);
   const std::string payload = encode_header(wanted);
   std::string head;

@@ -12,24 +12,25 @@
 #include <string>
 #include <vector>
 
-#include "io/tokenizers.h"
 #include "task/answers.h"
 #include "task/predictions.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 
 namespace {
 
-task::Questions questions_of(const std::string& path, const task::WindowOptions& options) {
-  const io::RunText text = io::read_runs(path, io::kQuestionsKind);
-  const io::Tokenizers tokenizers = io::tokenizers_of(text.header, path);
-  return {task::runs_of(text),       text.header, io::require_wordpiece(*tokenizers.target, path), options,
-          task::QuestionUse::answer, path};
+text::Questions questions_of(const std::string& path, const text::WindowOptions& options) {
+  const text::RunText text = text::read_runs(path, io::kQuestionsKind);
+  const text::Tokenizers tokenizers = text::tokenizers_of(text.header, path);
+  return {text::runs_of(text),       text.header, text::require_wordpiece(*tokenizers.target, path), options,
+          text::QuestionUse::answer, path};
 }
 
-void print_windows(const task::Questions& questions) {
+void print_windows(const text::Questions& questions) {
   for (int64_t row = 0; row < questions.size(); ++row) {
-    const task::Example example = questions.make(row);
+    const text::Example example = questions.make(row);
     std::printf("%s\t", questions.questions()[static_cast<size_t>(questions.window(row).question)].id.c_str());
     for (int32_t token : example.tokens) std::printf("%d ", token);
     std::printf("\t%d\t%d\t%d\t", example.first, static_cast<int>(example.targets[0]),
@@ -43,7 +44,7 @@ struct Scores {
   std::vector<float> start, end;
 };
 
-void print_answers(const task::Questions& questions, const std::function<Scores(int64_t row)>& scores_of) {
+void print_answers(const text::Questions& questions, const std::function<Scores(int64_t row)>& scores_of) {
   task::AnswerSearch search(questions, {});
   std::clock_t spent = 0;
   for (int64_t row = 0; row < questions.size(); ++row) {
@@ -62,7 +63,7 @@ void print_answers(const task::Questions& questions, const std::function<Scores(
 }
 
 // Ten for the truth, of the first row that has it whole; of the others nothing is likely.
-Scores truth(const task::Questions& questions, int64_t row) {
+Scores truth(const text::Questions& questions, int64_t row) {
   Scores s{std::vector<float>(static_cast<size_t>(questions.length(row))), {}};
   s.end = s.start;
   const auto targets = questions.make(row).targets;
@@ -71,7 +72,7 @@ Scores truth(const task::Questions& questions, int64_t row) {
 }
 
 // Whole numbers, many of them equal.
-Scores made(const task::Questions& questions, int64_t row) {
+Scores made(const text::Questions& questions, int64_t row) {
   Scores s;
   for (int64_t i = 0; i < questions.length(row); ++i) {
     s.start.push_back(static_cast<float>((row * 7919 + i * 104729) % 1009 / 8));
@@ -80,7 +81,7 @@ Scores made(const task::Questions& questions, int64_t row) {
   return s;
 }
 
-void print_scores(const task::Questions& questions, const std::string& path) {
+void print_scores(const text::Questions& questions, const std::string& path) {
   const auto scores = task::score_predictions(questions, task::read_predictions(path));
   for (const task::AnswerScores* part : {&scores.all, &scores.possible, &scores.impossible})
     std::printf("%.10f %.10f %d\n", part->percent().exact, part->percent().f1, static_cast<int>(part->questions()));
@@ -90,11 +91,11 @@ void print_scores(const task::Questions& questions, const std::string& path) {
 
 int main(int argc, char** argv) {
   const std::string job = argc > 2 ? argv[1] : "";
-  task::WindowOptions options;
+  text::WindowOptions options;
   if (job == "windows" && argc == 6)
     options.length = std::atol(argv[3]), options.stride = std::atol(argv[4]), options.question = std::atol(argv[5]);
   else if (argc != (job == "score" ? 4 : 3)) return 2;
-  const task::Questions questions = questions_of(argv[2], options);
+  const text::Questions questions = questions_of(argv[2], options);
   if (job == "windows") print_windows(questions);
   else if (job == "truth") print_answers(questions, [&](int64_t row) { return truth(questions, row); });
   else if (job == "made") print_answers(questions, [&](int64_t row) { return made(questions, row); });

@@ -11,9 +11,10 @@
 #include "base/file.h"
 #include "base/unicode.h"
 #include "folder.h"
-#include "io/questions.h"
-#include "io/tokenizers.h"
-#include "task/questions.h"
+#include "text/records/question_records.h"
+#include "text/records/questions.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
 
 namespace squads {
 
@@ -24,13 +25,13 @@ using nlohmann::ordered_json;
 const std::vector<std::string> kCharacters{"a",  "b",  "c", " ", " ",       "é", "ß",
                                            "中", "国", ".", "-", "e\u0301", "😀", "\n"};
 
-inline std::unique_ptr<io::WordPieceTokenizer> tokenizer() {
-  std::vector<io::Piece> pieces;
-  for (const char* piece : io::kSpecialPieces) pieces.push_back({piece, 0});
+inline std::unique_ptr<text::WordPieceTokenizer> tokenizer() {
+  std::vector<text::Piece> pieces;
+  for (const char* piece : text::kSpecialPieces) pieces.push_back({piece, 0});
   for (const char* piece : {"a", "b", "c", "e", "ß", "中", "国", ".", "-", "😀", "ab", "abc"})
     pieces.push_back({piece, 0});
   for (const char* piece : {"a", "b", "c", "e", "ß", "😀", "bc"}) pieces.push_back({std::string("##") + piece, 0});
-  return io::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+  return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
 inline ordered_json answer(const std::string& text, int64_t start) { return {{"text", text}, {"answer_start", start}}; }
@@ -46,26 +47,28 @@ inline ordered_json article(const std::string& context, const std::vector<ordere
 inline ordered_json file(const std::vector<ordered_json>& articles) { return {{"data", articles}, {"version", "1.1"}}; }
 
 // A shard of it, read again.
-inline io::RunText shard_of(const ordered_json& json, const io::SquadOptions& options = {}, int threads = 1) {
+inline text::RunText shard_of(const ordered_json& json, const text::SquadOptions& options = {}, int threads = 1) {
   const Folder folder;
   write_file_atomically(folder.file("squad.json"), json.dump());
-  const io::Squad squad = io::read_squad({folder.file("squad.json")}, options);
+  const text::Squad squad = text::read_squad({folder.file("squad.json")}, options);
   const auto pieces = tokenizer();
-  io::ShardHeader header = io::header_of(*pieces);
-  io::hold_questions(header, squad, options);
+  io::ShardHeader header = text::header_of(*pieces);
+  text::hold_questions(header, squad, options);
   auto sink = open_sink(folder.file("squad.mhs"));
   io::ShardWriter writer(*sink, header);
-  io::encode_questions(squad, *pieces, threads, writer);
+  text::encode_questions(squad, *pieces, threads, writer);
   writer.finish();
   sink->close();
-  return io::read_runs(folder.file("squad.mhs"), io::kQuestionsKind);
+  return text::read_runs(folder.file("squad.mhs"), io::kQuestionsKind);
 }
 
-inline io::QuestionRecord record_of(const io::RunText& text, size_t i) { return io::question_record(text, i, "test"); }
+inline text::QuestionRecord record_of(const text::RunText& text, size_t i) {
+  return text::question_record(text, i, "test");
+}
 
-inline task::Questions questions_of(const io::RunText& text, const task::WindowOptions& options,
-                                    task::QuestionUse use = task::QuestionUse::answer) {
-  return {task::runs_of(text), text.header, *tokenizer(), options, use, "test"};
+inline text::Questions questions_of(const text::RunText& text, const text::WindowOptions& options,
+                                    text::QuestionUse use = text::QuestionUse::answer) {
+  return {text::runs_of(text), text.header, *tokenizer(), options, use, "test"};
 }
 
 inline std::string joined(const std::vector<std::string>& parts, size_t first, size_t last) {
@@ -77,7 +80,7 @@ inline std::string joined(const std::vector<std::string>& parts, size_t first, s
 // Paragraphs of characters with an answer each, and the options of small windows.
 struct Made {
   ordered_json json;
-  task::WindowOptions options;
+  text::WindowOptions options;
 };
 
 inline Made made(bool impossible = false) {

@@ -15,7 +15,7 @@ using namespace squads;
 
 namespace {
 
-const io::SquadOptions kKeep{1, "keep"};
+const text::SquadOptions kKeep{1, "keep"};
 
 std::vector<float> scores(size_t count) {  // many of them equal
   auto numbers = *rc::gen::container<std::vector<int>>(count, rc::gen::inRange(-4, 5));
@@ -26,7 +26,7 @@ struct Scored {
   std::vector<std::vector<float>> start, end;  // of each row
 };
 
-Scored scored(const task::Questions& questions) {
+Scored scored(const text::Questions& questions) {
   Scored s;
   for (int64_t row = 0; row < questions.size(); ++row) {
     s.start.push_back(scores(static_cast<size_t>(questions.length(row))));
@@ -43,12 +43,12 @@ struct Pair {
 };
 
 // All pairs, by two loops and a sort.
-std::vector<Pair> all_pairs(const task::Questions& questions, const Scored& s, int64_t question, int64_t longest) {
+std::vector<Pair> all_pairs(const text::Questions& questions, const Scored& s, int64_t question, int64_t longest) {
   std::vector<Pair> pairs;
   const auto [begin, end] = questions.rows_of(question);
   for (int64_t row = begin; row < end; ++row) {
     const auto shift = static_cast<int32_t>(questions.paragraph_begins(row));
-    const task::Window& w = questions.window(row);
+    const text::Window& w = questions.window(row);
     const auto counts = questions.counts_here(row);
     for (int32_t i = 0; i < w.count; ++i)
       for (int32_t k = i; k < w.count && k - i + 1 <= longest; ++k)
@@ -73,7 +73,7 @@ std::vector<Pair> first_texts(const std::vector<Pair>& pairs, size_t count) {
 TEST_CASE("answers: the best are those of two plain loops") {
   CHECK(rc::check("answers: n-best", [] {
     const Made m = made();
-    const task::Questions questions = questions_of(shard_of(m.json), m.options);
+    const text::Questions questions = questions_of(shard_of(m.json), m.options);
     const Scored s = scored(questions);
     const task::AnswerOptions options{*rc::gen::inRange(1, 25), *rc::gen::inRange(1, 8), 0};
     task::AnswerSearch search(questions, options);
@@ -99,7 +99,7 @@ TEST_CASE("answers: the best are those of two plain loops") {
 TEST_CASE("answers: none, where questions may be impossible") {
   CHECK(rc::check("answers: none", [] {
     const Made m = made(true);
-    const task::Questions questions = questions_of(shard_of(m.json, kKeep), m.options);
+    const text::Questions questions = questions_of(shard_of(m.json, kKeep), m.options);
     RC_ASSERT(questions.unanswerable());
     const Scored s = scored(questions);
     const task::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
@@ -131,7 +131,7 @@ TEST_CASE("answers: none, where questions may be impossible") {
 
 TEST_CASE("answers: scores that are refused") {
   const auto shard = shard_of(file({article("abc", {question("1", "a", {answer("a", 0)})})}));
-  const task::Questions questions = questions_of(shard, {});
+  const text::Questions questions = questions_of(shard, {});
   task::AnswerSearch search(questions, {});
   std::vector<float> good(static_cast<size_t>(questions.length(0))), bad = good;
   CHECK(status_of([&] { search.answers(0); }) == 1);
@@ -150,7 +150,7 @@ TEST_CASE("predictions: written, read, scored") {
       "abc cab \"ab\"", {question("1", "a", {answer("cab", 4), answer("abc cab", 0)}),
                          question("\"2\"", "a", {answer("abc", 0)}), question("3", "a", {answer("\"ab\"", 8)})})});
   const auto shard = shard_of(json);
-  const task::Questions questions = questions_of(shard, {});
+  const text::Questions questions = questions_of(shard, {});
   std::vector<task::Answers> answers(3);
   answers[0].text = "CAB abc.";
   answers[1].text = "ab\n\"é";
@@ -183,11 +183,11 @@ TEST_CASE("predictions: written, read, scored") {
 }
 
 TEST_CASE("predictions: rules of impossible questions") {
-  task::Question impossible, article, plain;
+  text::Question impossible, article, plain;
   impossible.impossible = true;
   article.answers = {{"the", {}}};
   plain.answers = {{"the abc", {}}, {"a", {}}};
-  auto score = [](const task::Question& q, const std::string& answer, bool unanswerable) {
+  auto score = [](const text::Question& q, const std::string& answer, bool unanswerable) {
     const auto s = task::answer_score(q, answer, unanswerable);
     return std::pair(s.exact, s.f1);
   };

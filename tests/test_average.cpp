@@ -107,7 +107,7 @@ TEST_CASE("checkpoints that are not alike have no mean", "[average]") {
     CHECK(has(text, said));
     CHECK((has(text, a.name()) && has(text, file->name())));
   }
-  auto words = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
+  auto words = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
   io::Metadata other = a.metadata();
   other[io::kTokenizerKey] = io::base64(words->serialize());
   other[io::kFingerprintKey] = words->fingerprint();

@@ -8,12 +8,13 @@
 
 #include "base/text.h"
 #include "base/unicode.h"
-#include "io/byte_bpe.h"
-#include "io/tokenizer_json.h"
 #include "status.h"
+#include "text/byte_bpe.h"
+#include "text/tokenizer_json.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

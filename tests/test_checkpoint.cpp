@@ -9,11 +9,12 @@
 #include "base/random.h"
 #include "folder.h"
 #include "io/checkpoint.h"
-#include "io/tokenizers.h"
 #include "status.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

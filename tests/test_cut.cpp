@@ -10,11 +10,11 @@
 #include "analysis/cut.h"
 #include "analysis/swap.h"
 #include "folder.h"
-#include "io/tokenizer.h"
 #include "layers.h"
 #include "model/load.h"
 #include "passes.h"
 #include "status.h"
+#include "text/tokenizer.h"
 
 namespace test_cut {
 
@@ -306,7 +306,8 @@ TEST_CASE("a cut model is the whole one with those heads masked, written and rea
     Side side;
   };
   const Folder folder;
-  const auto tokenizer = io::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  const auto tokenizer =
+      text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
   for (const Case& c : std::initializer_list<Case>{
            {"decoder", "", Side::whole},
            {"decoder", "mixer = 'mixhead-a'\ncombiner = 'alphas'\n", Side::score},

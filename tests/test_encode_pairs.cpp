@@ -8,12 +8,14 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "folder.h"
-#include "io/encode_pairs.h"
-#include "io/tokenizers.h"
 #include "status.h"
+#include "text/records/encode_pairs.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

@@ -30,8 +30,8 @@ class Drawn : public task::ExampleSource {
   int64_t length(int64_t epoch, int64_t row) const override {
     return lengths_[static_cast<size_t>(row) % lengths_.size()] + (growth_ != 0 ? epoch : 0);
   }
-  task::Example make(int64_t epoch, int64_t row) const override {
-    task::Example e;
+  text::Example make(int64_t epoch, int64_t row) const override {
+    text::Example e;
     e.tokens.assign(static_cast<size_t>(length(epoch, row)), static_cast<int32_t>(row + 1));
     e.first = static_cast<int32_t>(e.tokens.size() / 2);
     if (head_ == HeadTask::words) {
@@ -96,7 +96,7 @@ TEST_CASE("rows of examples are filled up behind their end", "[examples]") {
   for (const HeadTask head : {HeadTask::words, HeadTask::classes, HeadTask::span}) {
     task::Examples all = examples({4, 6}, head);
     all.padding = 9;
-    const std::vector<task::Example> made{all.source->make(0, 0), all.source->make(0, 1)};
+    const std::vector<text::Example> made{all.source->make(0, 0), all.source->make(0, 1)};
     const task::Batch batch = task::load_examples(all, made);
     CHECK(batch.input.tokens.equal(at::tensor({1, 1, 1, 1, 9, 9, 2, 2, 2, 2, 2, 2}, at::kLong).view({2, 6})));
     CHECK(batch.input.segments.equal(at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1}, at::kLong).view({2, 6})));
@@ -263,7 +263,7 @@ TEST_CASE("scores of examples are those of each row alone, in the order of the r
   double words = 0, next = 0;
   int64_t asked = 0, right = 0, right_next = 0;
   for (int64_t row = 0; row < 6; ++row) {
-    const std::vector<task::Example> one{all.source->make(0, row)};
+    const std::vector<text::Example> one{all.source->make(0, row)};
     const task::Batch batch = task::load_examples(all, one);
     const at::Tensor hidden = model->hidden(batch.input, {}), logits = model->logits(hidden)[0];
     const at::Tensor log_p = model->target_log_probabilities(hidden, batch.targets)[0];

@@ -5,15 +5,17 @@
 
 #include "base/text.h"
 #include "folder.h"
-#include "io/bert_vocabulary.h"
-#include "io/examples.h"
-#include "io/tokenizers.h"
 #include "status.h"
-#include "task/classification.h"
-#include "task/glue.h"
+#include "text/bert_vocabulary.h"
+#include "text/records/classification.h"
+#include "text/records/examples.h"
+#include "text/records/glue.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 using Words = std::vector<std::string>;
 using Ids = std::vector<int32_t>;
 
@@ -38,7 +40,7 @@ struct Encoded {
   ExampleSummary summary;
   int status = 0;
 };
-Encoded encoded(const Words& texts, const ExampleTask& task, const task::GivenColumns& given, bool drop = false,
+Encoded encoded(const Words& texts, const ExampleTask& task, const text::GivenColumns& given, bool drop = false,
                 int threads = 1) {
   Folder folder;
   Words files;
@@ -54,7 +56,7 @@ Encoded encoded(const Words& texts, const ExampleTask& task, const task::GivenCo
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);
     const auto find = [&](const Words& fields, const std::string& where) {
-      return task::given_columns(given, fields, where);
+      return text::given_columns(given, fields, where);
     };
     out.summary = encode_examples(batches, find, task, drop, vocabulary(), threads, writer);
     writer.finish();
@@ -70,8 +72,8 @@ Ids run(const RunText& text, size_t record, size_t field) {
 }
 
 // Column numbers from 0 of a file of GLUE whose first line this is.
-std::vector<size_t> columns_of(const std::string& task, const std::string& line, const task::GivenColumns& given = {}) {
-  const ExampleColumns c = task::glue_columns(task::glue_task(task), given, split(line, '\t'), "file:1");
+std::vector<size_t> columns_of(const std::string& task, const std::string& line, const text::GivenColumns& given = {}) {
+  const ExampleColumns c = text::glue_columns(text::glue_task(task), given, split(line, '\t'), "file:1");
   return {c.first, c.second, c.label, c.count, size_t{c.header}};
 }
 
@@ -96,7 +98,7 @@ TEST_CASE("labels are words or numbers within bounds", "[examples]") {
 }
 
 TEST_CASE("a shard's header tells the task", "[examples]") {
-  for (const auto& glue : task::glue_tasks()) {
+  for (const auto& glue : text::glue_tasks()) {
     ShardHeader header;
     header.vocabulary = 100;
     hold_examples(header, glue.task);
@@ -154,7 +156,7 @@ TEST_CASE("columns of GLUE's files are found by their names", "[examples]") {
   CHECK(columns_of("sst2", "label\tcontent", {"2", "", "1"}) == Found{1, kNone, 0, 2, 1});
   CHECK(columns_of("stsb", "a\tb\tc\td\t1\tx\ty\tz", {"6", "7", "5", false}) == Found{5, 6, 4, 0, 0});
   CHECK(columns_of("mrpc", "x\ty", {"1", "2", "", false}) == Found{0, 1, kNone, 0, 0});
-  const auto refused = [](const std::string& task, const std::string& line, const task::GivenColumns& given = {}) {
+  const auto refused = [](const std::string& task, const std::string& line, const text::GivenColumns& given = {}) {
     CHECK(status_of([&] { columns_of(task, line, given); }) == 3);
   };
   refused("sst2", "label\tcontent");
@@ -164,12 +166,12 @@ TEST_CASE("columns of GLUE's files are found by their names", "[examples]") {
   refused("sst2", "sentence\tlabel", {"", "", "class"});  // a label that was asked for
   refused("sst2", "sentence\tlabel", {"3", "", ""});
   refused("sst2", "sentence\tlabel", {"sentence", "", "", false});
-  CHECK(status_of([] { task::glue_task("mnil"); }) == 2);
-  CHECK(status_of([] { task::glue_task(""); }) == 2);
+  CHECK(status_of([] { text::glue_task("mnil"); }) == 2);
+  CHECK(status_of([] { text::glue_task(""); }) == 2);
 }
 
 TEST_CASE("lines become records, but for headers, marks and what is left out", "[examples]") {
-  const task::GivenColumns three{"x", "y", "z"};
+  const text::GivenColumns three{"x", "y", "z"};
   // A byte order mark, quotes that are text, an empty second, a header in each file and columns elsewhere.
   const Encoded some = encoded({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pairs(), three);
   REQUIRE(some.status == 0);
@@ -218,16 +220,16 @@ TEST_CASE("any number of threads makes the same records", "[examples]") {
 
 TEST_CASE("of two sentences the longer one is truncated first", "[examples]") {
   using Kept = std::pair<int64_t, int64_t>;
-  CHECK(task::kept_of(3, 4, 7) == Kept{3, 4});
-  CHECK(task::kept_of(3, 10, 7) == Kept{3, 4});
-  CHECK(task::kept_of(10, 3, 7) == Kept{4, 3});
-  CHECK(task::kept_of(10, 10, 7) == Kept{3, 4});
-  CHECK(task::kept_of(11, 10, 7) == Kept{4, 3});
-  CHECK(task::kept_of(0, 10, 7) == Kept{0, 7});
+  CHECK(text::kept_of(3, 4, 7) == Kept{3, 4});
+  CHECK(text::kept_of(3, 10, 7) == Kept{3, 4});
+  CHECK(text::kept_of(10, 3, 7) == Kept{4, 3});
+  CHECK(text::kept_of(10, 10, 7) == Kept{3, 4});
+  CHECK(text::kept_of(11, 10, 7) == Kept{4, 3});
+  CHECK(text::kept_of(0, 10, 7) == Kept{0, 7});
   CHECK(rc::check([] {
     const int64_t first = *rc::gen::inRange<int64_t>(0, 60), second = *rc::gen::inRange<int64_t>(0, 60);
     const int64_t room = *rc::gen::inRange<int64_t>(1, 70);
-    const auto [a, b] = task::kept_of(first, second, room);
+    const auto [a, b] = text::kept_of(first, second, room);
     RC_ASSERT(a >= 0 && a <= first && b >= 0 && b <= second);
     RC_ASSERT(a + b == std::min(room, first + second));
     if (a < first) RC_ASSERT(a + 1 >= b);
@@ -237,7 +239,7 @@ TEST_CASE("of two sentences the longer one is truncated first", "[examples]") {
 
 TEST_CASE("rows are sentences with their special tokens", "[examples]") {
   const Encoded two = encoded({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pairs(), {"x", "y", "z"});
-  const task::Classification rows(task::runs_of(two.text), pairs(), vocabulary(), 8);
+  const text::Classification rows(text::runs_of(two.text), pairs(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
   CHECK(rows.truncated() == 0);
   CHECK(rows.make(0).tokens == Ids{2, 5, 6, 7, 3, 5, 6, 3});
@@ -245,16 +247,16 @@ TEST_CASE("rows are sentences with their special tokens", "[examples]") {
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
   CHECK(rows.make(1).tokens == Ids{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
-  const task::Classification shorter(task::runs_of(two.text), pairs(), vocabulary(), 6);
+  const text::Classification shorter(text::runs_of(two.text), pairs(), vocabulary(), 6);
   CHECK(shorter.truncated() == 1);
   CHECK(shorter.make(0).tokens == Ids{2, 5, 6, 3, 5, 3});
   CHECK(shorter.length(0) == 6);
   CHECK(shorter.length(1) == 4);
-  CHECK(status_of([&] { task::Classification(task::runs_of(two.text), pairs(), vocabulary(), 3); }) == 2);
+  CHECK(status_of([&] { text::Classification(text::runs_of(two.text), pairs(), vocabulary(), 3); }) == 2);
   ExampleTask single = pairs();
   single.sentences = 1;
   const Encoded one = encoded({"x\na b c\n"}, single, {"x", "", ""});
-  const task::Classification alone(task::runs_of(one.text), single, vocabulary(), 4);
+  const text::Classification alone(text::runs_of(one.text), single, vocabulary(), 4);
   CHECK(alone.make(0).tokens == Ids{2, 5, 6, 3});
   CHECK(alone.make(0).first == 4);
   CHECK(alone.make(0).targets == std::vector<int64_t>{-1});
@@ -266,11 +268,11 @@ TEST_CASE("predictions are written as GLUE's server takes them", "[examples]") {
   Folder folder;
   const auto written = [&](const ExampleTask& task, const std::vector<double>& predictions) {
     auto sink = open_sink(folder.file("x.tsv"));
-    task::write_predictions(*sink, task, predictions);
+    text::write_predictions(*sink, task, predictions);
     sink->close();
     return read_text_file(folder.file("x.tsv"));
   };
-  const auto glue = [](const char* name) { return task::glue_task(name).task; };
+  const auto glue = [](const char* name) { return text::glue_task(name).task; };
   CHECK(written(glue("rte"), {1, 0}) == "index\tprediction\n0\tnot_entailment\n1\tentailment\n");
   CHECK(written(glue("mnli"), {0, 1, 2}) == "index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n");
   CHECK(written(glue("cola"), {1}) == "index\tprediction\n0\t1\n");

@@ -6,8 +6,8 @@
 #include "base/unicode.h"
 #include "folder.h"
 #include "huggingface/architecture.h"
-#include "io/folder_tokenizer.h"
 #include "status.h"
+#include "text/folder_tokenizer.h"
 
 using namespace mh;
 using namespace mh::huggingface;
@@ -123,7 +123,7 @@ TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
   std::string pieces = "{", separator;
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
-    append_utf8(io::letter_of_byte(static_cast<uint8_t>(byte)), letter);
+    append_utf8(text::letter_of_byte(static_cast<uint8_t>(byte)), letter);
     pieces += separator + Json(letter).dump() + ":" + std::to_string(byte);
     separator = ",";
   }
@@ -137,7 +137,7 @@ TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
   };
   const Folder folder;
   auto write = [&](const char* name, const std::string& text) { write_file_atomically(folder.file(name), text); };
-  auto read = [&] { return io::read_byte_bpe_folder(folder.path); };
+  auto read = [&] { return text::read_byte_bpe_folder(folder.path); };
   CHECK_THROWS_WITH(read(), Catch::Contains("vocab.json"));
   write("vocab.json", vocabulary);
   CHECK_THROWS_WITH(read(), Catch::Contains("merges.txt"));
@@ -155,8 +155,8 @@ TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
   CHECK(t->size() == 260);
   CHECK(t->added_tokens().at(258) == std::set<std::string>{"appended", "pad_token", "special"});
   CHECK(t->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
-  CHECK(io::token_of_role(t->added_tokens(), "eos_token") == 256);
-  CHECK(io::token_of_role(t->added_tokens(), "sep_token") == -1);
+  CHECK(text::token_of_role(t->added_tokens(), "eos_token") == 256);
+  CHECK(text::token_of_role(t->added_tokens(), "sep_token") == -1);
   for (const char* bad : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
                           R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
     write("added_tokens.json", bad);

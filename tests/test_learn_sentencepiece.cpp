@@ -8,11 +8,12 @@
 #include "base/random.h"
 #include "base/unicode.h"
 #include "folder.h"
-#include "io/learn_sentencepiece.h"
 #include "status.h"
+#include "text/learn_sentencepiece.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

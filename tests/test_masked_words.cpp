@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "io/tokenizers.h"
-#include "io/wordpiece.h"
 #include "runs.h"
 #include "status.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
 #include "train/run_batches.h"
 
 namespace test_masked_words {
@@ -16,17 +16,17 @@ namespace {
 
 constexpr int32_t kWords = 5, kEntries = 25;
 
-std::unique_ptr<io::WordPieceTokenizer> vocabulary() {
-  std::vector<io::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
+std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
+  std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
   for (int32_t i = kWords; i < kEntries; ++i) pieces.push_back({str("w", i), 0});
-  return io::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+  return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
 using Documents = std::vector<std::vector<size_t>>;  // lengths of the sentences
 
 void write(const std::string& path, const Documents& documents) {
   const auto tokenizer = vocabulary();
-  io::ShardHeader h = io::header_of(*tokenizer);
+  io::ShardHeader h = text::header_of(*tokenizer);
   h.hold(io::kDocumentsKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);
@@ -97,7 +97,7 @@ TEST_CASE("rows of the second phase have a bound of predictions of their own", "
                "= 0.0\nmask_share = 0.5\n" +
                    extra);
     const io::ShardFile shard(path);
-    const auto batches = batches_of(run, shard, io::tokenizers_of(shard.header(), path));
+    const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
     return predicted(*batches, update);
   };
   const std::string four = "max_predictions = 4\n";
@@ -121,7 +121,7 @@ TEST_CASE("a stored configuration without a bound for long rows keeps that of th
     Config config;
     config.load_text(text, "config.toml");
     complete_stored(config);
-    task::PretrainingOptions mlm;
+    text::PretrainingOptions mlm;
     config.read("mlm", mlm);
     CHECK(mlm.long_predictions == bound);
   }

@@ -209,7 +209,7 @@ TEST_CASE("targets are scored each once, in their order, behind their source", "
   const auto all = pairs::some(60, 8);
   pairs::write(folder.file("t.mhs"), all, 10, 8);
   const io::ShardFile shard(folder.file("t.mhs"));
-  const auto tokenizers = io::tokenizers_of(shard.header(), "t.mhs");
+  const auto tokenizers = text::tokenizers_of(shard.header(), "t.mhs");
   Config config;
   config.load_text(kModel, "test");
   auto m = model::build_language_model(model::ModelConfig::read(config), model::sizes_of(tokenizers), at::kCPU);

@@ -9,14 +9,14 @@
 #include <set>
 
 #include "base/random.h"
-#include "io/wordpiece.h"
 #include "status.h"
-#include "task/pretraining.h"
+#include "text/records/pretraining.h"
+#include "text/wordpiece.h"
 
 using namespace mh;
-using task::Example;
-using task::Pretraining;
-using task::PretrainingOptions;
+using text::Example;
+using text::Pretraining;
+using text::PretrainingOptions;
 
 namespace {
 
@@ -25,11 +25,11 @@ constexpr int32_t kEntries = 1005;  // words from 5 on; every third goes on with
 
 bool goes_on(int32_t token) { return token >= kWords && token % 3 == 0; }
 
-const io::WordPieceTokenizer& vocabulary() {
+const text::WordPieceTokenizer& vocabulary() {
   static const auto made = [] {
-    std::vector<io::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
+    std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
     for (int32_t i = kWords; i < kEntries; ++i) pieces.push_back({(goes_on(i) ? "##w" : "w") + std::to_string(i), 0});
-    return io::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+    return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
   }();
   return *made;
 }
@@ -50,7 +50,7 @@ struct Corpus {
       ends.push_back(tokens.size());
     }
   }
-  task::Runs runs() const {
+  text::Runs runs() const {
     return {ends, [this](uint64_t first, std::span<int32_t> out) {
               std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
             }};

@@ -14,7 +14,7 @@ using namespace squads;
 namespace {
 
 // Whether a window's context around a token is more than another's, as run_squad.py says it.
-double around(const task::Window& w, int32_t token) {
+double around(const text::Window& w, int32_t token) {
   return std::min(token - w.first, w.first + w.count - 1 - token) + 0.01 * w.count;
 }
 
@@ -24,11 +24,11 @@ TEST_CASE("questions: windows are BERT's and show every token") {
   CHECK(rc::check("questions: windows", [] {
     const Made m = made();
     const auto shard = shard_of(m.json);
-    const task::Questions questions = questions_of(shard, m.options);
+    const text::Questions questions = questions_of(shard, m.options);
     const auto special = tokenizer()->special();
     int64_t row = 0, cut = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
-      const io::QuestionRecord record = record_of(shard, q);
+      const text::QuestionRecord record = record_of(shard, q);
       const auto asked = std::min<size_t>(record.question.size(), m.options.question);
       cut += record.question.size() > asked ? 1 : 0;
       const auto room = static_cast<size_t>(m.options.length) - 3 - asked;
@@ -42,7 +42,7 @@ TEST_CASE("questions: windows are BERT's and show every token") {
         const size_t first = tokens.size();
         for (size_t i = start; i < start + length; ++i) tokens.push_back(record.context[i]), ++seen[i];
         tokens.push_back(special.separator);
-        const task::Example example = questions.make(row);
+        const text::Example example = questions.make(row);
         RC_ASSERT(example.tokens == tokens);
         RC_ASSERT(example.first == static_cast<int32_t>(first));
         RC_ASSERT(questions.length(row) == static_cast<int64_t>(tokens.size()));
@@ -66,7 +66,7 @@ TEST_CASE("questions: windows are BERT's and show every token") {
 TEST_CASE("questions: a token counts in the window that shows most around it") {
   CHECK(rc::check("questions: most context", [] {
     const Made m = made();
-    const task::Questions questions = questions_of(shard_of(m.json), m.options);
+    const text::Questions questions = questions_of(shard_of(m.json), m.options);
     for (int64_t row = 0; row < questions.size(); ++row) {
       const auto [begin, end] = questions.rows_of(questions.window(row).question);
       const auto counts = questions.counts_here(row);
@@ -75,7 +75,7 @@ TEST_CASE("questions: a token counts in the window that shows most around it") {
         int64_t best = -1;
         double most = -1;
         for (int64_t r = begin; r < end; ++r) {
-          const task::Window& w = questions.window(r);
+          const text::Window& w = questions.window(r);
           if (token < w.first || token >= w.first + w.count || around(w, token) <= most) continue;
           most = around(w, token);
           best = r;
@@ -90,11 +90,11 @@ TEST_CASE("questions: spans are the answers' text") {
   CHECK(rc::check("questions: spans", [] {
     const Made m = made();
     const auto shard = shard_of(m.json);
-    const task::Questions questions = questions_of(shard, m.options);
+    const text::Questions questions = questions_of(shard, m.options);
     for (size_t q = 0; q < shard.size(); ++q) {
-      const task::Question& asked = questions.questions()[q];
-      const task::Paragraph& paragraph = questions.paragraph_of(static_cast<int64_t>(q));
-      const io::TextRange place = *asked.answers[0].place;
+      const text::Question& asked = questions.questions()[q];
+      const text::Paragraph& paragraph = questions.paragraph_of(static_cast<int64_t>(q));
+      const text::TextRange place = *asked.answers[0].place;
       // Tokens one of whose characters is the answer's.
       std::vector<int32_t> touched;
       for (size_t i = 0; i < paragraph.places.size(); ++i)
@@ -102,10 +102,10 @@ TEST_CASE("questions: spans are the answers' text") {
           touched.push_back(static_cast<int32_t>(i));
       RC_ASSERT(asked.answer.none() == touched.empty());
       if (touched.empty()) continue;
-      RC_ASSERT(asked.answer == (task::Span{touched.front(), touched.back()}));
+      RC_ASSERT(asked.answer == (text::Span{touched.front(), touched.back()}));
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
       for (int64_t row = begin; row < end; ++row) {
-        const task::Window& w = questions.window(row);
+        const text::Window& w = questions.window(row);
         const auto targets = questions.make(row).targets;
         const bool whole = touched.front() >= w.first && touched.back() < w.first + w.count;
         RC_ASSERT((targets == std::vector<int64_t>{0, 0}) == !whole);
@@ -129,7 +129,7 @@ TEST_CASE("questions: those without a place are not learnt from") {
       "abc cab", {question("1", "a", {answer("cab", 4)}), question("2", "a", {answer("abc", 1)}),
                   question("3", "a", {answer("abc", 2), answer("cab", 4)}), question("4", "a", {answer(" ", 3)})})});
   const auto shard = shard_of(json, {1, "refuse"});
-  const task::Questions all = questions_of(shard, {}), some = questions_of(shard, {}, task::QuestionUse::learn);
+  const text::Questions all = questions_of(shard, {}), some = questions_of(shard, {}, text::QuestionUse::learn);
   CHECK(all.size() == 4);
   CHECK(all.left_out() == 0);
   CHECK(some.size() == 2);

@@ -5,16 +5,18 @@
 
 #include "base/error.h"
 #include "folder.h"
-#include "io/run_check.h"
 #include "io/shard.h"
-#include "io/tokenizer.h"
-#include "io/tokenizers.h"
 #include "sealed.h"
 #include "status.h"
-#include "task/runs.h"
+#include "text/records/run_check.h"
+#include "text/records/runs.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizer.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 
@@ -40,7 +42,7 @@ void holds(const std::string& path, const std::string& kind, const Runs& runs) {
   const RunText text = read_runs(path, kind);
   const ShardFile file(path);
   file.verify();
-  const task::Runs of_file = task::runs_of(file), of_text = task::runs_of(text);
+  const text::Runs of_file = text::runs_of(file), of_text = text::runs_of(text);
   const size_t fields = text.header.fields.size();
   RC_ASSERT(text.size() == runs.size() / fields);
   RC_ASSERT(text.ends.size() == runs.size());

@@ -11,17 +11,18 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "folder.h"
-#include "io/byte_bpe.h"
-#include "io/examples.h"
-#include "io/merges.h"
-#include "io/tokenizer.h"
-#include "io/wordpiece.h"
 #include "status.h"
-#include "task/classification.h"
 #include "task/predictions.h"
+#include "text/byte_bpe.h"
+#include "text/merges.h"
+#include "text/records/classification.h"
+#include "text/records/examples.h"
+#include "text/tokenizer.h"
+#include "text/wordpiece.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

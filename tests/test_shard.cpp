@@ -9,15 +9,17 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "folder.h"
-#include "io/pair_stream.h"
 #include "io/shard.h"
 #include "io/shard_format.h"
-#include "io/tokenizer.h"
 #include "sealed.h"
 #include "status.h"
+#include "text/records/pair_stream.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizer.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

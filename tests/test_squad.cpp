@@ -12,13 +12,13 @@ using namespace squads;
 
 namespace {
 
-io::Squad read(const std::string& bytes, const io::SquadOptions& options = {}) {
+text::Squad read(const std::string& bytes, const text::SquadOptions& options = {}) {
   const Folder folder;
   write_file_atomically(folder.file("squad.json"), bytes);
-  return io::read_squad({folder.file("squad.json")}, options);
+  return text::read_squad({folder.file("squad.json")}, options);
 }
 
-std::string refused(const std::string& bytes, const io::SquadOptions& options = {}) {
+std::string refused(const std::string& bytes, const text::SquadOptions& options = {}) {
   try {
     read(bytes, options);
   } catch (const Error& error) {
@@ -28,7 +28,7 @@ std::string refused(const std::string& bytes, const io::SquadOptions& options = 
   return "";
 }
 
-std::string refused_json(const ordered_json& json, const io::SquadOptions& options = {}) {
+std::string refused_json(const ordered_json& json, const text::SquadOptions& options = {}) {
   return refused(json.dump(), options);
 }
 
@@ -39,13 +39,13 @@ const std::string kContext = "é中😀 abc cab";
 TEST_CASE("squad: places count characters, and stand at bytes") {
   auto json = file({article(kContext, {question("1", "a?", {answer("中😀", 1), answer("cab", 8), answer("c", 6)})})});
   for (const std::string& bytes : {json.dump(), json.dump(2, ' ', true), "\xEF\xBB\xBF" + json.dump()}) {
-    const io::Squad squad = read(bytes);
+    const text::Squad squad = read(bytes);
     REQUIRE(squad.questions == 1);
     CHECK(squad.missing == 0);
     const auto& answers = squad.paragraphs[0].questions[0].answers;
-    CHECK(answers[0].place == io::TextRange{2, 9});
-    CHECK(answers[1].place == io::TextRange{14, 17});
-    CHECK(answers[2].place == io::TextRange{12, 13});
+    CHECK(answers[0].place == text::TextRange{2, 9});
+    CHECK(answers[1].place == text::TextRange{14, 17});
+    CHECK(answers[2].place == text::TextRange{12, 13});
   }
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("squad: answers that stand elsewhere") {
   CHECK(message.find("question elsewhere") != message.npos);
   CHECK(message.find("1 of 10") != message.npos);
   CHECK(message.find("--missing-share") != message.npos);
-  const io::Squad squad = read(json.dump(), {0.1, "refuse"});
+  const text::Squad squad = read(json.dump(), {0.1, "refuse"});
   CHECK(squad.missing == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].place);
   CHECK(refused_json(json, {0.09, "refuse"}) != "");
@@ -137,10 +137,10 @@ TEST_CASE("squad: impossible questions") {
   q["is_impossible"] = true;
   q["plausible_answers"] = {answer("cab", 8)};
   CHECK(refused_json(json).find("--unanswerable keep") != std::string::npos);
-  const io::Squad squad = read(json.dump(), {0.01, "keep"});
+  const text::Squad squad = read(json.dump(), {0.01, "keep"});
   CHECK(squad.impossible == 1);
   CHECK(squad.paragraphs[0].questions[0].impossible);
-  CHECK(io::holds_unanswerable(shard_of(json, {0.01, "keep"}).header));
+  CHECK(text::holds_unanswerable(shard_of(json, {0.01, "keep"}).header));
   q["answers"] = q["plausible_answers"];
   CHECK(refused_json(json, {0.01, "keep"}).find("no answers") != std::string::npos);
 }
@@ -172,16 +172,16 @@ TEST_CASE("squad: a shard holds what the file says, whatever the threads") {
     RC_ASSERT(one.ends == many.ends);
     const auto pieces = tokenizer();
     for (size_t i = 0; i < one.size(); ++i) {
-      const io::QuestionRecord r = record_of(one, i);
+      const text::QuestionRecord r = record_of(one, i);
       const size_t at = std::stoul(r.id);
       std::vector<int32_t> tokens;
-      std::vector<io::TextRange> places;
+      std::vector<text::TextRange> places;
       pieces->encode_with_ranges(contexts[at], tokens, places);
       RC_ASSERT(r.text == contexts[at]);
       RC_ASSERT(r.context == tokens);
       RC_ASSERT(r.places == places);
       RC_ASSERT(r.answers.size() == 2u);
-      RC_ASSERT(r.answers[0].place == (io::TextRange{0, 1}));
+      RC_ASSERT(r.answers[0].place == (text::TextRange{0, 1}));
       RC_ASSERT(!r.answers[1].place);
       RC_ASSERT(!r.impossible);
     }
@@ -192,11 +192,11 @@ TEST_CASE("squad: records that do not fit together") {
   const auto text = shard_of(file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}));
   using Field = std::vector<int32_t>;
   std::vector<Field> good;
-  for (size_t f = 0; f < io::kQuestionFields; ++f) good.emplace_back(text.run(0, f).begin(), text.run(0, f).end());
+  for (size_t f = 0; f < text::kQuestionFields; ++f) good.emplace_back(text.run(0, f).begin(), text.run(0, f).end());
   auto status = [&](size_t field, const Field& changed) {
-    std::array<std::span<const int32_t>, io::kQuestionFields> fields;
+    std::array<std::span<const int32_t>, text::kQuestionFields> fields;
     for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : good[f];
-    return status_of([&] { io::question_record(fields, "test", 1); });
+    return status_of([&] { text::question_record(fields, "test", 1); });
   };
   auto bytes = [](const std::string& s) { return Field(s.begin(), s.end()); };
   auto but = [](Field field, size_t i, int32_t value) {

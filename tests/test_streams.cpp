@@ -12,6 +12,7 @@
 #include "runs.h"
 #include "status.h"
 #include "task/scoring.h"
+#include "text/records/whole_shard.h"
 
 namespace test_streams {
 
@@ -368,7 +369,7 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
   write_text(folder.file("t.mhs"), numbers(400));
   write_text(folder.file("v.mhs"), numbers(133));
   const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
-  io::TokenText text = io::read_tokens(folder.file("v.mhs"));
+  text::TokenText text = text::read_tokens(folder.file("v.mhs"));
   for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
                                              {"valid_block = 3\n", 3, 15},
                                              {"valid_block = 3\nvalid_memory = 4\n", 3, 4},

@@ -6,11 +6,12 @@
 #include <set>
 
 #include "base/text.h"
-#include "io/merges.h"
 #include "status.h"
+#include "text/merges.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

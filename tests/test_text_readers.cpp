@@ -7,15 +7,16 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "folder.h"
-#include "io/encode_documents.h"
-#include "io/pair_batches.h"
-#include "io/text_bytes.h"
-#include "io/wordpiece.h"
 #include "status.h"
+#include "text/records/encode_documents.h"
+#include "text/records/pair_batches.h"
+#include "text/text_bytes.h"
+#include "text/wordpiece.h"
 #include "text_readers.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 using namespace text_readers;
 
 namespace {

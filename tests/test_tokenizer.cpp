@@ -13,11 +13,12 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "folder.h"
-#include "io/encode.h"
-#include "io/tokenizer.h"
-#include "io/vocabulary.h"
-#include "io/word_map.h"
 #include "status.h"
+#include "text/records/encode.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizer.h"
+#include "text/vocabulary.h"
+#include "text/word_map.h"
 
 // Exported by the library, though its installed headers do not declare it.
 namespace sentencepiece::logging {
@@ -26,6 +27,7 @@ void SetMinLogLevel(int level);
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

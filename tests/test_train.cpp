@@ -12,6 +12,7 @@
 #include "runs.h"
 #include "status.h"
 #include "task/scoring.h"
+#include "text/records/whole_shard.h"
 #include "train/run_folder.h"
 
 namespace test_train {
@@ -158,7 +159,7 @@ TEST_CASE("a run learns, in fp32 and bf16") {
     Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false);
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
-    io::TokenText text = io::read_tokens(folder.file("t.mhs"));
+    text::TokenText text = text::read_tokens(folder.file("t.mhs"));
     task::ScoringOptions scoring;
     scoring.block = 8;
     task::Score score = task::score(*loaded.model, task::text_of(text.tokens, 0), scoring);

@@ -8,12 +8,13 @@
 
 #include "base/text.h"
 #include "base/unicode.h"
-#include "io/vocabulary.h"
-#include "io/wordpiece.h"
 #include "status.h"
+#include "text/vocabulary.h"
+#include "text/wordpiece.h"
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

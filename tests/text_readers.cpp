@@ -7,16 +7,17 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/unicode.h"
-#include "io/byte_bpe.h"
-#include "io/encode.h"
-#include "io/encode_documents.h"
-#include "io/encode_pairs.h"
-#include "io/examples.h"
-#include "io/merges.h"
-#include "io/squad.h"
-#include "io/tokenizers.h"
-#include "io/vocabulary.h"
-#include "io/wordpiece.h"
+#include "text/byte_bpe.h"
+#include "text/merges.h"
+#include "text/records/encode.h"
+#include "text/records/encode_documents.h"
+#include "text/records/encode_pairs.h"
+#include "text/records/examples.h"
+#include "text/records/squad.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
+#include "text/vocabulary.h"
+#include "text/wordpiece.h"
 
 // Exported by the library, though its installed headers do not declare it.
 namespace sentencepiece::logging {
@@ -27,6 +28,7 @@ namespace text_readers {
 
 using namespace mh;
 using namespace mh::io;
+using namespace mh::text;
 
 namespace {
 

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "io/text_batches.h"
-#include "io/tokenizer.h"
+#include "text/text_batches.h"
+#include "text/tokenizer.h"
 
 namespace text_readers {
 
 struct ReadHow {
-  mh::io::ReadSizes sizes;
+  mh::text::ReadSizes sizes;
   int threads = 1;
 };
 

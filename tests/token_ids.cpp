@@ -6,11 +6,11 @@
 #include <iostream>
 #include <string>
 
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 3) return 2;
-  const auto tokenizer = mh::io::load_tokenizer(argv[1]);
+  const auto tokenizer = mh::text::load_tokenizer(argv[1]);
   const auto encoder = tokenizer->encoder();
   std::vector<std::string> lines;
   for (std::string line; std::getline(std::cin, line);) lines.push_back(line);

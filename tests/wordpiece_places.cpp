@@ -4,15 +4,15 @@
 #include <iostream>
 #include <string>
 
-#include "io/wordpiece.h"
+#include "text/wordpiece.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  const auto tokenizer = mh::io::load_tokenizer(argv[1]);
-  const mh::io::WordPieceTokenizer& pieces = mh::io::require_wordpiece(*tokenizer, argv[1]);
+  const auto tokenizer = mh::text::load_tokenizer(argv[1]);
+  const mh::text::WordPieceTokenizer& pieces = mh::text::require_wordpiece(*tokenizer, argv[1]);
   std::string line;
   std::vector<int32_t> tokens;
-  std::vector<mh::io::TextRange> ranges;
+  std::vector<mh::text::TextRange> ranges;
   while (std::getline(std::cin, line)) {
     tokens.clear();
     ranges.clear();

@@ -55,7 +55,7 @@ void from_huggingface(const Arguments& a) {
   // What tools take where no other length is asked for.
   run.train.block = std::min(run.train.block, run.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
-  metadata.merge(io::entries_of(model.tokenizers));
+  metadata.merge(text::entries_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});
   model::Views views;
   views.add(model.model->parameters());

@@ -25,7 +25,7 @@ std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() 
 // As a server or an official script takes them.
 void write_predictions(ByteSink& sink, const task::Examples& examples, const task::ExampleScores& found) {
   if (examples.asked != nullptr) sink.write(task::predictions_json(examples.asked->questions, found.answers));
-  else task::write_predictions(sink, examples.classified->task(), found.predicted);
+  else text::write_predictions(sink, examples.classified->task(), found.predicted);
   sink.close();
 }
 

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "eval.h"
-#include "io/text_bytes.h"
+#include "text/text_bytes.h"
 
 namespace mh::eval {
 
@@ -28,8 +28,8 @@ std::string read_prompt(const Arguments& a) {
 }
 
 // The text starts a new line, so the model first sees an end-of-line symbol.
-std::vector<int32_t> encode_prompt(const io::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
-  if (!tokenizer.takes_any_bytes()) text = io::checked_text(text, name);
+std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
+  if (!tokenizer.takes_any_bytes()) text = text::checked_text(text, name);
   std::vector<int32_t> tokens;
   auto encoder = tokenizer.encoder();
   for (const std::string& line : split(text, '\n')) {

@@ -91,7 +91,7 @@ void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job,
       unknown += token == m.tokenizers.target->unknown();
       if (tokens != nullptr)
         tokens->write(
-            str(index, '\t', token, '\t', io::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
+            str(index, '\t', token, '\t', text::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
     };
     const task::Score s = task::score(*m.model, text, options, listener);
     listener.progress = {};

@@ -5,9 +5,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "eval.h"
-#include "io/text_batches.h"
 #include "lines.h"
 #include "subject.h"
+#include "text/text_batches.h"
 
 namespace mh::eval {
 
@@ -49,7 +49,7 @@ void translate_lines(const Arguments& a, TranslateJob job) {
   refuse_output_onto_input("-", read);
   std::unique_ptr<Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<Lines>(job.prefix_file);
-  io::TextBatches text(job.files, io::LineEnds::refuse_crlf, {});
+  text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
   model::LoadedModel m = load(a, job.model);
   if (!m.model->has_encoder())
     throw Error(Exit::usage, Problem{m.name, "a translation model", "a language model",
@@ -81,10 +81,10 @@ void translate_lines(const Arguments& a, TranslateJob job) {
     window.clear();
     places.clear();
   };
-  io::TextBatch batch;
+  text::TextBatch batch;
   while (text.next(batch)) {
     for (const auto& s : batch.segments) {
-      if (!any_bytes) io::check_text(batch, s, false);
+      if (!any_bytes) text::check_text(batch, s, false);
       places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       task::Sentence sentence{
           translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),

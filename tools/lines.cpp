@@ -4,13 +4,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "io/text_bytes.h"
+#include "text/text_bytes.h"
 
 namespace mh {
 
 Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
   // Metrics count a NUL as they do any other character.
-  std::string_view rest = io::checked_text(text, name, io::NulBytes::keep);
+  std::string_view rest = text::checked_text(text, name, text::NulBytes::keep);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     lines.push_back(rest.substr(0, end));

@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     return sub;
   };
   const char *texts = "text files, one sentence or paragraph a line", *shards = "shards";
-  io::VocabularyOptions vocabulary;
+  text::VocabularyOptions vocabulary;
   CLI::App* vocab = add("vocab", "make a vocabulary: words, characters, bytes, or pieces of words",
                         "text files, one sentence or paragraph a line; none with --from", true, false);
   CommandLineFields vocab_fields(*vocab);

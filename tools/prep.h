@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "io/bert_vocabulary.h"
-#include "io/encode_pairs.h"
-#include "io/squad.h"
-#include "io/vocabulary.h"
+#include "text/bert_vocabulary.h"
+#include "text/records/encode_pairs.h"
+#include "text/records/squad.h"
+#include "text/vocabulary.h"
 
 namespace mh::prep {
 
@@ -33,7 +33,7 @@ struct LmOptions {
 
 struct TranslationOptions {
   std::string vocab, source_vocab, target_vocab;
-  io::PairFilters filters;
+  text::PairFilters filters;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.field("vocab", vocab, "one vocabulary of both sides");
@@ -45,7 +45,7 @@ struct TranslationOptions {
 };
 
 struct MlmOptions {
-  io::BertVocabulary vocabulary;
+  text::BertVocabulary vocabulary;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.section("", vocabulary);
@@ -69,7 +69,7 @@ struct ColumnOptions {
 
 struct GlueOptions {
   std::string task;
-  io::BertVocabulary vocabulary;
+  text::BertVocabulary vocabulary;
   ColumnOptions columns;
   int64_t threads = 0;
   void describe(Fields& f) {
@@ -81,7 +81,7 @@ struct GlueOptions {
 };
 
 struct ExamplesOptions {
-  io::BertVocabulary vocabulary;
+  text::BertVocabulary vocabulary;
   ColumnOptions columns;
   std::string labels, metrics;  // words with commas between
   std::vector<double> number;
@@ -100,8 +100,8 @@ struct ExamplesOptions {
 };
 
 struct SquadPrepOptions {
-  io::BertVocabulary vocabulary;
-  io::SquadOptions squad;
+  text::BertVocabulary vocabulary;
+  text::SquadOptions squad;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.section("", vocabulary);
@@ -110,7 +110,7 @@ struct SquadPrepOptions {
   }
 };
 
-io::LineEnds line_ends(const Arguments& a, bool any_bytes);
+text::LineEnds line_ends(const Arguments& a, bool any_bytes);
 // Logs how many lines ended in CR LF, and how many of several files began with a byte order mark (each file is logged
 // when its mark is read).
 void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
@@ -118,11 +118,12 @@ int threads_of(int64_t asked);
 // "1,234 lines"
 std::string counted(uint64_t count, const std::string& what);
 // Of a shard made with a vocabulary for BERT; `more`: options of its own.
-std::string provenance_of(const Arguments& a, const io::BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
+std::string provenance_of(const Arguments& a, const text::BertVocabulary& vocabulary,
+                          const nlohmann::ordered_json& more);
 // "12.3 MB in 2s (6.1 MB/s)"
 std::string speed(uint64_t bytes, double seconds);
 
-void make_vocab(const Arguments& a, const io::VocabularyOptions& options);
+void make_vocab(const Arguments& a, const text::VocabularyOptions& options);
 void show_codes(const Arguments& a);
 void make_lm(const Arguments& a, const LmOptions& options);
 void make_mlm(const Arguments& a, const MlmOptions& options);

@@ -5,18 +5,20 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "io/tokenizers.h"
 #include "prep.h"
-#include "task/glue.h"
+#include "text/records/glue.h"
+#include "text/tokenizers.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {
 
-task::GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
+text::GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
 void make(const Arguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int64_t threads,
           const ExampleTask& task, const FindColumns& find) {
@@ -105,7 +107,7 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
 }  // namespace
 
 void make_glue(const Arguments& a, const GlueOptions& o) {
-  const task::GlueTask& task = task::glue_task(o.task);
+  const text::GlueTask& task = text::glue_task(o.task);
   if (task.task.sentences == 1 && !o.columns.text_b.empty())
     refuse("--text-b", "it only for tasks of two sentences", task.task.name);
   if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
@@ -113,14 +115,14 @@ void make_glue(const Arguments& a, const GlueOptions& o) {
            "no number of a column");
   make(a, o.vocabulary, o.columns, o.threads, task.task,
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return task::glue_columns(task, given(o.columns), fields, where);
+         return text::glue_columns(task, given(o.columns), fields, where);
        });
 }
 
 void make_examples(const Arguments& a, const ExamplesOptions& o) {
   make(a, o.vocabulary, o.columns, o.threads, task_of_options(o),
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return task::given_columns(given(o.columns), fields, where);
+         return text::given_columns(given(o.columns), fields, where);
        });
 }
 

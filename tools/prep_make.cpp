@@ -7,13 +7,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "io/encode.h"
-#include "io/tokenizers.h"
 #include "prep.h"
+#include "text/records/encode.h"
+#include "text/tokenizers.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {

@@ -4,13 +4,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "io/encode_documents.h"
-#include "io/tokenizers.h"
 #include "prep.h"
+#include "text/records/encode_documents.h"
+#include "text/tokenizers.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 
 void make_mlm(const Arguments& a, const MlmOptions& o) {
   o.vocabulary.check();

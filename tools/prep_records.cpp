@@ -2,14 +2,17 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/examples.h"
-#include "io/questions.h"
-#include "io/run_check.h"
-#include "io/tokenizer.h"
+#include "text/records/examples.h"
+#include "text/records/question_records.h"
+#include "text/records/run_check.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizer.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 using nlohmann::ordered_json;
 
 std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {

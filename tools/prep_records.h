@@ -8,14 +8,14 @@
 #include "base/file.h"
 #include "io/shard.h"
 
-namespace mh::io {
+namespace mh::text {
 class Tokenizer;
 }
 
 namespace mh::prep {
 
 // The tokens as numbers, or as text without the end of its line.
-std::string shown(std::span<const int32_t> tokens, const io::Tokenizer& tokenizer, bool ids);
+std::string shown(std::span<const int32_t> tokens, const text::Tokenizer& tokenizer, bool ids);
 
 // Reads the stream, of any of these kinds, to its end. How many numbers each field holds, and how many documents there
 // are, or paragraphs, answers and impossible questions.

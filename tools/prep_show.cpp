@@ -2,17 +2,19 @@
 #include <nlohmann/json.hpp>
 
 #include "base/table.h"
-#include "io/merges.h"
-#include "io/pair_stream.h"
-#include "io/run_check.h"
-#include "io/tokenizer.h"
-#include "io/wordpiece.h"
 #include "prep.h"
 #include "prep_records.h"
+#include "text/merges.h"
+#include "text/records/pair_stream.h"
+#include "text/records/run_check.h"
+#include "text/tokenizer.h"
+#include "text/wordpiece.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {

@@ -3,13 +3,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "io/questions.h"
-#include "io/tokenizers.h"
 #include "prep.h"
+#include "text/records/question_records.h"
+#include "text/tokenizers.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {

@@ -5,12 +5,14 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "io/tokenizers.h"
 #include "prep.h"
+#include "text/tokenizers.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
+
+using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {

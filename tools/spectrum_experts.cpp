@@ -55,13 +55,13 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given, const M
   }
   const auto report = analysis::report_experts(subject, a.tokens, a.least);
   if (a.show == "tokens") {
-    const io::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
+    const text::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
     for (const auto& t : report.tokens)
       print({{"model", m.name},
              {"side", report.of_source ? "source" : "target"},
              {"expert", t.expert},
              {"token", t.token},
-             {"piece", io::escaped(pieces.piece(t.token))},
+             {"piece", text::escaped(pieces.piece(t.token))},
              {"count", t.count},
              {"pmi", t.pmi}});
     return;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "nn/device.h"
+#include "text/records/whole_shard.h"
 #include "train/run_config.h"
 
 namespace mh {
@@ -14,11 +15,11 @@ namespace {
 
 using File = std::unique_ptr<io::ShardFile>;
 
-std::variant<File, io::TokenText, io::PairText> opened(const std::string& path) {
+std::variant<File, text::TokenText, text::PairText> opened(const std::string& path) {
   if (MappedFile::possible(path)) return std::make_unique<io::ShardFile>(path);
   io::ShardStream stream(path);
-  if (stream.header().kind == io::kPairsKind) return io::read_pairs(stream);
-  if (stream.header().kind == io::kTextKind) return io::read_tokens(stream);
+  if (stream.header().kind == io::kPairsKind) return text::read_pairs(stream);
+  if (stream.header().kind == io::kTextKind) return text::read_tokens(stream);
   throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
                                    "write it to a file first"});
 }
@@ -29,27 +30,27 @@ TextSource::TextSource(const std::string& path) : name_(path), data_(opened(path
 
 const io::ShardHeader& TextSource::header() const {
   if (const File* file = std::get_if<File>(&data_)) return (*file)->header();
-  if (const auto* pairs = std::get_if<io::PairText>(&data_)) return pairs->header;
-  return std::get<io::TokenText>(data_).header;
+  if (const auto* pairs = std::get_if<text::PairText>(&data_)) return pairs->header;
+  return std::get<text::TokenText>(data_).header;
 }
 
 const io::ShardCounts& TextSource::counts() const {
   if (const File* file = std::get_if<File>(&data_)) return (*file)->counts();
-  if (const auto* pairs = std::get_if<io::PairText>(&data_)) return pairs->counts;
-  return std::get<io::TokenText>(data_).counts;
+  if (const auto* pairs = std::get_if<text::PairText>(&data_)) return pairs->counts;
+  return std::get<text::TokenText>(data_).counts;
 }
 
-void TextSource::require(const model::ModelOptions& model, const io::Tokenizers& tokenizers,
+void TextSource::require(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
                          const std::string& name) const {
   const std::string kind = task::kind_for(model);
   if (header().kind != kind)
     throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
                                      header().kind, str("make it with mh-prep ", task::preparation_of(kind))});
-  io::require_vocabularies(header(), name_, tokenizers, name);
+  text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
 void TextSource::require_for(const io::Checkpoint& checkpoint) const {
-  require(model::config_of(checkpoint).model, io::tokenizers_of(checkpoint), checkpoint.name());
+  require(model::config_of(checkpoint).model, text::tokenizers_of(checkpoint), checkpoint.name());
 }
 
 namespace {
@@ -75,8 +76,8 @@ task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
   const int32_t source_end = m.tokenizers.of_source().end_of_line(), end = m.tokenizers.target->end_of_line();
   task::Corpus corpus;
   if (const File* file = std::get_if<File>(&data_)) corpus = task::corpus_of(**file, m.tokenizers, example_options(m));
-  else if (const auto* pairs = std::get_if<io::PairText>(&data_)) corpus = task::pairs_of(*pairs, source_end, end);
-  else corpus = task::text_of(std::get<io::TokenText>(data_).tokens, end);
+  else if (const auto* pairs = std::get_if<text::PairText>(&data_)) corpus = task::pairs_of(*pairs, source_end, end);
+  else corpus = task::text_of(std::get<text::TokenText>(data_).tokens, end);
   if (task::targets_in(corpus) == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
   return corpus;
 }

@@ -13,6 +13,7 @@
 #include "model_options.h"
 #include "task/example_options.h"
 #include "task/scoring.h"
+#include "text/records/whole_shard.h"
 
 namespace mh {
 
@@ -36,9 +37,9 @@ class TextSource {
   void require_for(const io::Checkpoint& checkpoint) const;
 
  private:
-  void require(const model::ModelOptions& model, const io::Tokenizers& tokenizers, const std::string& name) const;
+  void require(const model::ModelOptions& model, const text::Tokenizers& tokenizers, const std::string& name) const;
   std::string name_;
-  std::variant<std::unique_ptr<io::ShardFile>, io::TokenText, io::PairText> data_;
+  std::variant<std::unique_ptr<io::ShardFile>, text::TokenText, text::PairText> data_;
 };
 
 // The model on the device, path and precision that the arguments ask for; with keys of the model set, and of squad.

@@ -17,15 +17,15 @@ void dry_run(const Arguments& a) {
   run.check_together();
   const model::Reads reads = model::reads_of(run.model.model);
   model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.source_rows);
-  io::Tokenizers tokenizers;
-  if (from != nullptr) vocabulary = model::sizes_of(tokenizers = io::tokenizers_of(*from));
+  text::Tokenizers tokenizers;
+  if (from != nullptr) vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(*from));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<train::Batches> batches;
   if (!run.data.train.empty()) {
     shard = std::make_unique<io::ShardFile>(run.data.train);
     io::require_kind(shard->header(), run.data.train, task::kind_for(run.model.model));
-    if (from != nullptr) io::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
-    vocabulary = model::sizes_of(tokenizers = io::tokenizers_of(shard->header(), run.data.train));
+    if (from != nullptr) text::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
+    vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
     train::require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
     batches = train::batches_of(run, *shard, tokenizers);
   }

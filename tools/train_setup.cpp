@@ -83,7 +83,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (from != nullptr) {
     Config changed = config;
     const auto model = model::ModelConfig::read(changed);
-    const auto sizes = model::sizes_of(io::tokenizers_of(*from));
+    const auto sizes = model::sizes_of(text::tokenizers_of(*from));
     const std::string where = a.from_option + " " + a.from;
     if (a.takes_over) {
       const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));

@@ -11,15 +11,15 @@ namespace mh::analysis {
 void require_alike(const std::vector<const io::Checkpoint*>& checkpoints) {
   const io::Checkpoint& first = *checkpoints.front();
   const std::string wanted = model::config_of(first).toml();
-  const io::Tokenizers tokenizers = io::tokenizers_of(first);
+  const text::Tokenizers tokenizers = text::tokenizers_of(first);
   for (const io::Checkpoint* checkpoint : checkpoints) {
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
     };
     const auto different = changes(wanted, model::config_of(*checkpoint).toml(), {""});
     if (!different.empty()) refuse("the configuration of " + first.name(), join(different, "; "));
-    const io::Tokenizers its = io::tokenizers_of(*checkpoint);
-    auto same = [&](const char* side, const io::Tokenizer& one, const io::Tokenizer& other) {
+    const text::Tokenizers its = text::tokenizers_of(*checkpoint);
+    auto same = [&](const char* side, const text::Tokenizer& one, const text::Tokenizer& other) {
       if (one.fingerprint() != other.fingerprint())
         refuse(str("the ", side, " of ", first.name(), ", ", one.fingerprint()), other.fingerprint());
     };

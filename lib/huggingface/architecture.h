@@ -10,7 +10,7 @@
 
 #include "base/registry.h"
 #include "io/config_file.h"
-#include "io/tokenizers.h"
+#include "text/tokenizers.h"
 
 namespace mh::huggingface {
 
@@ -53,7 +53,7 @@ class Architecture {
   // From theirs. Error(input) for what ours is not, by the key. `tensors`: theirs, without the prefix.
   virtual Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const = 0;
   // Of the files of `folder`. Error(input).
-  virtual io::Tokenizers tokenizers(const std::string& folder) const = 0;
+  virtual text::Tokenizers tokenizers(const std::string& folder) const = 0;
   virtual TensorNames names(const Settings& settings) const = 0;
   // What the names of tensors begin with in a model with a head, but for those of the head: "transformer.".
   virtual std::string prefix() const = 0;
@@ -66,9 +66,9 @@ class Architecture {
   // vocabulary. A setting that transformers lacks is found by reading the result.
   virtual Json config(const Settings& settings) const = 0;
   // Returns the numbers of special tokens by the keys of config.json; null for a role that no token has.
-  virtual Json token_ids(const io::Tokenizers& tokenizers) const = 0;
+  virtual Json token_ids(const text::Tokenizers& tokenizers) const = 0;
   // Names and contents of the files of the vocabulary. Error(input) for another type of vocabulary.
-  virtual std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
+  virtual std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
                                                       const std::string& name) const = 0;
   // The backbone of ours.
   virtual std::string backbone() const = 0;

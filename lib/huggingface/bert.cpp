@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "huggingface/architecture.h"
 #include "huggingface/vocabulary_files.h"
-#include "io/folder_tokenizer.h"
+#include "text/folder_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -111,8 +111,8 @@ class Bert : public Architecture {
     return s;
   }
 
-  io::Tokenizers tokenizers(const std::string& folder) const override {
-    return {io::read_wordpiece_folder(folder), nullptr};
+  text::Tokenizers tokenizers(const std::string& folder) const override {
+    return {text::read_wordpiece_folder(folder), nullptr};
   }
 
   TensorNames names(const Settings& settings) const override {
@@ -197,32 +197,32 @@ class Bert : public Architecture {
     return config;
   }
 
-  Json token_ids(const io::Tokenizers& tokenizers) const override {
-    const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
+  Json token_ids(const text::Tokenizers& tokenizers) const override {
+    const auto* tokenizer = dynamic_cast<const text::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) return Json::object();
     return huggingface::token_ids(tokenizer->added_tokens(), {"pad_token", "bos_token", "eos_token"});
   }
 
-  std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
+  std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
                                               const std::string& name) const override {
-    const auto* tokenizer = dynamic_cast<const io::WordPieceTokenizer*>(tokenizers.target.get());
-    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::WordPieceTokenizer::kType);
-    const io::BertText& text = tokenizer->text();
+    const auto* tokenizer = dynamic_cast<const text::WordPieceTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::WordPieceTokenizer::kType);
+    const text::BertText& text = tokenizer->text();
     Json config{{"tokenizer_class", "BertTokenizer"},
                 {"do_lower_case", text.lowercase},
                 {"strip_accents", text.strip_accents},
                 {"tokenize_chinese_chars", true},
                 {"model_max_length", settings.at("model.max_positions")}};
-    const io::AddedTokens tokens = tokenizer->added_tokens();
+    const text::AddedTokens tokens = tokenizer->added_tokens();
     give_tokens(tokens, tokenizer->pieces(), config);
     // Lines are numbered, so that only tokens at the end can be left to the other file.
-    std::vector<io::Piece> pieces = tokenizer->pieces();
+    std::vector<text::Piece> pieces = tokenizer->pieces();
     while (!pieces.empty()) {
       const auto token = tokens.find(static_cast<int64_t>(pieces.size()) - 1);
-      if (token == tokens.end() || token->second.count(io::kAppended) == 0) break;
+      if (token == tokens.end() || token->second.count(text::kAppended) == 0) break;
       pieces.pop_back();
     }
-    return {{"vocab.txt", io::write_wordpieces(pieces)}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+    return {{"vocab.txt", text::write_wordpieces(pieces)}, {"tokenizer_config.json", config.dump(2) + "\n"}};
   }
 };
 

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "huggingface/architecture.h"
 #include "huggingface/vocabulary_files.h"
-#include "io/folder_tokenizer.h"
+#include "text/folder_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -45,8 +45,8 @@ class Gpt2 : public Architecture {
     return s;
   }
 
-  io::Tokenizers tokenizers(const std::string& folder) const override {
-    return {io::read_byte_bpe_folder(folder), nullptr};
+  text::Tokenizers tokenizers(const std::string& folder) const override {
+    return {text::read_byte_bpe_folder(folder), nullptr};
   }
 
   TensorNames names(const Settings& settings) const override {
@@ -98,28 +98,28 @@ class Gpt2 : public Architecture {
     return config;
   }
 
-  Json token_ids(const io::Tokenizers& tokenizers) const override {
-    const auto* tokenizer = dynamic_cast<const io::ByteBpeTokenizer*>(tokenizers.target.get());
+  Json token_ids(const text::Tokenizers& tokenizers) const override {
+    const auto* tokenizer = dynamic_cast<const text::ByteBpeTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) return Json::object();
     return huggingface::token_ids(tokenizer->added_tokens(), {"bos_token", "eos_token", "pad_token"});
   }
 
-  std::map<std::string, std::string> files_of(const io::Tokenizers& tokenizers, const Settings& settings,
+  std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
                                               const std::string& name) const override {
-    const auto* tokenizer = dynamic_cast<const io::ByteBpeTokenizer*>(tokenizers.target.get());
-    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, io::ByteBpeTokenizer::kType);
+    const auto* tokenizer = dynamic_cast<const text::ByteBpeTokenizer*>(tokenizers.target.get());
+    if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::ByteBpeTokenizer::kType);
     Json config{{"tokenizer_class", "GPT2Tokenizer"},
                 {"add_prefix_space", false},
                 {"model_max_length", settings.at("model.max_positions")}};
-    const io::AddedTokens tokens = tokenizer->added_tokens();
+    const text::AddedTokens tokens = tokenizer->added_tokens();
     give_tokens(tokens, tokenizer->pieces(), config);
-    io::NumberedPieces pieces;
+    text::NumberedPieces pieces;
     for (size_t i = 0; i < tokenizer->pieces().size(); ++i) {
       const auto token = tokens.find(static_cast<int64_t>(i));
-      if (token == tokens.end() || token->second.count(io::kAppended) == 0) pieces[i] = tokenizer->pieces()[i].text;
+      if (token == tokens.end() || token->second.count(text::kAppended) == 0) pieces[i] = tokenizer->pieces()[i].text;
     }
-    return {{"vocab.json", io::write_byte_bpe_pieces(pieces)},
-            {"merges.txt", io::write_byte_bpe_merges(tokenizer->merges())},
+    return {{"vocab.json", text::write_byte_bpe_pieces(pieces)},
+            {"merges.txt", text::write_byte_bpe_merges(tokenizer->merges())},
             {"tokenizer_config.json", config.dump(2) + "\n"}};
   }
 };

@@ -265,7 +265,7 @@ class Reader {
   io::TensorFiles files_;
   std::map<std::string, std::string> theirs_;  // by plain names
   std::set<std::string> plain_;
-  io::Tokenizers tokenizers_;
+  text::Tokenizers tokenizers_;
   TensorNames names_;
 };
 

@@ -5,28 +5,28 @@
 
 namespace mh::huggingface {
 
-void give_tokens(const io::AddedTokens& tokens, const std::vector<io::Piece>& pieces, io::Json& config) {
+void give_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config) {
   for (const auto& [number, attributes] : tokens) {
     const std::string& piece = pieces.at(static_cast<size_t>(number)).text;
     io::Json& token = config["added_tokens_decoder"][std::to_string(number)];
     token["content"] = piece;
-    for (const char* flag : io::kTokenFlags) token[flag] = attributes.count(flag) > 0;
-    for (const char* role : io::kTokenRoles)
+    for (const char* flag : text::kTokenFlags) token[flag] = attributes.count(flag) > 0;
+    for (const char* role : text::kTokenRoles)
       if (attributes.count(role) > 0) config[role] = piece;
-    if (attributes.count(io::kMoreSpecialTokens) > 0) config[io::kMoreSpecialTokens].push_back(piece);
+    if (attributes.count(text::kMoreSpecialTokens) > 0) config[text::kMoreSpecialTokens].push_back(piece);
   }
 }
 
-io::Json token_ids(const io::AddedTokens& tokens, std::initializer_list<const char*> roles) {
+io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles) {
   io::Json ids = io::Json::object();
   for (const char* role : roles) {
-    const int64_t number = io::token_of_role(tokens, role);
+    const int64_t number = text::token_of_role(tokens, role);
     ids[str(role, "_id")] = number < 0 ? io::Json() : io::Json(number);
   }
   return ids;
 }
 
-void refuse_vocabulary(const io::Tokenizer& tokenizer, const std::string& name, const std::string& wanted) {
+void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& wanted) {
   throw Error(Exit::input, Problem{name, "a vocabulary of the type " + wanted + ", as this architecture has there",
                                    "one of the type " + tokenizer.type(), ""});
 }

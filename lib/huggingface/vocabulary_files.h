@@ -6,16 +6,17 @@
 #include <vector>
 
 #include "io/config_file.h"
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace mh::huggingface {
 
 // Adds to tokenizer_config.json the added tokens with their flags, and the token of each role.
-void give_tokens(const io::AddedTokens& tokens, const std::vector<io::Piece>& pieces, io::Json& config);
+void give_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config);
 // Returns the token numbers of roles ("pad_token") by the keys of config.json ("pad_token_id"), in this order; null for
 // a role that no token has.
-io::Json token_ids(const io::AddedTokens& tokens, std::initializer_list<const char*> roles);
+io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles);
 
-[[noreturn]] void refuse_vocabulary(const io::Tokenizer& tokenizer, const std::string& name, const std::string& wanted);
+[[noreturn]] void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name,
+                                    const std::string& wanted);
 
 }  // namespace mh::huggingface

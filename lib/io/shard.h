@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,6 @@
 #include "base/file.h"
 
 namespace mh::io {
-
-class Tokenizer;
 
 struct Trailer;  // shard_format.h
 
@@ -126,9 +125,11 @@ class ShardFile {
   void read(uint64_t first, std::span<int32_t> out) const;
   // Lengths of all runs in order: records * fields of them. Read and checked at the first call.
   const std::vector<uint32_t>& run_lengths() const;
-  // Reads everything and checks every sum, and all runs as read_runs does; once. read() does not know of which field a
-  // token is: it is below the field's limit where this did not throw.
-  void verify() const;
+  // Reads everything and checks every sum, and gives all tokens to `check` in their order, in pieces; once. What the
+  // runs of a kind must be is for `check` to say (text/records/whole_shard.h): read() does not know of which field a
+  // token is.
+  using TokenCheck = std::function<void(std::span<const int32_t>)>;
+  void verify(const TokenCheck& check) const;
 
  private:
   struct Frame {
@@ -177,51 +178,9 @@ class ShardStream {
   std::unique_ptr<State> state_;
 };
 
-// All tokens of a language-model shard from a file or a pipe.
-struct TokenText {
-  ShardHeader header;
-  ShardCounts counts;
-  std::vector<int32_t> tokens;
-};
-TokenText read_tokens(const std::string& path);
-TokenText read_tokens(ShardStream& stream);  // nothing of it read yet. Error(input) for another kind
-
-// All runs of a shard from a file or a pipe.
-struct RunText {
-  ShardHeader header;
-  ShardCounts counts;
-  std::vector<int32_t> tokens;
-  std::vector<uint64_t> ends;  // of each run, in `tokens`: the fields of the first record, of the second, …
-
-  size_t size() const { return ends.size() / header.fields.size(); }  // records
-  std::span<const int32_t> run(size_t record, size_t field) const {
-    const size_t i = record * header.fields.size() + field;
-    const uint64_t begin = i == 0 ? 0 : ends[i - 1];
-    return std::span(tokens).subspan(begin, ends[i] - begin);
-  }
-};
-// Error(input) for another kind than the one asked for, and for runs that it does not have: with numbers outside their
-// field's limit, of another length than the kind says, of pairs with an end-of-line token elsewhere than at their end;
-// and where the tokenizer is not the one that the header tells.
-RunText read_runs(const std::string& path, const std::string& kind);
-RunText read_runs(ShardStream& stream, const std::string& kind);  // nothing of it read yet
-
-// The same of a translation shard.
-struct PairText : RunText {
-  // A side of pair i, its end included.
-  std::span<const int32_t> source(size_t i) const { return run(i, 0); }
-  std::span<const int32_t> target(size_t i) const { return run(i, 1); }
-};
-PairText read_pairs(const std::string& path);
-PairText read_pairs(ShardStream& stream);
-
 // Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name) on
 // a side, with both fingerprints and the way out. Error(input).
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind);
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
                         const std::string& owner, Side side = Side::target);
-// The same for a tokenizer at hand, whose entries must be as many as the header says: a token is then an entry of it.
-void require_vocabulary(const ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
-                        const std::string& owner, Side side = Side::target);
-
 }  // namespace mh::io

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "io/run_check.h"
+#include "io/record_kind.h"
 
 namespace mh::io {
 

@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "io/run_check.h"
 #include "io/shard_format.h"
-#include "io/tokenizer.h"
 
 namespace mh::io {
 
@@ -165,17 +163,16 @@ const std::vector<uint32_t>& ShardFile::run_lengths() const {
   return lengths_;
 }
 
-void ShardFile::verify() const {
+void ShardFile::verify(const TokenCheck& check) const {
   if (verified_) return;
   XXH64_state_t* hash = XXH64_createState();
   XXH64_reset(hash, 0);
-  RunCheck runs(header_, name(), run_lengths());
   for (size_t i = 0; i < frames_.size(); ++i) {
     auto bytes = frame(i);
     XXH64_update(hash, bytes->data(), bytes->size());
     std::vector<int32_t> tokens(bytes->size() / header_.token_bytes);
     unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.largest_limit(), tokens.data(), name());
-    runs.add(tokens);
+    check(tokens);
   }
   uint64_t found = XXH64_digest(hash);
   XXH64_freeState(hash);
@@ -381,14 +378,6 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
       Problem{name, str("the ", which, " ", fingerprint, " of ", owner), str("the ", which, " ", found),
               swapped ? "this is the vocabulary of the other side: make the shard again with the sides exchanged"
                       : "make the shard again from its text with the vocabulary that made the other one"});
-}
-
-void require_vocabulary(const ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
-                        const std::string& owner, Side side) {
-  require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
-  if (header.vocabulary_of(side) != tokenizer.size())
-    damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, as many as its tokenizer has"),
-            str(header.vocabulary_of(side)));
 }
 
 }  // namespace mh::io

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "io/run_check.h"
+#include "io/record_kind.h"
 #include "io/shard_format.h"
 
 namespace mh::io {

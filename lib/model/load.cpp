@@ -110,7 +110,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   nn::warn_not_finite(checkpoint.name(), parameters);
 }
 
-Vocabularies sizes_of(const io::Tokenizers& tokenizers) {
+Vocabularies sizes_of(const text::Tokenizers& tokenizers) {
   return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
@@ -140,7 +140,7 @@ ModelConfig config_of(const io::Checkpoint& checkpoint) {
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides) {
   LoadedModel loaded;
   loaded.name = checkpoint.name();
-  loaded.tokenizers = io::tokenizers_of(checkpoint);
+  loaded.tokenizers = text::tokenizers_of(checkpoint);
   const Vocabularies sizes = sizes_of(loaded.tokenizers);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);

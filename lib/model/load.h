@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "io/checkpoint.h"
-#include "io/tokenizers.h"
 #include "model/model_config.h"
+#include "text/tokenizers.h"
 
 namespace mh::model {
 
@@ -15,7 +15,7 @@ struct LoadedModel {
   std::string name;  // of the file
   ModelConfig config;
   std::string toml;  // the whole resolved configuration, [train] included
-  io::Tokenizers tokenizers;
+  text::Tokenizers tokenizers;
   std::unique_ptr<LanguageModel> model;
 };
 
@@ -28,7 +28,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
 
 // A checkpoint's configuration, checked as above.
 ModelConfig config_of(const io::Checkpoint& checkpoint);
-Vocabularies sizes_of(const io::Tokenizers& tokenizers);
+Vocabularies sizes_of(const text::Tokenizers& tokenizers);
 
 // Error(usage), about the option `where`, unless both build the same parameters, by name.
 void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,

@@ -8,7 +8,7 @@
 
 namespace mh::task {
 
-AnswerSearch::AnswerSearch(const Questions& questions, const AnswerOptions& options)
+AnswerSearch::AnswerSearch(const text::Questions& questions, const AnswerOptions& options)
     : questions_(questions), options_(options), rows_(static_cast<size_t>(questions.size())) {}
 
 bool AnswerSearch::before(const Candidate& a, const Candidate& b) {
@@ -20,7 +20,7 @@ bool AnswerSearch::before(const Candidate& a, const Candidate& b) {
 // the front stands behind it.
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::span<const float> start,
                                                            std::span<const float> end, size_t count) const {
-  const Window& w = questions_.window(row);
+  const text::Window& w = questions_.window(row);
   const std::vector<bool> counts = questions_.counts_here(row);
   const auto shift = static_cast<size_t>(questions_.paragraph_begins(row));
   const std::span<const float> starts = start.subspan(shift, counts.size()), ends = end.subspan(shift, counts.size());
@@ -43,7 +43,7 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::spa
   return best;
 }
 
-std::vector<AnswerSearch::Candidate> AnswerSearch::distinct(const Paragraph& paragraph,
+std::vector<AnswerSearch::Candidate> AnswerSearch::distinct(const text::Paragraph& paragraph,
                                                             const std::vector<Candidate>& ordered) const {
   std::vector<Candidate> kept;
   std::set<std::string> seen;
@@ -63,7 +63,7 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
     throw Error(Exit::failed, Problem{str("row ", row), "finite scores of starts and ends", "others", ""});
   Row& r = rows_[static_cast<size_t>(row)];
   r = {true, start[0], end[0], {}};
-  const Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
+  const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
   const auto wanted = static_cast<size_t>(options_.best);
   // As many candidates again where some of them read the same.
   for (size_t count = wanted;; count *= 2) {
@@ -85,8 +85,8 @@ void add_probabilities(std::vector<Answer>& answers) {
 
 Answers AnswerSearch::answers(int64_t question) const {
   const auto [first, behind] = questions_.rows_of(question);
-  const Question& q = questions_.questions()[static_cast<size_t>(question)];
-  const Paragraph& paragraph = questions_.paragraph_of(question);
+  const text::Question& q = questions_.questions()[static_cast<size_t>(question)];
+  const text::Paragraph& paragraph = questions_.paragraph_of(question);
   std::vector<Candidate> all;
   const Row* least = nullptr;
   for (int64_t i = first; i < behind; ++i) {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "task/questions.h"
+#include "text/records/questions.h"
 
 namespace mh::task {
 
@@ -52,7 +52,7 @@ struct Answers {
 class AnswerSearch {
  public:
   // The questions must outlive it.
-  AnswerSearch(const Questions& questions, const AnswerOptions& options);
+  AnswerSearch(const text::Questions& questions, const AnswerOptions& options);
 
   // The scores of a row, one of each kind for every position, in any order of the rows. Error(failed) for another
   // number of them, and for one that is not finite.
@@ -63,7 +63,7 @@ class AnswerSearch {
  private:
   struct Candidate {
     double start, end;
-    Span span;  // tokens of the paragraph
+    text::Span span;  // tokens of the paragraph
     double score() const { return start + end; }
   };
   struct Row {
@@ -74,9 +74,9 @@ class AnswerSearch {
   static bool before(const Candidate& a, const Candidate& b);
   std::vector<Candidate> best_of(int64_t row, std::span<const float> start, std::span<const float> end,
                                  size_t count) const;
-  std::vector<Candidate> distinct(const Paragraph& paragraph, const std::vector<Candidate>& ordered) const;
+  std::vector<Candidate> distinct(const text::Paragraph& paragraph, const std::vector<Candidate>& ordered) const;
 
-  const Questions& questions_;
+  const text::Questions& questions_;
   AnswerOptions options_;
   std::vector<Row> rows_;
 };

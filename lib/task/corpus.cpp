@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "io/shard.h"
-#include "io/tokenizers.h"
 #include "task/example_options.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
 
 namespace mh::task {
 
@@ -19,9 +20,9 @@ Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
           }};
 }
 
-Pairs pairs_of(Runs runs, int32_t source_end, int32_t target_end) {
+Pairs pairs_of(text::Runs runs, int32_t source_end, int32_t target_end) {
   Pairs p;
-  static_cast<Runs&>(p) = std::move(runs);
+  static_cast<text::Runs&>(p) = std::move(runs);
   p.source_end = source_end, p.target_end = target_end;
   const size_t count = p.ends.size() / 2;
   p.targets_before.reserve(count);
@@ -35,14 +36,14 @@ Pairs pairs_of(Runs runs, int32_t source_end, int32_t target_end) {
 }
 
 Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end) {
-  return pairs_of(runs_of(shard), source_end, target_end);
+  return pairs_of(text::runs_of(shard), source_end, target_end);
 }
 
-Pairs pairs_of(const io::PairText& text, int32_t source_end, int32_t target_end) {
-  return pairs_of(runs_of(text), source_end, target_end);
+Pairs pairs_of(const text::PairText& text, int32_t source_end, int32_t target_end) {
+  return pairs_of(text::runs_of(text), source_end, target_end);
 }
 
-Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& how) {
+Corpus corpus_of(const io::ShardFile& shard, const text::Tokenizers& tokenizers, const ExampleOptions& how) {
   const std::string& kind = shard.header().kind;
   if (kind == io::kDocumentsKind || kind == io::kExamplesKind || kind == io::kQuestionsKind)
     return examples_of(shard, tokenizers, how);

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "task/examples.h"
-#include "task/runs.h"
+#include "text/records/runs.h"
 
-namespace mh::io {
+namespace mh::text {
 struct PairText;
 struct Tokenizers;
-}  // namespace mh::io
+}  // namespace mh::text
 
 namespace mh::task {
 
@@ -31,7 +31,7 @@ Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line);
 
 // Sentences and what they are in other words. Each side ends with its vocabulary's end-of-line token. The runs: the
 // first source, its target, the second source, … ; of a sentence alone, which is to be translated, the target is empty.
-struct Pairs : Runs {
+struct Pairs : text::Runs {
   std::vector<int64_t> targets_before;  // of each pair: tokens of the targets in front of it
   int64_t targets = 0;                  // of all pairs
   int64_t longest = 0;                  // tokens of the longest side
@@ -44,13 +44,13 @@ struct Pairs : Runs {
   std::vector<int32_t> target(int64_t pair) const { return run(2 * static_cast<size_t>(pair) + 1); }
 };
 Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end);
-Pairs pairs_of(const io::PairText& text, int32_t source_end, int32_t target_end);
-Pairs pairs_of(Runs runs, int32_t source_end, int32_t target_end);
+Pairs pairs_of(const text::PairText& text, int32_t source_end, int32_t target_end);
+Pairs pairs_of(text::Runs runs, int32_t source_end, int32_t target_end);
 
 using Corpus = std::variant<Text, Pairs, Examples>;
 // As the shard's kind says; `how` is for rows of examples. Error(input) for a shard that is damaged anywhere, but for
 // one of a text, which is checked where it is read.
-Corpus corpus_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& how);
+Corpus corpus_of(const io::ShardFile& shard, const text::Tokenizers& tokenizers, const ExampleOptions& how);
 // Tokens, or rows of examples.
 int64_t targets_in(const Corpus& corpus);
 // Error(input) for examples, from a shard of this name, none of which has a label or an answer.

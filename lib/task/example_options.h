@@ -5,16 +5,18 @@
 #include <vector>
 
 #include "task/answers.h"
-#include "task/classification.h"
 #include "task/examples.h"
-#include "task/pretraining.h"
-#include "task/questions.h"
+#include "text/records/classification.h"
+#include "text/records/pretraining.h"
+#include "text/records/questions.h"
 
 namespace mh::io {
 class ShardFile;
 struct ShardHeader;
-struct Tokenizers;
 }  // namespace mh::io
+namespace mh::text {
+struct Tokenizers;
+}
 
 namespace mh::task {
 
@@ -26,8 +28,8 @@ struct ExampleOptions {
   int64_t segments = 2;             // that the model tells apart
   int64_t block = 512;
   uint64_t seed = 1;
-  PretrainingOptions mlm;
-  WindowOptions squad;
+  text::PretrainingOptions mlm;
+  text::WindowOptions squad;
   AnswerOptions answers;
   // To train on: examples without a label are refused, questions whose answer does not stand in the paragraph have no
   // rows. Else rows of masked words are those of seed 1, so that any two models are asked the same.
@@ -35,14 +37,14 @@ struct ExampleOptions {
 };
 
 struct QuestionTask {
-  Questions questions;
+  text::Questions questions;
   AnswerOptions answers;
 };
 
 // Of a shard of the kind that the head reads; it must outlive them. Says in the log what was cut or left out.
 // Error(input) for a damaged shard, one of another kind, one of other classes, and one without labels to learn from;
 // Error(usage) for options that leave no room for rows, and for rows of two segments where the model knows one.
-Examples examples_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& options);
+Examples examples_of(const io::ShardFile& shard, const text::Tokenizers& tokenizers, const ExampleOptions& options);
 
 // Error(input) where none of them has a label or an answer.
 void require_targets(const Examples& examples, const std::string& name);

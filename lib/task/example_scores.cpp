@@ -160,7 +160,7 @@ class SpansTally : public Tally {
   }
 
  private:
-  const Questions& questions_;
+  const text::Questions& questions_;
   AnswerSearch search_;
 };
 
@@ -240,7 +240,7 @@ ExampleScores score_examples(model::LanguageModel& model, const Examples& exampl
     const int64_t widest = source.length(0, order[static_cast<size_t>(result.rows)]);
     const auto begin = order.begin() + result.rows;
     const std::vector<int64_t> rows(begin, begin + std::min(all - result.rows, std::max<int64_t>(1, kTokens / widest)));
-    std::vector<Example> examples_now;
+    std::vector<text::Example> examples_now;
     for (int64_t row : rows) examples_now.push_back(source.make(0, row));
     const Batch batch = load_examples(examples, examples_now);
     if (listener.observer != nullptr) listener.observer->begin(batch.input.lengths);

@@ -5,9 +5,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/shard.h"
-#include "io/tokenizers.h"
-#include "io/wordpiece.h"
 #include "task/example_options.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
 
 namespace mh::task {
 
@@ -18,25 +18,25 @@ using model::HeadTask;
 // The plan of an epoch is kept until another one is asked for.
 class Documents : public ExampleSource {
  public:
-  Documents(const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
-            uint64_t seed)
-      : pretraining_(runs_of(shard), tokenizer, options, seed) {}
+  Documents(const io::ShardFile& shard, const text::WordPieceTokenizer& tokenizer,
+            const text::PretrainingOptions& options, uint64_t seed)
+      : pretraining_(text::runs_of(shard), tokenizer, options, seed) {}
   int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
   int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
-  Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
+  text::Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
 
  private:
-  std::shared_ptr<const Pretraining::Epoch> plan(int64_t epoch) const {
+  std::shared_ptr<const text::Pretraining::Epoch> plan(int64_t epoch) const {
     const std::lock_guard lock(mutex_);
     if (plan_ == nullptr || epoch != epoch_) {
-      plan_ = std::make_shared<const Pretraining::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
+      plan_ = std::make_shared<const text::Pretraining::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
       epoch_ = epoch;
     }
     return plan_;
   }
-  Pretraining pretraining_;
+  text::Pretraining pretraining_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const Pretraining::Epoch> plan_;
+  mutable std::shared_ptr<const text::Pretraining::Epoch> plan_;
   mutable int64_t epoch_ = 0;
 };
 
@@ -48,7 +48,7 @@ class Fixed : public ExampleSource {
   explicit Fixed(std::shared_ptr<const Rows> rows) : rows_(std::move(rows)) {}
   int64_t rows(int64_t) const override { return rows_->size(); }
   int64_t length(int64_t, int64_t row) const override { return rows_->length(row); }
-  Example make(int64_t, int64_t row) const override { return rows_->make(row); }
+  text::Example make(int64_t, int64_t row) const override { return rows_->make(row); }
 
  private:
   std::shared_ptr<const Rows> rows_;
@@ -64,9 +64,9 @@ void require_segments(int64_t wanted, int64_t known, const std::string& name) {
                 Problem{"model.segments", "2 or more, for the two parts of rows of " + name, str(known), ""});
 }
 
-void add_classified(Examples& all, const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer,
+void add_classified(Examples& all, const io::ShardFile& shard, const text::WordPieceTokenizer& tokenizer,
                     const ExampleOptions& o) {
-  const io::ExampleTask task = io::task_of(shard.header(), shard.name());
+  const text::ExampleTask task = text::task_of(shard.header(), shard.name());
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::input, Problem{shard.name(), expected, found, next});
   };
@@ -81,30 +81,30 @@ void add_classified(Examples& all, const io::ShardFile& shard, const io::WordPie
     refuse("the classes in the model's order, " + join(o.labels, ", "), join(task.labels, ", "),
            "make the shard with these labels, or, where they mean the same, set model.labels=[]");
   require_segments(task.sentences, o.segments, shard.name());
-  all.classified = std::make_shared<const Classification>(runs_of(shard), task, tokenizer, o.block);
+  all.classified = std::make_shared<const text::Classification>(text::runs_of(shard), task, tokenizer, o.block);
   if (const int64_t without = all.classified->unlabelled(); o.learn && without > 0)
     refuse("labels to learn from", str(without, " of ", all.classified->size(), " examples without one"), "");
   say(all.classified->truncated(),
       str(" of ", all.classified->size(), " rows of ", shard.name(), " are cut to ", o.block, " tokens"));
-  all.source = std::make_shared<Fixed<Classification>>(all.classified);
+  all.source = std::make_shared<Fixed<text::Classification>>(all.classified);
 }
 
-void add_questions(Examples& all, const io::ShardFile& shard, const io::WordPieceTokenizer& tokenizer,
+void add_questions(Examples& all, const io::ShardFile& shard, const text::WordPieceTokenizer& tokenizer,
                    const ExampleOptions& o) {
-  WindowOptions options = o.squad;
+  text::WindowOptions options = o.squad;
   options.length = o.block;
   options.check();
   require_segments(2, o.segments, shard.name());
   const auto task = std::make_shared<const QuestionTask>(
-      QuestionTask{Questions(runs_of(shard), shard.header(), tokenizer, options,
-                             o.learn ? QuestionUse::learn : QuestionUse::answer, shard.name()),
+      QuestionTask{text::Questions(text::runs_of(shard), shard.header(), tokenizer, options,
+                                   o.learn ? text::QuestionUse::learn : text::QuestionUse::answer, shard.name()),
                    o.answers});
-  const Questions& questions = task->questions;
+  const text::Questions& questions = task->questions;
   say(questions.cut(), str(" questions of ", shard.name(), " are cut to ", options.question, " tokens"));
   say(questions.left_out(),
       str(" questions of ", shard.name(), " are left out, as their answer is not in the paragraph"));
   all.asked = task;
-  all.source = std::make_shared<Fixed<Questions>>(std::shared_ptr<const Questions>(task, &questions));
+  all.source = std::make_shared<Fixed<text::Questions>>(std::shared_ptr<const text::Questions>(task, &questions));
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ std::vector<std::string> head_keys(const io::ShardHeader& header, const std::str
   };
   if (header.kind == io::kQuestionsKind) return keys("span", {});
   io::require_kind(header, name, io::kExamplesKind);
-  const io::ExampleTask task = io::task_of(header, name);
+  const text::ExampleTask task = text::task_of(header, name);
   return keys(task.is_number() ? "number" : "classes", task.labels);
 }
 
@@ -150,20 +150,20 @@ void require_targets(const Examples& examples, const std::string& name) {
   if (examples.classified != nullptr) any = examples.classified->unlabelled() < examples.size();
   if (examples.asked != nullptr)
     any = std::ranges::any_of(examples.asked->questions.questions(),
-                              [](const Question& q) { return q.impossible || !q.answers.empty(); });
+                              [](const text::Question& q) { return q.impossible || !q.answers.empty(); });
   if (!any)
     throw Error(Exit::input,
                 Problem{name, "labels or answers, which a loss is measured by", "none", "take a set that has them"});
 }
 
-Examples examples_of(const io::ShardFile& shard, const io::Tokenizers& tokenizers, const ExampleOptions& o) {
+Examples examples_of(const io::ShardFile& shard, const text::Tokenizers& tokenizers, const ExampleOptions& o) {
   shard.verify();  // a number beyond its field's limit would be an index into nothing
-  const io::WordPieceTokenizer& tokenizer = io::require_wordpiece(*tokenizers.target, shard.name());
+  const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, shard.name());
   Examples all;
   all.head = o.head;
   all.padding = tokenizer.special().padding;
   if (o.head == HeadTask::words) {
-    PretrainingOptions options = o.mlm;
+    text::PretrainingOptions options = o.mlm;
     options.length = o.block;
     if (options.next_sentence) require_segments(2, o.segments, shard.name());
     constexpr uint64_t kSeedToScore = 1;

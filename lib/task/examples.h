@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "model/model_config.h"
-#include "task/example.h"
+#include "text/records/example.h"
 
 namespace mh::task {
 
@@ -20,15 +20,15 @@ class ExampleSource {
   virtual int64_t rows(int64_t epoch) const = 0;
   // Tokens of a row; exactly those that make() gives.
   virtual int64_t length(int64_t epoch, int64_t row) const = 0;
-  virtual Example make(int64_t epoch, int64_t row) const = 0;
+  virtual text::Example make(int64_t epoch, int64_t row) const = 0;
 };
 
 struct Examples {
   std::shared_ptr<const ExampleSource> source;
   model::HeadTask head = model::HeadTask::words;
-  int32_t padding = 0;                                    // what rows are filled up with
-  std::shared_ptr<const Classification> classified = {};  // of classes and numbers
-  std::shared_ptr<const QuestionTask> asked = {};         // of spans
+  int32_t padding = 0;                                          // what rows are filled up with
+  std::shared_ptr<const text::Classification> classified = {};  // of classes and numbers
+  std::shared_ptr<const QuestionTask> asked = {};               // of spans
 
   int64_t size() const { return source->rows(0); }
 };

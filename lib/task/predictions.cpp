@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 // An object with an entry a line, by what `of` makes of each question's answers.
 template <class Of>
-std::string by_question(const Questions& questions, const std::vector<Answers>& answers, const Of& of) {
+std::string by_question(const text::Questions& questions, const std::vector<Answers>& answers, const Of& of) {
   if (answers.size() != questions.questions().size())
     throw Error(Exit::failed, Problem{"predictions", str("answers to ", questions.questions().size(), " questions"),
                                       str(answers.size()), ""});
@@ -26,11 +26,11 @@ std::string by_question(const Questions& questions, const std::vector<Answers>& 
 
 }  // namespace
 
-std::string predictions_json(const Questions& questions, const std::vector<Answers>& answers) {
+std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers) {
   return by_question(questions, answers, [](const Answers& a) { return ordered_json(a.text); });
 }
 
-std::string best_json(const Questions& questions, const std::vector<Answers>& answers) {
+std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers) {
   return by_question(questions, answers, [](const Answers& a) {
     ordered_json list = ordered_json::array();
     for (const Answer& one : a.best)
@@ -61,9 +61,9 @@ Predictions read_predictions(const std::string& path) {
   return predictions;
 }
 
-AnswerScore answer_score(const Question& question, const std::string& answer, bool unanswerable) {
+AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable) {
   std::vector<std::string> truth;
-  for (const io::TrueAnswer& a : question.answers)
+  for (const text::TrueAnswer& a : question.answers)
     if (!unanswerable || !normalised_answer(a.text).empty()) truth.push_back(a.text);
   const bool none = truth.empty();
   if (none) truth.emplace_back();
@@ -72,10 +72,10 @@ AnswerScore answer_score(const Question& question, const std::string& answer, bo
   return score;
 }
 
-PredictionScores score_predictions(const Questions& questions, const Predictions& predictions) {
+PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions) {
   PredictionScores scores;
   int64_t found = 0;
-  for (const Question& q : questions.questions()) {
+  for (const text::Question& q : questions.questions()) {
     const auto it = predictions.find(q.id);
     const bool there = it != predictions.end();
     const AnswerScore score = there ? answer_score(q, it->second, questions.unanswerable()) : AnswerScore{};

@@ -16,9 +16,9 @@ namespace mh::task {
 using Predictions = std::map<std::string, std::string>;
 
 // {id: text, …} as the official scripts take it, in the questions' order.
-std::string predictions_json(const Questions& questions, const std::vector<Answers>& answers);
+std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers);
 // {id: [{text, probability, start_logit, end_logit}, …], …}, best first, as BERT writes it.
-std::string best_json(const Questions& questions, const std::vector<Answers>& answers);
+std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers);
 // The first of these. Error(input) for anything else; "-" is standard input.
 Predictions read_predictions(const std::string& path);
 
@@ -34,8 +34,8 @@ struct PredictionScores {
   int64_t without = 0;                // questions that have no prediction
   int64_t unknown = 0;                // predictions for other questions
 };
-PredictionScores score_predictions(const Questions& questions, const Predictions& predictions);
+PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
 // One answer by these rules.
-AnswerScore answer_score(const Question& question, const std::string& answer, bool unanswerable);
+AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable);
 
 }  // namespace mh::task

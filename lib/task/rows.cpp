@@ -66,11 +66,11 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
   return batch;
 }
 
-Batch load_examples(const Examples& corpus, std::span<const Example> examples) {
+Batch load_examples(const Examples& corpus, std::span<const text::Example> examples) {
   const auto count = static_cast<int64_t>(examples.size());
   const bool spans = corpus.head == model::HeadTask::span;  // whose targets the length of their row follows
   size_t width = 0, targets = 0;
-  for (const Example& e : examples) {
+  for (const text::Example& e : examples) {
     width = std::max(width, e.tokens.size());
     targets = std::max(targets, e.targets.size() + (spans ? 1 : 0));
   }
@@ -83,7 +83,7 @@ Batch load_examples(const Examples& corpus, std::span<const Example> examples) {
   auto* segment = batch.input.segments.mutable_data_ptr<int64_t>();
   auto* out = batch.targets.mutable_data_ptr<int64_t>();
   auto* length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
-  for (const Example& e : examples) {
+  for (const text::Example& e : examples) {
     const auto tokens = static_cast<int64_t>(e.tokens.size());
     std::copy(e.tokens.begin(), e.tokens.end(), in);
     std::fill(segment + e.first, segment + tokens, 1);

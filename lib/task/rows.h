@@ -37,7 +37,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 Row row_of(const Pairs& pairs, int64_t pair);
 Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);
 // Rows as wide as the longest; next_weight is the caller's to set.
-Batch load_examples(const Examples& corpus, std::span<const Example> examples);
+Batch load_examples(const Examples& corpus, std::span<const text::Example> examples);
 
 // a / b, rounded up.
 inline int64_t divided_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }

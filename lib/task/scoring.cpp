@@ -219,7 +219,7 @@ Alone alone(const Pairs& pairs) {
 Alone alone(const Examples& examples) {
   return {examples.size(), [&](int64_t row) { return std::pair(examples.source->length(0, row), int64_t{0}); },
           [&](const std::vector<int64_t>& chosen, std::vector<Row>& rows) {
-            std::vector<Example> made;
+            std::vector<text::Example> made;
             for (int64_t row : chosen) {
               made.push_back(examples.source->make(0, row));
               rows.push_back({0, static_cast<int64_t>(made.back().targets.size()), 0, row});

@@ -20,8 +20,8 @@ constexpr int64_t kSortedPairs = 4096;  // pairs that are sorted by length toget
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 
 // Appends the tokens of some text; returns how many are unknown.
-int64_t encode(const io::Tokenizer& tokenizer, io::Encoder& encoder, std::string_view text, const std::string& place,
-               std::vector<int32_t>& tokens) {
+int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::string_view text,
+               const std::string& place, std::vector<int32_t>& tokens) {
   encoder.encode(text, tokens);
   if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
     throw Error(Exit::input, Problem{place, "the end of a line only there", "'" + tokenizer.piece(end) + "' in it",
@@ -51,8 +51,8 @@ std::string protocol_of(const SearchOptions& o, const SamplingOptions& s) {
              o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
 }
 
-Translator::Translator(model::LanguageModel& model, const io::Tokenizers& tokenizers, const TranslationOptions& options,
-                       const SamplingOptions& sampling)
+Translator::Translator(model::LanguageModel& model, const text::Tokenizers& tokenizers,
+                       const TranslationOptions& options, const SamplingOptions& sampling)
     : model_(model),
       tokenizers_(tokenizers),
       options_(options),
@@ -132,7 +132,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
   return found;
 }
 
-std::string reference_of(const io::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
+std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
   if (!tokens.empty() && tokens.back() == tokenizer.end_of_line()) tokens.pop_back();
   std::string text = tokenizer.decode(tokens);
   const std::vector<int32_t> unknown{tokenizer.unknown()};

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "io/tokenizers.h"
 #include "task/beam_search.h"
 #include "task/bleu.h"
 #include "task/corpus.h"
+#include "text/tokenizers.h"
 
 namespace mh::task {
 
@@ -38,7 +38,7 @@ std::string protocol_of(const SearchOptions& options, const SamplingOptions& sam
 class Translator {
  public:
   // What it is given must outlive it. Error(usage) for options that the model cannot serve.
-  Translator(model::LanguageModel& model, const io::Tokenizers& tokenizers, const TranslationOptions& options,
+  Translator(model::LanguageModel& model, const text::Tokenizers& tokenizers, const TranslationOptions& options,
              const SamplingOptions& sampling = {});
 
   // What `name` is of a sentence, for messages: "test.de:17".
@@ -58,7 +58,7 @@ class Translator {
   std::string text_of(const Hypothesis& hypothesis) const;
 
   void show_to(attention::Observer* observer) { observer_ = observer; }  // each pass from now on; null: to none
-  const io::Tokenizers& tokenizers() const { return tokenizers_; }
+  const text::Tokenizers& tokenizers() const { return tokenizers_; }
   int64_t truncated() const { return truncated_; }                 // sources so far
   int64_t unknown() const { return unknown_; }                     // tokens of sources given as text
   int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // of prefixes
@@ -66,16 +66,16 @@ class Translator {
  private:
   void fit(Sentence& sentence, const Name& name);
   model::LanguageModel& model_;
-  const io::Tokenizers& tokenizers_;
+  const text::Tokenizers& tokenizers_;
   TranslationOptions options_;
   SamplingOptions sampling_;
   attention::Observer* observer_ = nullptr;
-  std::unique_ptr<io::Encoder> source_encoder_, target_encoder_;
+  std::unique_ptr<text::Encoder> source_encoder_, target_encoder_;
   int64_t truncated_ = 0, unknown_ = 0, prefix_unknown_ = 0;
 };
 
 // The text of a target, to be compared with a translation: what stands for its unknown tokens is in no translation.
-std::string reference_of(const io::Tokenizer& tokenizer, std::vector<int32_t> tokens);
+std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
 // Translates all pairs' sources, a few thousand at a time; `each` gets every pair's hypotheses in their order, and is
 // not called for those that a signal leaves out. `shard` stands in messages.

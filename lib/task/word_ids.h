@@ -4,21 +4,21 @@
 #include <cstdint>
 #include <string_view>
 
-#include "io/word_map.h"
+#include "text/word_map.h"
 
 namespace mh::task {
 
 class WordIds {
  public:
   uint32_t operator()(std::u32string_view word) {
-    const io::WordKey key({reinterpret_cast<const char*>(word.data()), word.size() * sizeof(char32_t)});
+    const text::WordKey key({reinterpret_cast<const char*>(word.data()), word.size() * sizeof(char32_t)});
     if (const uint32_t* known = ids_.find(key)) return *known;
     const auto id = static_cast<uint32_t>(ids_.size());
     return ids_[key] = id;
   }
 
  private:
-  io::WordMap<uint32_t> ids_;
+  text::WordMap<uint32_t> ids_;
 };
 
 }  // namespace mh::task

@@ -9,7 +9,7 @@ namespace mh::train {
 
 namespace {
 
-using task::Example;
+using text::Example;
 
 // Rows in an order drawn anew in each epoch by (seed, epoch), as many in every epoch as the first has: where another
 // has more some are left out, where it has fewer some come twice. Within an update rows of like length come together,

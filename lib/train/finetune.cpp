@@ -10,8 +10,8 @@ std::string taken_over(const io::Checkpoint& checkpoint) {
   RunConfig run;
   run.groups.read(config);
   run.procedures.read(config, "train.procedures", mh::train::procedures());
-  const auto model = model::build_language_model(model::config_of(checkpoint),
-                                                 model::sizes_of(io::tokenizers_of(checkpoint)), at::Device(at::kMeta));
+  const auto model = model::build_language_model(
+      model::config_of(checkpoint), model::sizes_of(text::tokenizers_of(checkpoint)), at::Device(at::kMeta));
   run.groups.renew(model->parameters());
   run.procedures.keep([](const Procedure& procedure) { return procedure.belongs(); });
   const std::string groups = run.groups.toml(), procedures = run.procedures.toml();

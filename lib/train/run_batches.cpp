@@ -42,7 +42,7 @@ class Phases : public Batches {
 }  // namespace
 
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
-                                    const io::Tokenizers& tokenizers) {
+                                    const text::Tokenizers& tokenizers) {
   const auto make = [&](const RunConfig& r) {
     return make_batches(task::corpus_of(shard, tokenizers, r.example_options(true)), r.train);
   };

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "io/tokenizers.h"
+#include "text/tokenizers.h"
 #include "train/batches.h"
 #include "train/run_config.h"
 
@@ -12,6 +12,7 @@ namespace mh::train {
 // Of its training shard, which must outlive them. With train.long_block the rows of examples are of that length from
 // the update train.long_from on, and epochs are counted anew from there on; in lengths of training an epoch is one of
 // the shorter rows. Errors as of make_batches() and task::corpus_of().
-std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard, const io::Tokenizers& tokenizers);
+std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
+                                    const text::Tokenizers& tokenizers);
 
 }  // namespace mh::train

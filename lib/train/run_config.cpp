@@ -33,7 +33,7 @@ void complete_stored(Config& config) {
   if (train.long_block == 0 || stored.empty() ||
       std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
     return;
-  task::PretrainingOptions mlm;
+  text::PretrainingOptions mlm;
   config.read("mlm", mlm);
   config.set(str("mlm.long_predictions=", mlm.max_predictions));
 }
@@ -212,7 +212,7 @@ std::vector<FieldLister::Row> all_keys() {
   list_options(lister, attention::mixers());
   list_options(lister, attention::combiners());
   lister.section("train", train_options);
-  task::PretrainingOptions mlm_options;
+  text::PretrainingOptions mlm_options;
   SquadOptions squad_options;
   lister.section("mlm", mlm_options);
   lister.section("squad", squad_options);

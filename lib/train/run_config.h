@@ -38,7 +38,7 @@ struct DataOptions {
 
 // Of questions: how their paragraphs are cut, and what is taken for an answer.
 struct SquadOptions {
-  task::WindowOptions windows;
+  text::WindowOptions windows;
   task::AnswerOptions answers;
   void describe(Fields& f) {
     f.section("", windows);
@@ -53,7 +53,7 @@ void complete_stored(Config& config);
 struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;
-  task::PretrainingOptions mlm;
+  text::PretrainingOptions mlm;
   SquadOptions squad;
   Groups groups;
   Regularisers regularisers;

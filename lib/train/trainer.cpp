@@ -12,10 +12,10 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "io/examples.h"
 #include "model/adopt.h"
 #include "model/load.h"
 #include "task/pinned.h"
+#include "text/records/examples.h"
 #include "train/ahead_batches.h"
 #include "train/only.h"
 
@@ -80,7 +80,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   config_.check();
   open_data();
   if (from != nullptr)
-    io::require_vocabularies(train_->header(), config_.data.train, io::tokenizers_of(*from), from->name());
+    text::require_vocabularies(train_->header(), config_.data.train, text::tokenizers_of(*from), from->name());
   batches_ = batches_of(config_, *train_, tokenizers_);
   model_ = model::build_language_model(config_.model, model::sizes_of(tokenizers_), device_);
   toml_ = config_.toml();
@@ -228,17 +228,17 @@ void Trainer::open_data() {
   train_ = std::make_unique<io::ShardFile>(d.train);
   const char* kind = task::kind_for(config_.model.model);
   io::require_kind(train_->header(), d.train, kind);
-  tokenizers_ = io::tokenizers_of(train_->header(), d.train);
+  tokenizers_ = text::tokenizers_of(train_->header(), d.train);
   require_tokens(static_cast<int64_t>(train_->counts().tokens), d.train);
   // So that a checkpoint says what its classes are.
   if (model::ModelOptions& m = config_.model.model; m.head == model::HeadTask::classes && m.labels.empty()) {
-    const std::vector<std::string> labels = io::task_of(train_->header(), d.train).labels;
+    const std::vector<std::string> labels = text::task_of(train_->header(), d.train).labels;
     if (static_cast<int64_t>(labels.size()) == m.classes) m.labels = labels;
   }
   if (!d.valid.empty()) {
     valid_ = std::make_unique<io::ShardFile>(d.valid);
     io::require_kind(valid_->header(), d.valid, kind);
-    io::require_vocabularies(valid_->header(), d.valid, tokenizers_, d.train);
+    text::require_vocabularies(valid_->header(), d.valid, tokenizers_, d.train);
     d.valid_tokens = static_cast<int64_t>(valid_->counts().tokens);
     if (d.valid_tokens == 0) throw Error(Exit::input, Problem{d.valid, "tokens to validate on", "none", ""});
   }
@@ -370,7 +370,7 @@ void Trainer::write_log() {
 
 void Trainer::write(const std::string& path, const model::Views& tensors, io::Metadata more) const {
   more.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
-  more.merge(io::entries_of(tokenizers_));
+  more.merge(text::entries_of(tokenizers_));
   auto sink = open_sink(path);
   io::write_checkpoint(*sink, tensors.all(), std::move(more));
   sink->close();
@@ -410,7 +410,7 @@ void Trainer::load_state(const io::Checkpoint& checkpoint) {
                                      batches_->rows_per_part(), config_.model.model.width, device_);
   for (const auto& entry : config_.procedures.entries())
     if (auto it = at_.procedures.find(entry.name); it != at_.procedures.end()) entry.plugin->set_state(it->second);
-  io::require_vocabularies(train_->header(), train_->name(), io::tokenizers_of(checkpoint), checkpoint.name());
+  text::require_vocabularies(train_->header(), train_->name(), text::tokenizers_of(checkpoint), checkpoint.name());
   if (at_.update > end_)
     throw Error(Exit::usage, Problem{"train.length", str("at least ", at_.update, "u, where the run stands"),
                                      to_string(config_.train.length), ""});

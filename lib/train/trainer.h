@@ -8,9 +8,9 @@
 
 #include "io/checkpoint.h"
 #include "io/shard.h"
-#include "io/tokenizers.h"
 #include "model/load.h"
 #include "model/memories.h"
+#include "text/tokenizers.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
 #include "train/recorded_pass.h"
@@ -126,7 +126,7 @@ class Trainer {
   std::string toml_, from_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<io::ShardFile> train_, valid_;
-  io::Tokenizers tokenizers_;
+  text::Tokenizers tokenizers_;
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<model::LanguageModel> model_;
   std::unique_ptr<Batches> batches_;

@@ -12,7 +12,7 @@
 
 namespace mh::train {
 
-Validator::Validator(const RunConfig& config, const io::ShardFile* shard, const io::Tokenizers& tokenizers)
+Validator::Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers)
     : config_(config), tokenizers_(tokenizers) {
   if (shard == nullptr) return;
   corpus_ = task::corpus_of(*shard, tokenizers, config.example_options(false));

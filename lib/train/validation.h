@@ -6,9 +6,9 @@
 #include <string>
 
 #include "io/shard.h"
-#include "io/tokenizers.h"
 #include "task/corpus.h"
 #include "task/example_scores.h"
+#include "text/tokenizers.h"
 #include "train/run_config.h"
 
 namespace mh::train {
@@ -22,7 +22,7 @@ class Validator {
  public:
   // All must outlive it. `shard` may be null: then there is none, and nothing but that may be asked. Error(input) for
   // a shard that is damaged or not for this model.
-  Validator(const RunConfig& config, const io::ShardFile* shard, const io::Tokenizers& tokenizers);
+  Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
   bool exists() const { return corpus_.has_value(); }
   // Refuses what the model cannot take, and a score that there is none of. Error(usage).
@@ -46,7 +46,7 @@ class Validator {
   double bleu(model::LanguageModel& model, const task::Pairs& pairs) const;
 
   const RunConfig& config_;
-  const io::Tokenizers& tokenizers_;
+  const text::Tokenizers& tokenizers_;
   std::optional<task::Corpus> corpus_;
 };
 

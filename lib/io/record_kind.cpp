@@ -1,0 +1,35 @@
+#include "io/record_kind.h"
+
+#include <algorithm>
+
+#include "io/shard.h"
+
+namespace mh::io {
+
+const RecordKind* record_kind(const std::string& name) {
+  static const auto any = [](size_t, uint64_t, uint64_t) { return true; };
+  static const std::vector<RecordKind> kinds{
+      {kTextKind, {"tokens"}, 1, "lines", any},
+      {kPairsKind,
+       {"source", "target"},
+       2,
+       "pairs whose sides have at least their end",
+       [](size_t, uint64_t length, uint64_t) { return length > 0; }},
+      {kDocumentsKind,
+       {"sentence"},
+       1,
+       "documents of a sentence at least, each with an empty run behind it",
+       [](size_t, uint64_t length, uint64_t before) { return length > 0 || before > 0; },
+       true},
+      {kExamplesKind,
+       {"first", "second", "label"},
+       2,
+       "a label of one number, or none",
+       [](size_t field, uint64_t length, uint64_t) { return field < 2 || length <= 1; }},
+      {kQuestionsKind, {"question", "context", "begins", "ends", "text", "about"}, 2, "questions", any},
+  };
+  const auto it = std::find_if(kinds.begin(), kinds.end(), [&](const RecordKind& k) { return k.name == name; });
+  return it == kinds.end() ? nullptr : &*it;
+}
+
+}  // namespace mh::io

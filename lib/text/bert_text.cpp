@@ -1,0 +1,189 @@
+#include "text/bert_text.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace mh::text {
+
+namespace {
+
+struct Range {
+  char32_t first, last;
+};
+
+template <size_t N>
+bool within(const Range (&ranges)[N], char32_t c) {
+  const Range* r = std::lower_bound(ranges, ranges + N, c, [](const Range& a, char32_t b) { return a.last < b; });
+  return r != ranges + N && r->first <= c;
+}
+
+// Marks, punctuation, formats and composed letters of Unicode 9.0 to 15.0, joined where nothing older lies between.
+constexpr Range kNewer[] = {
+    {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
+    {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
+    {0xD00, 0xD00},     {0xD3B, 0xD3C},     {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0xECE, 0xECE},
+    {0x1715, 0x1715},   {0x180F, 0x1886},   {0x1ABF, 0x1ACE},   {0x1B7D, 0x1B7E},   {0x1DF6, 0x1DFB},
+    {0x2E43, 0x2E5D},   {0xA82C, 0xA82C},   {0xA8C5, 0xA8C5},   {0xA8FF, 0xA8FF},   {0xA9BD, 0xA9BD},
+    {0x10D24, 0x10F89}, {0x11070, 0x11074}, {0x110C2, 0x110CD}, {0x111CF, 0x111CF}, {0x1123E, 0x11241},
+    {0x1133B, 0x1133B}, {0x11438, 0x1145E}, {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1182F, 0x11FFF},
+    {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
+    {0x1E944, 0x1E95F}};
+
+// Those of them that Unicode 9.0 has: marks that decomposition puts in order.
+constexpr Range kOrdered[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
+                              {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
+
+constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
+                                 {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+
+utf8proc_category_t category(char32_t c) {
+  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // before Unicode 12.0 and 11.0
+  if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // before 14.0
+  if (within(kNewer, c)) return UTF8PROC_CATEGORY_CN;
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+bool is_dropped(char32_t c) {
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CO:
+      return true;
+    default:
+      return c == 0xFFFD;
+  }
+}
+
+bool is_white(char32_t c) {
+  const utf8proc_category_t k = category(c);
+  return k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP;
+}
+
+// Canonical combining class: marks of different classes change places.
+int order_of(char32_t c) {
+  if (c < 0x300 || (within(kNewer, c) && !within(kOrdered, c))) return 0;
+  return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
+}
+
+// The clean text, ideographs between spaces.
+std::vector<BertCharacter> cleaned(std::string_view text) {
+  std::vector<BertCharacter> out;
+  out.reserve(text.size() + 8);
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  for (size_t at = 0; at < text.size();) {
+    utf8proc_int32_t code = bytes[at];
+    if (code < 0x80) {
+      const auto begin = static_cast<uint32_t>(at++);
+      if (const char c = bert_ascii(static_cast<char>(code), false); c != 0)
+        out.push_back({static_cast<char32_t>(c), begin, begin + 1});
+      continue;
+    }
+    const auto left = static_cast<utf8proc_ssize_t>(text.size() - at);
+    const size_t size = static_cast<size_t>(std::max<utf8proc_ssize_t>(1, utf8proc_iterate(bytes + at, left, &code)));
+    const auto c = static_cast<char32_t>(code);
+    BertCharacter now{c, static_cast<uint32_t>(at), static_cast<uint32_t>(at + size)};
+    at += size;
+    if (is_dropped(c)) continue;
+    if (is_white(c)) now.c = U' ';
+    const bool ideograph = within(kIdeographs, c);
+    if (ideograph) out.push_back({U' ', now.begin, now.end});
+    out.push_back(now);
+    if (ideograph) out.push_back({U' ', now.begin, now.end});
+  }
+  return out;
+}
+
+// A character of a decomposition: `added` behind the first one.
+struct Part {
+  char32_t c;
+  int order;
+  bool added;
+};
+
+void append_parts(char32_t c, std::vector<Part>& parts) {
+  utf8proc_int32_t codes[4];  // no canonical decomposition is longer
+  int boundary = 0;
+  utf8proc_ssize_t count = 0;
+  if (c >= 0xC0 && !within(kNewer, c))
+    count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), codes, std::ssize(codes), UTF8PROC_DECOMPOSE,
+                                    &boundary);
+  if (count <= 0) return parts.push_back({c, order_of(c), false});
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    const auto part = static_cast<char32_t>(codes[i]);
+    parts.push_back({part, order_of(part), i > 0});
+  }
+}
+
+// Decomposes, puts marks in their order, and drops those without a width. A part that is not added stands for the next
+// character of the text, even where it has changed places; an added one for the character before: so are the places
+// that the package tells.
+void strip_accents(std::vector<BertCharacter>& text) {
+  std::vector<Part> parts;
+  parts.reserve(text.size() + 8);
+  for (const BertCharacter& now : text) append_parts(now.c, parts);
+  for (auto at = parts.begin(); at != parts.end();) {
+    auto starter = [](const Part& p) { return p.order == 0; };
+    const auto begin = std::find_if_not(at, parts.end(), starter);
+    at = std::find_if(begin, parts.end(), starter);
+    if (at - begin > 1) std::stable_sort(begin, at, [](const Part& a, const Part& b) { return a.order < b.order; });
+  }
+  std::vector<BertCharacter> out;
+  out.reserve(parts.size());
+  size_t next = 0;
+  for (const Part& part : parts) {
+    if (!part.added) ++next;
+    if (part.c >= 0x300 && category(part.c) == UTF8PROC_CATEGORY_MN) continue;
+    const BertCharacter& from = text[next - 1];
+    out.push_back({part.c, from.begin, from.end});
+  }
+  text.swap(out);
+}
+
+char32_t lower_case(char32_t c) {
+  if (c < 0x80) return static_cast<char32_t>(bert_ascii(static_cast<char>(c), true));
+  // Of Unicode 16.0.
+  switch (c) {
+    case 0x1C89:
+      return 0x1C8A;
+    case 0xA7CB:
+      return 0x264;
+    case 0xA7CC:
+    case 0xA7DA:
+      return c + 1;
+    case 0xA7DC:
+      return 0x19B;
+    default:
+      if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+      return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+  }
+}
+
+void lower_case(std::vector<BertCharacter>& text) {
+  std::vector<BertCharacter> out;
+  out.reserve(text.size());
+  for (const BertCharacter& now : text) {
+    const bool dotted = now.c == 0x130;  // the only one that becomes two
+    out.push_back({dotted ? U'i' : lower_case(now.c), now.begin, now.end});
+    if (dotted) out.push_back({0x307, now.begin, now.end});
+  }
+  text.swap(out);
+}
+
+}  // namespace
+
+bool is_bert_punctuation(char32_t c) {
+  if (c < 0x80) return is_ascii_punctuation(static_cast<char>(c));
+  const utf8proc_category_t k = category(c);
+  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}
+
+std::vector<BertCharacter> bert_characters(std::string_view text, const BertText& options) {
+  std::vector<BertCharacter> characters = cleaned(text);
+  if (options.strip_accents) strip_accents(characters);
+  if (options.lowercase) lower_case(characters);
+  return characters;
+}
+
+}  // namespace mh::text

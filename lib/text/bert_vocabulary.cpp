@@ -1,0 +1,51 @@
+#include "text/bert_vocabulary.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "text/folder_tokenizer.h"
+#include "text/tokenizers.h"
+
+namespace mh::text {
+
+namespace {
+
+// Behind the eight bytes of its length stands the header, a JSON object.
+bool is_checkpoint(const std::string& path) {
+  if (!MappedFile::possible(path)) return false;
+  char head[9];
+  return open_source(path)->read_exactly(head, sizeof head) && head[8] == '{';
+}
+
+}  // namespace
+
+void BertVocabulary::check() const {
+  if (vocab.empty() == wordpiece.empty())
+    throw Error(Exit::usage,
+                Problem{"--vocab", "either a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
+                        vocab.empty() ? "neither" : "both", vocab.empty() ? "make one with mh-prep vocab" : ""});
+  if (!wordpiece.empty()) {
+    if (std::filesystem::is_directory(wordpiece)) refuse_text_options("--wordpiece", wordpiece, cased, strip_accents);
+    return;
+  }
+  for (const char* option :
+       {cased ? "--cased" : "", strip_accents != BertVocabulary{}.strip_accents ? "--strip-accents" : ""})
+    if (*option != 0)
+      throw Error(Exit::usage,
+                  Problem{option, "it only with --wordpiece: other vocabularies say how text is normalised", "--vocab",
+                          "leave it out"});
+}
+
+std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {
+  check();
+  const BertText text = bert_text(cased, strip_accents);
+  if (!wordpiece.empty() && std::filesystem::is_directory(wordpiece)) return read_wordpiece_folder(wordpiece);
+  if (!wordpiece.empty())
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(wordpiece), wordpiece), text, wordpiece);
+  auto tokenizer =
+      is_checkpoint(vocab) ? std::move(tokenizers_of(io::Checkpoint(vocab)).target) : load_tokenizer(vocab);
+  require_wordpiece(*tokenizer, vocab);
+  return std::unique_ptr<WordPieceTokenizer>(static_cast<WordPieceTokenizer*>(tokenizer.release()));
+}
+
+}  // namespace mh::text

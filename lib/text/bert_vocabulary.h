@@ -1,0 +1,33 @@
+// The vocabulary of what is prepared for BERT: one of ours, that of a model, or BERT's own file.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/fields.h"
+#include "text/wordpiece.h"
+
+namespace mh::text {
+
+struct BertVocabulary {
+  std::string vocab;
+  std::string wordpiece;
+  bool cased = false;
+  std::string strip_accents = "auto";
+  void describe(Fields& f) {
+    f.field("vocab", vocab,
+            "vocabulary of the type wordpiece made by mh-prep vocab, or a model (.safetensors) with one");
+    f.field("wordpiece", wordpiece, "instead, BERT's vocab.txt, or the folder of a BERT model");
+    f.field("cased", cased, "with --wordpiece: keep the case of letters");
+    f.field("strip_accents", strip_accents, "with --wordpiece: drop accents; auto: unless --cased",
+            {"auto", "yes", "no"});
+  }
+  // Refuses both or neither, and what only --wordpiece has a use for. Error(usage).
+  void check() const;
+  // The one that is given.
+  const std::string& file() const { return wordpiece.empty() ? vocab : wordpiece; }
+  // check()s first. Error(input) for another type, and for a checkpoint that carries no vocabulary.
+  std::unique_ptr<WordPieceTokenizer> load() const;
+};
+
+}  // namespace mh::text

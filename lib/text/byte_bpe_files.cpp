@@ -1,0 +1,85 @@
+// vocab.json and merges.txt of GPT-2.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "text/byte_bpe.h"
+#include "text/text_bytes.h"
+#include "text/tokenizer_json.h"
+
+namespace mh::text {
+
+NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string& name) {
+  const std::string_view json = checked_text(bytes, name);
+  require_sound_json(json, name, "copy it again");
+  return numbered_pieces(nlohmann::json::parse(json, nullptr, false), name);
+}
+
+namespace {
+
+// The symbols of a line of merges.txt; nothing where it is none.
+std::optional<Merge> merge_of_line(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  const size_t space = line.find(' ');
+  if (space == line.npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != line.npos ||
+      find_bad_byte(line) != line.npos)
+    return {};
+  return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
+}
+
+[[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
+  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep, which holds it"});
+}
+
+}  // namespace
+
+std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name) {
+  std::vector<Merge> merges;
+  std::string_view rest = checked_text(text, name);
+  for (size_t line = 1; !rest.empty(); ++line) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view now = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if ((line == 1 && now.starts_with("#version")) || ((now.empty() || now == "\r") && rest.empty())) continue;
+    auto merge = merge_of_line(now);
+    if (!merge)
+      throw Error(Exit::input, Problem{str(name, ":", line), "two symbols, a space between: GPT-2's merges.txt",
+                                       "'" + escaped(std::string(now.substr(0, 40))) + "'", "copy it again"});
+    merges.push_back(std::move(*merge));
+  }
+  if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy it again"});
+  return merges;
+}
+
+std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
+  std::string all;
+  WordMap<bool> seen;
+  for (const auto& [number, piece] : pieces) {
+    if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(seen[piece], true))
+      refuse_to_write(str("vocab.json: entry ", number), "pieces of UTF-8 text that all differ",
+                      "'" + escaped(piece) + "'");
+    all += str(all.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
+  }
+  if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
+  return all + "}";
+}
+
+std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
+  std::string text = "#version: 0.2\n";
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& m = merges[i];
+    const std::string line = m.left + " " + m.right;
+    if (line.find('\n') != line.npos || merge_of_line(line) != m)
+      refuse_to_write(str("merges.txt: merge ", i + 1), "symbols that a line of GPT-2's merges.txt can hold",
+                      str("'", escaped(m.left), "' and '", escaped(m.right), "'"));
+    text += line + "\n";
+  }
+  if (merges.empty()) refuse_to_write("merges.txt", "merges", "none");
+  return text;
+}
+
+}  // namespace mh::text

@@ -1,0 +1,102 @@
+#include "base/error.h"
+#include "base/unicode.h"
+#include "text/byte_bpe.h"
+#include "text/word_cache.h"
+
+namespace mh::text {
+
+namespace {
+
+class ByteBpeEncoder : public Encoder {
+ public:
+  explicit ByteBpeEncoder(const ByteBpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    const char* readable = text.data() + text.size();
+    auto encode_new = [&](std::string_view word, std::vector<int32_t>& ids) { tokenizer_.encode_word(word, ids); };
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = byte_bpe_word_end(text, at);
+      cache_.encode(WordKey(text.substr(at, end - at), readable), out, encode_new);
+      at = end;
+    }
+  }
+
+ private:
+  const ByteBpeTokenizer& tokenizer_;
+  WordCache cache_;
+};
+
+// A piece that letters of bytes do not spell stands for itself.
+std::string bytes_of_piece(const std::string& piece) {
+  std::string bytes;
+  for (char32_t letter : code_points(piece)) {
+    const int byte = byte_of_letter(letter);
+    if (byte < 0) return piece;
+    bytes += static_cast<char>(byte);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
+                                   AddedTokens added)
+    : pieces_(std::move(pieces)), merges_(std::move(merges)), added_(std::move(added)) {
+  WordMap<int32_t> ids;
+  ids.reserve(pieces_.size());
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    ids[pieces_[i].text] = static_cast<int32_t>(i);
+    bytes_.push_back(bytes_of_piece(pieces_[i].text));
+  }
+  auto id_of = [&](const std::string& piece, const std::string& whose) {
+    const int32_t* id = ids.find(std::string_view(piece));
+    if (id == nullptr)
+      throw Error(Exit::input, Problem{name, str("the piece '", piece, "', ", whose), "none",
+                                       "take the vocabulary and the merges of one model, whole"});
+    return *id;
+  };
+  end_ = id_of(kEndOfText, "which closes a text");
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string letter;
+    append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), letter);
+    of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("the byte ", byte));
+  }
+  for (size_t rank = 0; rank < merges_.size(); ++rank) {
+    const Merge& m = merges_[rank];
+    const std::string whose = str("of merge ", rank + 1);
+    Joins::Join& join = joins_.of(id_of(m.left, whose), id_of(m.right, whose));
+    if (join.symbol >= 0)
+      throw Error(Exit::input, Problem{name, "merges that all differ", str("'", m.left, " ", m.right, "' again"), ""});
+    join = {rank, id_of(m.left + m.right, whose)};
+  }
+}
+
+std::unique_ptr<Encoder> ByteBpeTokenizer::encoder() const { return std::make_unique<ByteBpeEncoder>(*this); }
+
+void ByteBpeTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
+  std::vector<Symbol> symbols;
+  symbols.reserve(word.size());
+  for (char byte : word) symbols.push_back({of_byte_[static_cast<unsigned char>(byte)], 1});
+  joins_.apply(symbols, JoinOrder::one_by_one);
+  for (const Symbol& s : symbols) tokens.push_back(s.number);
+}
+
+std::string ByteBpeTokenizer::decode(std::span<const int32_t> tokens) const {
+  return decode_lines(tokens, end_,
+                      [&](int32_t token, bool, std::string& text) { text += bytes_.at(static_cast<size_t>(token)); });
+}
+
+std::string ByteBpeTokenizer::serialize() const { return write_vocabulary(kType, pieces_, &merges_, nullptr, added_); }
+
+std::string ByteBpeTokenizer::content() const { return write_vocabulary(kType, pieces_, &merges_); }
+
+AddedTokens ByteBpeTokenizer::added_tokens() const {
+  if (!added_.empty()) return added_;
+  return {{end_, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+}
+
+std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
+                                                          const std::string& name, AddedTokens added) {
+  return std::make_unique<ByteBpeTokenizer>(std::move(pieces), std::move(merges), name, std::move(added));
+}
+
+}  // namespace mh::text

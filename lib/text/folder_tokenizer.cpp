@@ -1,0 +1,265 @@
+#include "text/folder_tokenizer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/config_file.h"
+#include "text/tokenizer_json.h"
+
+namespace mh::text {
+
+namespace {
+
+std::optional<std::string> text_of_file(const std::string& path) {
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return read_text_file(path);
+}
+
+// A token where tokenizer_config.json names one: its text, or an object with it.
+std::string token_text(const io::Json& value) {
+  if (value.is_string()) return value;
+  const auto content = value.is_object() ? value.find("content") : value.end();
+  return value.is_object() && content != value.end() && content->is_string() ? content->get<std::string>() : "";
+}
+
+class FolderReader {
+ public:
+  explicit FolderReader(const std::string& folder)
+      : folder_(folder),
+        config_(io::ConfigFile::optional(folder + "/tokenizer_config.json")),
+        map_(io::ConfigFile::optional(folder + "/special_tokens_map.json")) {}
+
+  std::unique_ptr<ByteBpeTokenizer> byte_bpe() {
+    config_.require("add_prefix_space", false, {false}, "text is encoded without a space in front of it");
+    const std::string whole = path("tokenizer.json"), pieces = path("vocab.json"), merges = path("merges.txt");
+    std::vector<Merge> list;
+    if (const auto text = text_of_file(whole)) {
+      TokenizerJson json = read_byte_bpe_json(*text, whole);
+      if (const auto other = text_of_file(pieces)) compare(json.pieces, read_numbered_pieces(*other, pieces), pieces);
+      if (const auto other = text_of_file(merges))
+        if (read_byte_bpe_merges(*other, merges) != json.merges) refuse_difference(merges, "the merges", "others");
+      list = std::move(json.merges);
+      take(std::move(json));
+    } else {
+      require_files({"vocab.json", "merges.txt"});
+      pieces_ = read_numbered_pieces(read_text_file(pieces), pieces);
+      list = read_byte_bpe_merges(read_text_file(merges), merges);
+    }
+    AddedTokens usual;
+    if (const int64_t end = add_tokens({kEndOfText}).front(); end >= 0)
+      usual = {{end, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+    give_roles(usual);
+    if (const int64_t end = token_of_role(added_, "eos_token"); end >= 0 && usual.count(end) == 0)
+      log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), "; here ", kEndOfText,
+                      " ends each text"));
+    tell_of_plain_tokens();
+    return make_byte_bpe_tokenizer(in_order(pieces_, folder_), std::move(list), folder_, unusual(usual));
+  }
+
+  std::unique_ptr<WordPieceTokenizer> wordpiece() {
+    config_.require("tokenize_chinese_chars", true, {true}, "ideographs are words of their own here");
+    config_.require("do_basic_tokenize", true, {true}, "text is divided into words here");
+    const std::string whole = path("tokenizer.json"), words = path("vocab.txt");
+    BertText text;
+    if (const auto json_text = text_of_file(whole)) {
+      TokenizerJson json = read_wordpiece_json(*json_text, whole);
+      if (const auto other = text_of_file(words)) compare(json.pieces, numbered(read_wordpieces(*other, words)), words);
+      text = json.text;
+      require_same("do_lower_case", text.lowercase, whole + ": lowercase");
+      require_same("strip_accents", text.strip_accents, whole + ": strip_accents");
+      take(std::move(json));
+    } else {
+      require_files({"vocab.txt"});
+      pieces_ = numbered(read_wordpieces(read_text_file(words), words));
+      if (config_.empty())
+        log_info(folder_ + " has no tokenizer_config.json: text is put into lower case, as transformers does");
+      text.lowercase = config_.value("do_lower_case", true);
+      text.strip_accents = config_.value("strip_accents", text.lowercase);
+    }
+    const std::vector<std::string> special(std::begin(kSpecialPieces), std::end(kSpecialPieces));
+    const std::vector<int64_t> numbers = add_tokens(special);
+    AddedTokens usual;
+    for (size_t i = 0; i < special.size(); ++i) {
+      if (numbers[i] >= 0) usual[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+      if (const std::string token = named_token(kSpecialPieceRoles[i]); !token.empty() && token != special[i])
+        throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special[i], token,
+                                         "BERT's tokens have these names here"});
+    }
+    give_roles(usual);
+    tell_of_plain_tokens();
+    return make_wordpiece_tokenizer(in_order(pieces_, folder_), text, folder_, unusual(usual));
+  }
+
+ private:
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  void require_files(const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+      if (!std::filesystem::exists(path(name)))
+        throw Error(Exit::input, Problem{folder_, "tokenizer.json, or " + join(names, " and "), "no " + name,
+                                         "copy it from where the model is from"});
+  }
+
+  static NumberedPieces numbered(const std::vector<Piece>& pieces) {
+    NumberedPieces all;
+    for (size_t i = 0; i < pieces.size(); ++i) all[i] = pieces[i].text;
+    return all;
+  }
+
+  [[noreturn]] void refuse_difference(const std::string& file, const std::string& what,
+                                      const std::string& found) const {
+    throw Error(Exit::input, Problem{file, what + " of " + path("tokenizer.json"), found,
+                                     "remove the file that is not the model's"});
+  }
+
+  void compare(const NumberedPieces& json, const NumberedPieces& other, const std::string& file) const {
+    if (json == other) return;
+    const auto [a, b] = std::mismatch(json.begin(), json.end(), other.begin(), other.end());
+    if (a == json.end()) refuse_difference(file, str("no piece after the ", json.size()), "'" + b->second + "'");
+    refuse_difference(file, str("piece ", a->first, ", '", a->second, "',"),
+                      b == other.end() ? "the end" : str("piece ", b->first, ", '", b->second, "'"));
+  }
+
+  void require_same(const char* key, bool wanted, const std::string& where) const {
+    if (config_.value(key, wanted) == wanted) return;
+    throw Error(Exit::input, Problem{config_.path() + ": " + key, str(wanted ? "true" : "false", ", as in ", where),
+                                     wanted ? "false" : "true", "set both to how the model was trained"});
+  }
+
+  void take(TokenizerJson json) {
+    pieces_ = std::move(json.pieces);
+    from_json_ = std::move(json.added);
+  }
+
+  // Adds the tokens of all files. Returns the numbers of the `wanted` tokens, -1 for one that is missing.
+  std::vector<int64_t> add_tokens(const std::vector<std::string>& wanted) {
+    for (const auto& [number, piece] : pieces_)
+      if (!numbers_.emplace(piece, number).second)
+        throw Error(Exit::input, Problem{folder_, "pieces that all differ", "'" + piece + "' again", ""});
+    for (const TokenizerJson::Token& token : from_json_)
+      add(path("tokenizer.json") + ": added_tokens", token.number, token.piece, token.flags);
+    const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
+    for (const auto& [key, token] : decoder.items()) {
+      uint64_t number = 0;
+      const auto parsed = std::from_chars(key.data(), key.data() + key.size(), number);
+      const bool whole = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
+      const std::string piece = token.is_object() ? token_text(token) : "";
+      const std::string where = config_.path() + ": added_tokens_decoder";
+      if (!whole || piece.empty()) refuse_token(where, key + ": " + token.dump());
+      add(where, number, piece, token_flags(token));
+    }
+    if (const std::string file = path("added_tokens.json"); std::filesystem::exists(file)) {
+      const io::Json all = io::parse_object(read_text_file(file), file);
+      for (const auto& [piece, number] : all.items()) {
+        if (!number.is_number_unsigned() || piece.empty())
+          refuse_token(file, io::Json(piece).dump() + ": " + number.dump());
+        add(file, number, piece, {});
+      }
+    }
+    std::vector<int64_t> found;
+    for (const std::string& piece : wanted) found.push_back(number_of(piece));
+    return found;
+  }
+
+  [[noreturn]] static void refuse_token(const std::string& where, const std::string& found) {
+    throw Error(Exit::input, Problem{where, "a token with a number of its own", found, "copy the folder again"});
+  }
+
+  // Files repeat each other's tokens; the first one says their flags.
+  void add(const std::string& where, uint64_t number, const std::string& piece, std::set<std::string> flags) {
+    const auto [of_number, fresh] = pieces_.emplace(number, piece);
+    const auto [of_piece, unseen] = numbers_.emplace(piece, number);
+    if (of_number->second != piece || of_piece->second != number)
+      refuse_token(where, str("'", piece, "' with ", number, ", where ", fresh ? "it has " : "the vocabulary has '",
+                              fresh ? std::to_string(of_piece->second) : of_number->second + "'"));
+    if (fresh) flags.insert(kAppended);
+    added_.emplace(static_cast<int64_t>(number), std::move(flags));
+  }
+
+  int64_t number_of(const std::string& piece) const {
+    const auto found = numbers_.find(piece);
+    return found == numbers_.end() ? -1 : static_cast<int64_t>(found->second);
+  }
+
+  std::string named_token(const char* role) const {
+    const std::string token = token_text(config_.value(role, nullptr));
+    return token.empty() ? token_text(map_.value(role, nullptr)) : token;
+  }
+
+  void give_role(const std::string& role, const std::string& token) {
+    const int64_t number = number_of(token);
+    if (number < 0) {
+      log_warning(str(folder_, ": ", role, " '", token, "' has no number in the vocabulary, and is left out"));
+      return;
+    }
+    added_[number].insert({role, kSpecialToken});
+  }
+
+  // `usual`: which tokens have roles where no file says so.
+  void give_roles(const AddedTokens& usual) {
+    for (const char* role : kTokenRoles) {
+      const int64_t number = token_of_role(usual, role);
+      if (const std::string token = named_token(role); !token.empty()) give_role(role, token);
+      else if (number >= 0) added_[number].insert({role, kSpecialToken});
+    }
+    for (const io::ConfigFile* file : {&config_, &map_})
+      for (const char* key : {kMoreSpecialTokens, "extra_special_tokens"})
+        for (const io::Json& token : file->value(key, nullptr))
+          if (!token_text(token).empty()) give_role(kMoreSpecialTokens, token_text(token));
+  }
+
+  // The added tokens, or none where they say no more than the vocabulary does. Nothing here reads "normalized" of a
+  // special token, which differs between versions of transformers.
+  AddedTokens unusual(const AddedTokens& usual) const {
+    AddedTokens plain = added_;
+    for (auto& [number, attributes] : plain)
+      if (attributes.count(kSpecialToken) > 0) attributes.erase("normalized");
+    return plain == usual ? AddedTokens() : added_;
+  }
+
+  void tell_of_plain_tokens() const {
+    std::vector<std::string> names;
+    for (const auto& [number, attributes] : added_)
+      if (attributes.count(kSpecialToken) == 0) names.push_back("'" + pieces_.at(static_cast<uint64_t>(number)) + "'");
+    if (names.empty()) return;
+    const size_t count = names.size();
+    names.resize(std::min<size_t>(count, 5));
+    log_warning(str(folder_, ": added tokens that are not special (", count, "): ", join(names, ", "),
+                    count > names.size() ? ", ..." : "",
+                    "; text that holds them is encoded as other text is, where transformers takes one token"));
+  }
+
+  std::string folder_;
+  io::ConfigFile config_, map_;
+  NumberedPieces pieces_;
+  std::unordered_map<std::string, uint64_t> numbers_;
+  std::vector<TokenizerJson::Token> from_json_;
+  AddedTokens added_;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder) {
+  return FolderReader(folder).byte_bpe();
+}
+
+std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder) {
+  return FolderReader(folder).wordpiece();
+}
+
+void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents) {
+  const char* found = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
+  if (found != nullptr)
+    throw Error(Exit::usage, Problem{found, str("it without ", option, " of a folder, which says how text is read"),
+                                     folder, "leave it out"});
+}
+
+}  // namespace mh::text

@@ -1,0 +1,77 @@
+#include "text/joins.h"
+
+#include <queue>
+#include <tuple>
+
+namespace mh::text {
+
+namespace {
+
+struct PairKey {
+  int32_t symbols[2];
+  operator std::string_view() const { return {reinterpret_cast<const char*>(symbols), sizeof symbols}; }
+};
+
+}  // namespace
+
+Joins::Join& Joins::of(int32_t left, int32_t right) { return joins_[PairKey{{left, right}}]; }
+
+const Joins::Join* Joins::find(int32_t left, int32_t right) const {
+  if (left < 0 || right < 0) return nullptr;
+  return joins_.find(WordKey(PairKey{{left, right}}));
+}
+
+void Joins::apply(std::vector<Symbol>& symbols, JoinOrder order) const {
+  const auto count = static_cast<int64_t>(symbols.size());
+  struct Links {
+    int64_t before, after;
+  };
+  std::vector<Links> links(symbols.size());  // a symbol of 0 bytes is joined to the one before
+  for (int64_t i = 0; i < count; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
+  auto symbol = [&](int64_t at) -> Symbol& { return symbols[static_cast<size_t>(at)]; };
+  auto after = [&](int64_t at) -> int64_t& { return links[static_cast<size_t>(at)].after; };
+
+  // Pairs that can be joined: rank and place, with the symbols that stood there.
+  using Place = std::tuple<size_t, int64_t, int32_t, int32_t>;
+  std::priority_queue<Place, std::vector<Place>, std::greater<>> places;
+  auto look_at = [&](int64_t left) {
+    if (left < 0 || after(left) >= count) return;
+    const int32_t l = symbol(left).number, r = symbol(after(left)).number;
+    if (const Join* j = find(l, r)) places.emplace(j->rank, left, l, r);
+  };
+  for (int64_t i = 0; i + 1 < count; ++i) look_at(i);
+  // Whether the place is as it was. To tokenizers it is where its pair now joins to the same symbol.
+  auto stands = [&](const Place& place) {
+    const auto [rank, at, left, right] = place;
+    if (symbol(at).bytes == 0 || after(at) >= count) return false;
+    const int32_t l = symbol(at).number, r = symbol(after(at)).number;
+    if (l == left && r == right) return true;
+    if (order == JoinOrder::rounds) return false;
+    const Join* now = find(l, r);
+    return now != nullptr && now->symbol == find(left, right)->symbol;
+  };
+  std::vector<int64_t> joined;
+  while (!places.empty()) {
+    const size_t rank = std::get<0>(places.top());
+    joined.clear();
+    while (!places.empty() && std::get<0>(places.top()) == rank && (order == JoinOrder::rounds || joined.empty())) {
+      const Place place = places.top();
+      places.pop();
+      if (!stands(place)) continue;
+      const auto [r, at, left, right] = place;
+      Symbol& gone = symbol(after(at));
+      symbol(at) = {find(left, right)->symbol, symbol(at).bytes + gone.bytes};
+      gone.bytes = 0;
+      after(at) = after(after(at));
+      if (after(at) < count) links[static_cast<size_t>(after(at))].before = at;
+      joined.push_back(at);
+    }
+    for (int64_t at : joined) {
+      look_at(links[static_cast<size_t>(at)].before);
+      look_at(at);
+    }
+  }
+  std::erase_if(symbols, [](const Symbol& s) { return s.bytes == 0; });
+}
+
+}  // namespace mh::text

@@ -1,0 +1,182 @@
+// Where a symbol arises by several merges (ab a and a ba), learn-bpe's counts are not exact, and the merges that it
+// finds follow from how it counts and prunes; so this does both as it does. Around a symbol that stood in a word
+// already, pairs are counted again; pairs below a threshold are put aside with the count of that moment, and what comes
+// to them meanwhile starts from zero.
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/log.h"
+#include "text/merges.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr int64_t kLeastCount = 2;  // learn-bpe's --min-frequency
+
+class Learner {
+ public:
+  explicit Learner(const WordMap<uint64_t>& words) {
+    words.each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
+    for (size_t w = 0; w < words_.size(); ++w)
+      for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change(words_[w].symbols, i, w, 1);
+    for (int32_t p : active_) put_aside(of(p), of(p).count);
+  }
+
+  std::vector<Merge> learn(int64_t merges) {
+    std::vector<Merge> found;
+    if (active_.empty()) return found;
+    Progress progress("merges", merges, "merges");
+    double threshold = static_cast<double>(of(most_frequent()).count) / 10;
+    for (int64_t i = 0; i < merges; ++i) {
+      if (active_.empty() || (i > 0 && static_cast<double>(of(most_frequent()).count) < threshold)) {
+        prune(threshold);
+        take_all_back();
+        threshold = static_cast<double>(of(most_frequent()).count * i) / (static_cast<double>(i) + 10000.0);
+        prune(threshold);
+      }
+      const int32_t best = most_frequent();
+      if (of(best).count < kLeastCount) break;
+      found.push_back({text_of(of(best).left), text_of(of(best).right)});
+      merge(best);
+      if (i % 100 == 0) prune(threshold);
+      progress.update(i + 1);
+    }
+    return found;
+  }
+
+ private:
+  struct Word {
+    std::vector<int32_t> symbols;
+    int64_t count;
+  };
+  struct Pair {
+    int32_t left, right;
+    int64_t count = 0;  // while active
+    int64_t aside = 0;  // when it was last put aside
+    bool active = false, kept = false;
+    std::unordered_map<size_t, int32_t> words;  // how often in each
+  };
+
+  void add_word(std::string_view text, int64_t count) {
+    Word word{{}, count};
+    for (size_t i = 0; i < text.size();) {
+      size_t n = 1;
+      while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0) == 0x80) ++n;
+      std::string symbol(text.substr(i, n));
+      if (i + n == text.size()) symbol += kEndOfWord;
+      word.symbols.push_back(number_of(symbol));
+      i += n;
+    }
+    words_.push_back(std::move(word));
+  }
+  int32_t number_of(const std::string& symbol) {
+    auto [it, fresh] = numbers_.emplace(symbol, static_cast<int32_t>(texts_.size()));
+    if (fresh) texts_.push_back(symbol);
+    return it->second;
+  }
+  const std::string& text_of(int32_t symbol) const { return texts_[static_cast<size_t>(symbol)]; }
+
+  int32_t pair_of(int32_t left, int32_t right) {
+    const uint64_t key = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+    auto [it, fresh] = pair_numbers_.emplace(key, static_cast<int32_t>(pairs_.size()));
+    if (fresh) pairs_.push_back({left, right, 0, 0, false, false, {}});
+    return it->second;
+  }
+  // Counts the pair at place `at` of a word's symbols once more or less.
+  void change(const std::vector<int32_t>& symbols, size_t at, size_t word, int sign) {
+    const int32_t p = pair_of(symbols[at], symbols[at + 1]);
+    Pair& pair = of(p);
+    if (!pair.active) {
+      pair.active = true;
+      pair.count = 0;
+      active_.push_back(p);
+    }
+    pair.count += sign * words_[word].count;
+    pair.words[word] += sign;
+  }
+
+  // The first by count, then by its symbols: the greater ones bytewise.
+  int32_t most_frequent() const {
+    return *std::max_element(active_.begin(), active_.end(), [&](int32_t a, int32_t b) {
+      const Pair &x = of(a), &y = of(b);
+      if (x.count != y.count) return x.count < y.count;
+      if (x.left != y.left) return text_of(x.left) < text_of(y.left);
+      return text_of(x.right) < text_of(y.right);
+    });
+  }
+  static void put_aside(Pair& pair, int64_t count) {
+    pair.aside = count;
+    pair.kept = true;
+  }
+  void prune(double threshold) {
+    std::erase_if(active_, [&](int32_t p) {
+      Pair& pair = of(p);
+      if (static_cast<double>(pair.count) >= threshold) return false;
+      // Below zero it is what was lost since the pair was put aside.
+      put_aside(pair, pair.count < 0 ? pair.aside + pair.count : pair.count);
+      pair.active = false;
+      return true;
+    });
+  }
+  void take_all_back() {
+    active_.clear();
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      Pair& pair = pairs_[p];
+      pair.active = pair.kept;
+      if (!pair.kept) continue;
+      pair.count = pair.aside;
+      active_.push_back(static_cast<int32_t>(p));
+    }
+  }
+
+  // Joins all occurrences, in each word from left to right, and counts the pairs around them anew.
+  void merge(int32_t best) {
+    const int32_t left = of(best).left, right = of(best).right;
+    const int32_t both = number_of(text_of(left) + text_of(right));
+    std::unordered_map<size_t, int32_t> places;
+    places.swap(of(best).words);
+    for (const auto& [w, times] : places) {
+      if (times < 1) continue;
+      const std::vector<int32_t> old = std::move(words_[w].symbols);
+      std::vector<int32_t>& now = words_[w].symbols;
+      now.clear();
+      for (size_t i = 0; i < old.size(); ++i) {
+        if (!occurs(old, i, left, right)) {
+          now.push_back(old[i]);
+          continue;
+        }
+        now.push_back(both);
+        if (i > 0) change(old, i - 1, w, -1);
+        // The pair behind is counted by the next occurrence, where one follows at once.
+        if (i + 2 < old.size() && !occurs(old, i + 2, left, right)) change(old, i + 1, w, -1);
+        ++i;
+      }
+      for (size_t i = 0; i < now.size(); ++i) {
+        if (now[i] != both) continue;
+        if (i > 0) change(now, i - 1, w, +1);
+        if (i + 1 < now.size() && now[i + 1] != both) change(now, i, w, +1);
+      }
+    }
+    of(best).count = 0;
+  }
+  static bool occurs(const std::vector<int32_t>& symbols, size_t at, int32_t left, int32_t right) {
+    return at + 1 < symbols.size() && symbols[at] == left && symbols[at + 1] == right;
+  }
+
+  Pair& of(int32_t pair) { return pairs_[static_cast<size_t>(pair)]; }
+  const Pair& of(int32_t pair) const { return pairs_[static_cast<size_t>(pair)]; }
+
+  std::vector<Word> words_;
+  std::vector<std::string> texts_;
+  std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<Pair> pairs_;
+  std::unordered_map<uint64_t, int32_t> pair_numbers_;
+  std::vector<int32_t> active_;
+};
+
+}  // namespace
+
+std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t merges) { return Learner(words).learn(merges); }
+
+}  // namespace mh::text

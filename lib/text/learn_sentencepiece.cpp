@@ -1,0 +1,412 @@
+// SentencePiece's trainer checks its own state with exit(), indexes words in 16 bits and skips lines that it cannot
+// represent. So it runs in a child process (base/child.h), which receives the text line by line and returns the model;
+// this side reads and checks the text, and rewords the trainer's messages.
+#include "text/learn_sentencepiece.h"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "base/child.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+// Exported by the library, though its installed headers do not declare it.
+namespace sentencepiece::logging {
+void SetMinLogLevel(int level);
+}
+
+namespace mh::text {
+
+namespace {
+
+constexpr std::string_view kBlock = "\xe2\x96\x85";      // U+2585, an unknown character within the trainer
+constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, a space within the trainer
+constexpr std::string_view kUnknownName = "<unk>";       // read as one character that gets no piece
+constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
+// A line of the child's input that may hold a word too long for BPE: NUL, number of the line among those, NUL, text.
+// No other line holds NUL bytes. File names stay in the parent, since they may hold any byte.
+constexpr char kLongLine = '\0';
+// The first byte of the child's result. A status or a long word is the reply of a trainer that has not failed.
+enum Result : char {
+  kModel = 'M',     // the model
+  kStatus = 'S',    // the library's reason for having no model
+  kLongWord = 'W',  // "number of the line, characters of its longest word"
+};
+// Compatibility normalisation makes at most 18 characters of one (U+FDFA), which has three bytes.
+constexpr size_t kMostCharactersOfByte = 6;
+
+size_t characters_of(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+// ---- In the child ----
+
+struct LongWord {
+  uint64_t line;
+  size_t characters;
+};
+
+// The library's message goes to the log of the parent, which shows it with -v.
+[[noreturn]] void fail_to_normalise(const sentencepiece::util::Status& status) {
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  throw Error(Exit::failed, Problem{"SentencePiece's normaliser", "the characters of a line", "a failure",
+                                    "see SentencePiece's messages with -v"});
+}
+
+class OneLine : public sentencepiece::SentenceIterator {
+ public:
+  bool done() const override { return done_; }
+  void Next() override { done_ = true; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  std::string line_ = "a";
+  bool done_ = false;
+};
+
+// The longest word of a line once SentencePiece has normalised it. The library's headers do not declare its
+// normaliser, but the pieces of a model of characters are the normalised text.
+class LongestWord {
+ public:
+  LongestWord() {
+    std::string model;
+    OneLine line;
+    sentencepiece::logging::SetMinLogLevel(2);
+    const auto trained = sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
+    sentencepiece::logging::SetMinLogLevel(0);
+    if (!trained.ok()) fail_to_normalise(trained);
+    if (const auto loaded = characters_.LoadFromSerializedProto(model); !loaded.ok()) fail_to_normalise(loaded);
+  }
+  size_t characters(const std::string& line) const {
+    std::vector<std::string> pieces;
+    const auto status = characters_.Encode(line, &pieces);
+    if (!status.ok()) fail_to_normalise(status);
+    size_t longest = 0, now = 0;
+    for (const std::string& piece : pieces) {  // a run of unknown characters is one piece
+      now = piece == kWordStart ? 0 : now + characters_of(piece);
+      longest = std::max(longest, now);
+    }
+    return longest;
+  }
+
+ private:
+  sentencepiece::SentencePieceProcessor characters_;
+};
+
+class InputLines : public sentencepiece::SentenceIterator {
+ public:
+  explicit InputLines(ChildInput& input) : input_(input) { Next(); }
+  bool done() const override { return done_; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+  void Next() override {
+    done_ = !input_.next(line_);
+    if (!done_ && !line_.empty() && line_[0] == kLongLine) check_words();
+    for (size_t at = 0; (at = line_.find(kBlock, at)) != line_.npos; at += kUnknownName.size())
+      line_.replace(at, kBlock.size(), kUnknownName);
+  }
+
+ private:
+  void check_words() {
+    const size_t end = line_.find(kLongLine, 1);
+    uint64_t number = 0;
+    if (end == line_.npos || std::from_chars(line_.data() + 1, line_.data() + end, number).ptr != line_.data() + end)
+      throw std::logic_error("the number of a long line is damaged");
+    line_.erase(0, end + 1);
+    if (!longest_) longest_.emplace();
+    const size_t length = longest_->characters(line_);
+    if (length > static_cast<size_t>(kLongestBpeWord)) throw LongWord{number, length};
+  }
+  ChildInput& input_;
+  std::optional<LongestWord> longest_;
+  std::string line_;
+  bool done_ = false;
+};
+
+std::string train(const std::string& arguments, ChildInput& input) {
+  sentencepiece::logging::SetMinLogLevel(0);  // the parent reads what it says
+  InputLines lines(input);
+  std::string model;
+  try {
+    const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
+    return status.ok() ? static_cast<char>(kModel) + model : static_cast<char>(kStatus) + status.ToString();
+  } catch (const LongWord& word) {
+    return str(static_cast<char>(kLongWord), word.line, ' ', word.characters);
+  }
+}
+
+// ---- In the parent ----
+
+// The number after `label` in a message of the library.
+std::optional<double> number_after(std::string_view text, std::string_view label) {
+  const size_t at = text.find(label);
+  if (at == text.npos) return {};
+  const char* begin = text.data() + at + label.size();
+  double value = 0;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
+  if (error != std::errc() || end == begin) return {};
+  return value;
+}
+
+// A message of the library without its file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61" is
+// "Alphabet size=61"; of a check that failed, "trainer_interface.cc(428) [!sentences_.empty()] ", the rest is the
+// check.
+std::string_view without_place(std::string_view line) {
+  for (std::string_view mark : {" LOG(", ".cc(", ".h("}) {
+    const size_t begin = line.find(mark);
+    const size_t end = begin == line.npos ? begin : line.find(") ", begin);
+    if (end != line.npos) return line.substr(end + 2);
+  }
+  return line;
+}
+
+// Reads the trainer's standard error.
+class TrainerMessages {
+ public:
+  explicit TrainerMessages(int64_t size) : pieces_("pieces", size, "pieces") {}
+
+  void line(std::string_view line) {
+    const std::string_view text = without_place(line);
+    log_detail("SentencePiece: " + std::string(text));
+    if (const auto n = number_after(text, "Loaded all ")) loaded_ = static_cast<uint64_t>(*n);
+    if (const auto n = number_after(text, "Alphabet size=")) alphabet_ = static_cast<int64_t>(*n);
+    if (const auto n = number_after(text, "Final character coverage=")) coverage_ = *n;
+    if (text.starts_with("Added: "))
+      if (const auto n = number_after(text, " size=")) pieces_.update(static_cast<int64_t>(*n));
+    // Checks that fail before the trainer has an alphabet.
+    for (const char* check : {"[!sentences_.empty()]", "[!required_chars_.empty()]"})
+      if (text.starts_with(check)) alphabet_ = 0;
+  }
+
+  std::optional<uint64_t> loaded() const { return loaded_; }
+  std::optional<int64_t> alphabet() const { return alphabet_; }
+  std::optional<double> coverage() const { return coverage_; }
+  void clear() { pieces_.clear(); }
+
+ private:
+  Progress pieces_;
+  std::optional<uint64_t> loaded_;
+  std::optional<int64_t> alphabet_;
+  std::optional<double> coverage_;
+};
+
+// Lines with something in them, and the first one's place.
+struct LineCount {
+  uint64_t lines = 0;
+  std::string first;
+  void add(const std::string& file, uint64_t line) {
+    std::string place = str(file, ":", line);
+    if (place == last_) return;  // another part of a long line
+    last_ = std::move(place);
+    if (lines++ == 0) first = last_;
+  }
+  std::string text() const {
+    return str(with_commas(static_cast<int64_t>(lines)), lines == 1 ? " line" : " lines", ", first ", first);
+  }
+
+ private:
+  std::string last_;
+};
+
+// The text on its way to the trainer.
+class TrainingText {
+ public:
+  TrainingText(TextBatches& text, bool long_words_matter) : text_(text), long_words_matter_(long_words_matter) {}
+
+  // Until the end, or until the trainer reads no more.
+  void send_to(Child& child) {
+    Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
+    TextBatch batch;
+    std::string lines;
+    int64_t bytes = 0;
+    while (next(batch)) {
+      lines.clear();
+      for (const auto& s : batch.segments)
+        add(batch.file, s.line, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
+      bytes += static_cast<int64_t>(batch.source_bytes);
+      progress.update(bytes);
+      if (!child.write(lines)) return;
+    }
+  }
+  // Whether there is a word. Reads on to the first one.
+  bool begin() {
+    while (!has_words(first_)) {
+      if (!text_.next(first_)) return false;
+      check_text(first_);
+    }
+    waiting_ = true;
+    return true;
+  }
+  uint64_t lines() const { return lines_; }
+  // The place of a line whose words the child checks.
+  const std::string& long_line(size_t number) const { return long_lines_.at(number); }
+  // "text:2, 70,000 bytes"
+  std::string longest_word_text() const {
+    return str(place_of_longest_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
+  }
+  void report() const {
+    if (blocks_.lines > 0) log_info("U+2585 gets no piece, since SentencePiece reserves it: " + blocks_.text());
+    if (names_.lines > 0)
+      log_info("<unk>, <s> and </s> in the text count as unknown characters, since SentencePiece reserves them: " +
+               names_.text());
+    if (word_starts_.lines > 0)
+      log_info("U+2581 is read as a space, since SentencePiece reserves it: " + word_starts_.text());
+  }
+
+ private:
+  static bool has_words(const TextBatch& batch) { return batch.text.find_first_not_of(' ') != std::string::npos; }
+  bool next(TextBatch& batch) {
+    if (waiting_) {
+      waiting_ = false;
+      batch = std::move(first_);
+      return true;
+    }
+    if (!text_.next(batch)) return false;
+    check_text(batch);
+    return true;
+  }
+  void add(const std::string& file, uint64_t number, std::string_view line, std::string& out) {
+    if (line.find_first_not_of(' ') == line.npos) return;
+    ++lines_;
+    const auto holds = [&](std::string_view what) { return line.find(what) != line.npos; };
+    if (holds(kBlock)) blocks_.add(file, number);
+    if (holds(kWordStart)) word_starts_.add(file, number);
+    if (std::any_of(std::begin(kNames), std::end(kNames), holds)) names_.add(file, number);
+    const size_t longest = longest_word(line);
+    if (longest > longest_word_) {
+      longest_word_ = longest;
+      place_of_longest_ = str(file, ":", number);
+    }
+    if (long_words_matter_ && longest > static_cast<size_t>(kLongestBpeWord) / kMostCharactersOfByte) {
+      out += str(kLongLine, long_lines_.size(), kLongLine);
+      long_lines_.push_back(str(file, ":", number));
+    }
+    out += line;
+    out += '\n';
+  }
+  static size_t longest_word(std::string_view line) {
+    size_t longest = 0;
+    for (size_t at = 0; at < line.size() && line.size() - at > longest;) {
+      const size_t end = std::min(line.find(' ', at), line.size());
+      longest = std::max(longest, end - at);
+      at = end + 1;
+    }
+    return longest;
+  }
+
+  TextBatches& text_;
+  const bool long_words_matter_;
+  TextBatch first_;
+  bool waiting_ = false;
+  uint64_t lines_ = 0;
+  LineCount blocks_, names_, word_starts_;
+  std::vector<std::string> long_lines_;
+  size_t longest_word_ = 0;
+  std::string place_of_longest_;
+};
+
+[[noreturn]] void refuse_long_word(const TrainingText& text, std::string_view reply) {
+  const size_t space = reply.find(' ');
+  const size_t line = std::stoull(std::string(reply.substr(0, space)));
+  const int64_t length = std::stoll(std::string(reply.substr(space + 1)));
+  throw Error(
+      Exit::input,
+      Problem{text.long_line(line),
+              str("words of at most ", with_commas(kLongestBpeWord), " characters once normalised, for --type bpe"),
+              str("a word of ", with_commas(length)), "put spaces into the line, leave it out, or use --type unigram"});
+}
+
+[[noreturn]] void refuse_empty_alphabet() {
+  throw Error(
+      Exit::input,
+      Problem{"vocabulary", "text with characters that can have a piece", "none",
+              "check the input: normalisation removes control and format characters, and U+2581, U+2585, <unk>, "
+              "<s> and </s> are reserved"});
+}
+
+// Turns the reason for having no model into an error of the tool.
+[[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
+  const std::string size = str("--size ", options.size);
+  if (const auto most = number_after(status, "set it to a value <= "))
+    throw Error(Exit::input, Problem{size, str("at most ", static_cast<int64_t>(*most), ", the pieces of this text"),
+                                     str(options.size), "choose a smaller --size, or give more text"});
+  // "8 vs 61."
+  if (const auto least = number_after(status, str(" ", options.size, " vs ")))
+    throw Error(Exit::input,
+                Problem{size, str("at least ", static_cast<int64_t>(*least), ": the special pieces and the characters"),
+                        str(options.size), "choose a larger --size, or a lower --character-coverage"});
+  // The names <unk>, <s> and </s> take the first three numbers.
+  if (status.find("[insert_id(") != status.npos)
+    throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
+                                     "choose a larger --size"});
+  throw Error(Exit::input,
+              Problem{"SentencePiece's trainer", str("text that gives ", options.size, " pieces"), "a refusal",
+                      "choose another --size, give more text, or see SentencePiece's messages with -v"});
+}
+
+}  // namespace
+
+std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
+  // The library takes at most 128 threads.
+  const int64_t threads =
+      options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
+  // Lines are cut at 8 MiB (TextBatches), so none is above the longest sentence. By default the library samples no
+  // lines (input_sentence_size); to say so would change the bytes of the model.
+  const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
+                                    " --character_coverage=", shortest(options.character_coverage),
+                                    " --byte_fallback=", options.byte_fallback ? "true" : "false",
+                                    " --num_threads=", threads, " --max_sentence_length=16777216");
+  TrainingText lines(text, options.type == "bpe");
+  if (!lines.begin()) throw Error(Exit::input, Problem{"vocabulary", "text to count", "none", "check the input"});
+  TrainerMessages messages(options.size);
+  Child child([&](ChildInput& input) { return train(arguments, input); },
+              [&](std::string_view line) { messages.line(line); });
+  lines.send_to(child);
+  const ChildEnd end = child.finish();
+  messages.clear();
+  const std::string found = "a process that " + end.cause;
+  if (end.out_of_memory)
+    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
+                                      "give a part of the text, or use a machine with more memory"});
+  // An alphabet of 1 is the mark of a space.
+  if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
+  if (end.crashed)
+    throw Error(
+        Exit::input,
+        Problem{
+            "SentencePiece's trainer", "text that it can learn from", found,
+            str("break up the longest word (", lines.longest_word_text(),
+                ") if it is much longer than others, choose another --size or a larger --character-coverage, or give "
+                "more text")});
+  if (!end.done)
+    throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
+                                      "run it again, and see SentencePiece's messages with -v"});
+  const std::string result = end.result.substr(1);
+  if (end.result[0] == kLongWord) refuse_long_word(lines, result);
+  if (end.result[0] == kStatus) {
+    log_detail("SentencePiece: " + std::string(without_place(result)));
+    if (result.find("[!sentences_.empty()]") != result.npos) refuse_empty_alphabet();
+    refuse(options, result);
+  }
+  lines.report();
+  if (messages.loaded() && *messages.loaded() != lines.lines())
+    log_warning(str("SentencePiece's trainer took ", with_commas(static_cast<int64_t>(*messages.loaded())), " of ",
+                    with_commas(static_cast<int64_t>(lines.lines())), " lines"));
+  if (messages.coverage() && *messages.coverage() < 1)
+    log_info(str(messages.alphabet().value_or(0), " characters have a piece, ", rounded(100 * *messages.coverage(), 3),
+                 " % of the text; the others are ", options.byte_fallback ? "spelt in bytes" : "unknown",
+                 " (--character-coverage)"));
+  return result;
+}
+
+}  // namespace mh::text

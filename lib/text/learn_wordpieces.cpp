@@ -1,0 +1,201 @@
+// A pair that arises again after it was queued, because its symbol is one that other joins gave before, stands in the
+// queue twice, each time with the words where it arose then, and an entry is counted anew only when it comes up. So it
+// is in the trainer whose pieces these are, and the order of joins depends on it.
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/unicode.h"
+#include "text/wordpiece.h"
+
+namespace mh::text {
+
+namespace {
+
+struct Pair {
+  int32_t left = 0, right = 0;
+  bool operator==(const Pair&) const = default;
+  auto operator<=>(const Pair&) const = default;
+};
+struct PairHash {
+  size_t operator()(const Pair& p) const {
+    const uint64_t key = uint64_t{static_cast<uint32_t>(p.left)} << 32 | static_cast<uint32_t>(p.right);
+    return static_cast<size_t>((key ^ key >> 29) * 0x9E3779B97F4A7C15);
+  }
+};
+
+std::string utf8(char32_t c) {
+  std::string text;
+  append_utf8(c, text);
+  return text;
+}
+
+// The most frequent characters, by code point.
+std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t most) {
+  std::unordered_map<char32_t, uint64_t> counts;
+  words.each([&](std::string_view word, uint64_t count) {
+    for (char32_t c : code_points(word)) counts[c] += count;
+  });
+  std::vector<std::pair<char32_t, uint64_t>> all(counts.begin(), counts.end());
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  if (all.size() > static_cast<size_t>(most)) {
+    log_info(str(with_commas(most), " of ", with_commas(static_cast<int64_t>(all.size())),
+                 " characters have a piece (--alphabet); words with others are [UNK]"));
+    all.resize(static_cast<size_t>(most));
+  }
+  std::u32string kept;
+  for (const auto& [c, count] : all) kept += c;
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+class Learner {
+ public:
+  Learner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
+    for (const char* special : kSpecialPieces) number_of(special);
+    const std::u32string alphabet = alphabet_of(words, options.alphabet);
+    number_characters(words, alphabet);
+    if (static_cast<size_t>(options.size) < pieces_.size())
+      throw Error(Exit::usage, Problem{"--size",
+                                       str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(),
+                                           " characters, and those of them that stand behind others once more"),
+                                       str(options.size), "or fewer characters: --alphabet"});
+    words.each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
+    for (uint32_t w = 0; w < words_.size(); ++w) {
+      const std::vector<int32_t>& symbols = words_[w].symbols;
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) change({symbols[i], symbols[i + 1]}, +1, w);
+    }
+    queue_changed();
+  }
+
+  std::vector<std::string> learn() {
+    Progress progress("pieces", options_.size, "pieces");
+    while (pieces_.size() < static_cast<size_t>(options_.size) && !queue_.empty()) {
+      std::pop_heap(queue_.begin(), queue_.end());
+      if (const int64_t count = counts_[queue_.back().pair]; queue_.back().count != count) {
+        queue_.back().count = count;
+        std::push_heap(queue_.begin(), queue_.end());
+        continue;
+      }
+      const Entry top = std::move(queue_.back());
+      queue_.pop_back();
+      if (top.count < std::max<int64_t>(1, options_.min_count)) break;
+      join(top);
+      progress.update(static_cast<int64_t>(pieces_.size()));
+    }
+    return std::move(pieces_);
+  }
+
+ private:
+  struct Word {
+    std::vector<int32_t> symbols;
+    int64_t count;
+  };
+  struct Entry {
+    int64_t count;
+    Pair pair;
+    std::vector<uint32_t> words;
+    bool operator<(const Entry& other) const {  // the greatest comes first
+      return count != other.count ? count < other.count : other.pair < pair;
+    }
+  };
+
+  int32_t number_of(const std::string& piece) {
+    auto [it, fresh] = numbers_.emplace(piece, static_cast<int32_t>(pieces_.size()));
+    if (fresh) pieces_.push_back(piece);
+    return it->second;
+  }
+
+  void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
+    std::unordered_map<char32_t, bool> further;  // of those kept, whether it stands behind another character
+    for (char32_t c : alphabet) {
+      further[c] = false;
+      number_of(utf8(c));
+    }
+    words.each([&](std::string_view word, uint64_t) {
+      const std::u32string text = code_points(word);
+      for (size_t i = 1; i < text.size(); ++i)
+        if (auto it = further.find(text[i]); it != further.end()) it->second = true;
+    });
+    for (char32_t c : alphabet)
+      if (further[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
+  }
+
+  // A character that is not kept is left out, and what stood around it are neighbours.
+  void add_word(std::string_view text, int64_t count) {
+    Word word{{}, count};
+    bool first = true;
+    for (char32_t c : code_points(text)) {
+      if (numbers_.count(utf8(c)) > 0)
+        word.symbols.push_back(number_of(std::string(first ? "" : kWordPieceGoesOn) + utf8(c)));
+      first = false;
+    }
+    words_.push_back(std::move(word));
+  }
+
+  void change(const Pair& pair, int sign, uint32_t word) {
+    counts_[pair] += sign * words_[word].count;
+    if (sign < 0) return;
+    std::vector<uint32_t>& where = changed_[pair];
+    if (where.empty() || where.back() != word) where.push_back(word);
+  }
+  void queue_changed() {
+    for (auto& [pair, where] : changed_)
+      if (const int64_t count = counts_[pair]; count > 0) {
+        queue_.push_back({count, pair, std::move(where)});
+        std::push_heap(queue_.begin(), queue_.end());
+      }
+    changed_.clear();
+  }
+
+  void join(const Entry& entry) {
+    std::string_view behind = pieces_[static_cast<size_t>(entry.pair.right)];
+    if (behind.starts_with(kWordPieceGoesOn)) behind.remove_prefix(kWordPieceGoesOn.size());
+    const int32_t both = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(behind));
+    for (uint32_t w : entry.words) join_in(w, entry.pair, both);
+    queue_changed();
+  }
+  // From left to right.
+  void join_in(uint32_t w, const Pair& pair, int32_t both) {
+    const std::vector<int32_t> old = std::move(words_[w].symbols);
+    std::vector<int32_t> now;
+    now.reserve(old.size());
+    for (size_t i = 0; i < old.size(); ++i) {
+      if (old[i] != pair.left || i + 1 == old.size() || old[i + 1] != pair.right) {
+        now.push_back(old[i]);
+        continue;
+      }
+      if (!now.empty()) {
+        change({now.back(), pair.left}, -1, w);
+        change({now.back(), both}, +1, w);
+      }
+      if (i + 2 < old.size()) {
+        change({pair.right, old[i + 2]}, -1, w);
+        change({both, old[i + 2]}, +1, w);
+      }
+      now.push_back(both);
+      ++i;
+    }
+    words_[w].symbols = std::move(now);
+  }
+
+  const WordPieceOptions options_;
+  std::vector<std::string> pieces_;
+  std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<Word> words_;
+  std::unordered_map<Pair, int64_t, PairHash> counts_;
+  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;  // words in which it has arisen since
+  std::vector<Entry> queue_;                                           // a heap
+};
+
+}  // namespace
+
+std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options) {
+  return Learner(words, options).learn();
+}
+
+}  // namespace mh::text

@@ -1,0 +1,115 @@
+#include "text/merges.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "text/text_bytes.h"
+#include "text/tokenizer.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr std::string_view kCodesHead = "#version: 0.2";
+
+// The symbols of a line of codes; nothing where it is none. As subword-nmt does it.
+std::optional<Merge> merge_of(std::string_view line) {
+  constexpr std::string_view dropped = " \r";
+  const size_t begin = line.find_first_not_of(dropped);
+  if (begin == line.npos) return {};
+  line = line.substr(begin, line.find_last_not_of(dropped) + 1 - begin);
+  const size_t space = line.find(' ');
+  if (space == line.npos || line.find(' ', space + 1) != line.npos) return {};
+  return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
+}
+
+}  // namespace
+
+std::string write_codes(const std::vector<Merge>& merges, const std::string& name) {
+  std::string text = std::string(kCodesHead) + "\n";
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& m = merges[i];
+    const std::string line = m.left + " " + m.right;
+    if (merge_of(line) != m || line.find('\n') != line.npos || find_bad_byte(line) != line.npos)
+      throw Error(
+          Exit::input,
+          Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can hold",
+                  str("'", escaped(m.left), "' and '", escaped(m.right), "', which the reader would change or refuse"),
+                  "give the vocabulary itself to --codes, or learn it from text without carriage returns"});
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::vector<Merge> read_codes(const std::string& bytes, const std::string& name) {
+  if (is_vocabulary_file(bytes)) {
+    VocabularyFile file = read_vocabulary(bytes, name);
+    if (file.type != "subword-nmt")
+      throw Error(Exit::input, Problem{name, "codes of subword-nmt, or a vocabulary of that type",
+                                       "a vocabulary of the type " + file.type,
+                                       "make one with mh-prep vocab --type subword-nmt --merges"});
+    return std::move(file.merges);
+  }
+  std::vector<Merge> merges;
+  std::string_view rest = checked_text(bytes, name);
+  if (rest.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
+  for (size_t line = 1; !rest.empty(); ++line) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view text = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::string where = str(name, ":", line);
+    if (line == 1) {
+      while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
+      if (text != kCodesHead)
+        throw Error(Exit::input,
+                    Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHead) + "'",
+                            "'" + escaped(std::string(text.substr(0, 40))) + "'",
+                            "learn them with subword-nmt learn-bpe, or give --merges"});
+      continue;
+    }
+    auto merge = merge_of(text);
+    if (!merge)
+      throw Error(Exit::input,
+                  Problem{where, "two symbols, a space between", "'" + escaped(std::string(text.substr(0, 40))) + "'",
+                          "the codes are damaged; learn or copy them again"});
+    merges.push_back(std::move(*merge));
+  }
+  return merges;
+}
+
+Segmenter::Segmenter(const std::vector<Merge>& merges) {
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const Merge& m = merges[rank];
+    Joins::Join& j = joins_.of(symbol_of(m.left), symbol_of(m.right));
+    if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // of a merge that is listed twice the first one counts
+  }
+}
+
+int32_t Segmenter::symbol_of(const std::string& text) {
+  const auto next = static_cast<int32_t>(symbols_.size());
+  int32_t& symbol = symbols_[std::string_view(text)];
+  if (symbols_.size() > static_cast<size_t>(next)) symbol = next;
+  return symbol;
+}
+
+std::vector<size_t> Segmenter::divide(std::string_view word) const {
+  std::vector<Symbol> symbols;
+  for (size_t i = 0; i < word.size();) {
+    size_t n = 1;
+    while (i + n < word.size() && (static_cast<unsigned char>(word[i + n]) & 0xC0) == 0x80) ++n;
+    std::string text(word.substr(i, n));
+    if (i + n == word.size()) text += kEndOfWord;
+    const int32_t* number = symbols_.find(WordKey(text));
+    symbols.push_back({number != nullptr ? *number : -1, n});
+    i += n;
+  }
+  joins_.apply(symbols, JoinOrder::rounds);
+  std::vector<size_t> pieces;
+  pieces.reserve(symbols.size());
+  for (const Symbol& s : symbols) pieces.push_back(s.bytes);
+  return pieces;
+}
+
+}  // namespace mh::text

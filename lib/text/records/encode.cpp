@@ -1,0 +1,61 @@
+#include "text/records/encode.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "text/records/encode_work.h"
+
+namespace mh::text {
+
+namespace {
+
+struct Encoded {
+  EncodedRuns runs;
+  uint64_t unknown = 0;
+  uint64_t bytes = 0;
+};
+
+Encoded encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
+  if (!tokenizer.takes_any_bytes()) check_text(batch);
+  Encoded out;
+  std::vector<int32_t>& tokens = out.runs.tokens;
+  tokens.reserve(batch.text.size() / 3);
+  for (const auto& s : batch.segments) {
+    encoder.encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), tokens);
+    if (!s.ends_line) continue;
+    if (s.has_newline || !tokenizer.takes_any_bytes()) tokens.push_back(tokenizer.end_of_line());
+    out.runs.ends.push_back(tokens.size());
+  }
+  out.unknown = count_unknown(tokens, tokenizer);
+  out.bytes = batch.source_bytes;
+  return out;
+}
+
+}  // namespace
+
+EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+  auto began = std::chrono::steady_clock::now();
+  EncodeSummary summary;
+  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  InOrder<TextBatch, Encoded>::run(
+      threads, [&](TextBatch& batch) { return text.next(batch); },
+      [&] {
+        return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
+          return encode(batch, tokenizer, *encoder);
+        };
+      },
+      [&](const Encoded& e) {
+        e.runs.write(writer);
+        writer.add_text_bytes(e.bytes);
+        summary.lines += e.runs.ends.size();
+        summary.tokens += e.runs.tokens.size();
+        summary.unknown += e.unknown;
+        summary.bytes += e.bytes;
+        progress.update(static_cast<int64_t>(summary.bytes));
+      });
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return summary;
+}
+
+}  // namespace mh::text

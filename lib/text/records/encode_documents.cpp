@@ -1,0 +1,101 @@
+#include "text/records/encode_documents.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "base/unicode.h"
+#include "text/records/encode_work.h"
+
+namespace mh::text {
+
+namespace {
+
+// A blank line is a run without tokens.
+struct EncodedLines {
+  EncodedRuns runs;
+  DocumentSummary summary;
+  bool begins_file = false;
+};
+
+bool is_blank(std::string_view line) {
+  const std::u32string characters = code_points(line);
+  return std::all_of(characters.begin(), characters.end(), is_space);
+}
+
+EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
+  check_text(batch, false);
+  EncodedLines out;
+  out.begins_file = batch.segments.front().line == 1;
+  std::vector<int32_t>& tokens = out.runs.tokens;
+  tokens.reserve(batch.text.size() / 3);
+  for (const auto& s : batch.segments) {
+    const size_t before = tokens.size();
+    const std::string_view line = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
+    encoder.encode(line, tokens);
+    if (tokens.size() > before || is_blank(line)) out.runs.ends.push_back(tokens.size());
+    else ++out.summary.without_tokens;
+  }
+  out.summary.tokens = tokens.size();
+  out.summary.unknown = count_unknown(tokens, tokenizer);
+  out.summary.bytes = batch.source_bytes;
+  return out;
+}
+
+// Closes documents, and keeps them from being empty.
+class DocumentWriter {
+ public:
+  DocumentWriter(io::ShardWriter& writer, DocumentSummary& summary) : writer_(writer), summary_(summary) {}
+  void add(std::span<const int32_t> sentence) {
+    if (sentence.empty()) return close();
+    writer_.add_run(sentence);
+    ++summary_.sentences;
+    open_ = true;
+  }
+  void close() {
+    if (!open_) return;
+    writer_.add_run({});
+    ++summary_.documents;
+    open_ = false;
+  }
+
+ private:
+  io::ShardWriter& writer_;
+  DocumentSummary& summary_;
+  bool open_ = false;
+};
+
+}  // namespace
+
+DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+  auto began = std::chrono::steady_clock::now();
+  DocumentSummary summary;
+  DocumentWriter documents(writer, summary);
+  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  InOrder<TextBatch, EncodedLines>::run(
+      threads, [&](TextBatch& batch) { return text.next(batch); },
+      [&] {
+        return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
+          return encode(batch, tokenizer, *encoder);
+        };
+      },
+      [&](const EncodedLines& e) {
+        if (e.begins_file) documents.close();
+        size_t begin = 0;
+        for (size_t end : e.runs.ends) {
+          documents.add(std::span(e.runs.tokens).subspan(begin, end - begin));
+          begin = end;
+        }
+        writer.add_text_bytes(e.summary.bytes);
+        summary.tokens += e.summary.tokens;
+        summary.unknown += e.summary.unknown;
+        summary.without_tokens += e.summary.without_tokens;
+        summary.bytes += e.summary.bytes;
+        progress.update(static_cast<int64_t>(summary.bytes));
+      });
+  documents.close();
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return summary;
+}
+
+}  // namespace mh::text

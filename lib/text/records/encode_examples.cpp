@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "text/records/encode_work.h"
+#include "text/records/examples.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr const char* kMalformed = "malformed";
+
+// Lines of one file, its header not among them.
+struct ExampleBatch {
+  TextBatch text;
+  ExampleColumns columns;
+};
+
+struct EncodedExamples {
+  EncodedRuns runs;
+  ExampleSummary summary;
+};
+
+class ExampleBatches {
+ public:
+  ExampleBatches(TextBatches& text, const FindColumns& find) : text_(text), find_(find) {}
+
+  bool next(ExampleBatch& batch) {
+    if (!text_.next(batch.text)) return false;
+    auto& segments = batch.text.segments;
+    if (segments.front().line == 1) {
+      const TextBatch::Segment& first = segments.front();
+      check_text(batch.text, first, false);
+      const std::string line = batch.text.text.substr(first.begin, first.end - first.begin);
+      columns_ = find_(split(line, '\t'), str(batch.text.file, ":1"));
+      if (columns_.header) segments.erase(segments.begin());
+    }
+    batch.columns = columns_;
+    return true;
+  }
+
+ private:
+  TextBatches& text_;
+  const FindColumns& find_;
+  ExampleColumns columns_;  // of the file that is read
+};
+
+class ExampleEncoder {
+ public:
+  ExampleEncoder(const ExampleTask& task, bool drop, const Tokenizer& tokenizer)
+      : task_(task), drop_(drop), tokenizer_(tokenizer), encoder_(tokenizer.encoder()) {}
+
+  EncodedExamples encode(const ExampleBatch& batch) {
+    EncodedExamples out;
+    out.runs.tokens.reserve(batch.text.text.size() / 3);
+    for (const auto& s : batch.text.segments) {
+      check_text(batch.text, s, false);
+      fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
+      if (fits(batch, s)) add(batch, s, out);
+      else ++out.summary.malformed;
+    }
+    out.summary.bytes = batch.text.source_bytes;
+    return out;
+  }
+
+ private:
+  bool fits(const ExampleBatch& batch, const TextBatch::Segment& s) const {
+    const ExampleColumns& c = batch.columns;
+    if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.needed()) return true;
+    if (drop_ && c.label != ExampleColumns::kNone) return false;
+    throw Error(
+        Exit::input,
+        Problem{
+            str(batch.text.file, ":", s.line),
+            c.count > 0 ? str(c.count, " columns") : str(c.needed(), " columns or more"), str(fields_.size()),
+            c.label != ExampleColumns::kNone
+                ? "columns are separated by single tabs; --malformed drop leaves such lines out"
+                : "columns are separated by single tabs; predictions go by the number of a line, so none is left out"});
+  }
+
+  void add(const ExampleBatch& batch, const TextBatch::Segment& s, EncodedExamples& out) {
+    const ExampleColumns& c = batch.columns;
+    std::vector<int32_t>& tokens = out.runs.tokens;
+    const size_t begin = tokens.size();
+    encoder_->encode(fields_[c.first], tokens);
+    out.runs.ends.push_back(tokens.size());
+    if (c.second != ExampleColumns::kNone) encoder_->encode(fields_[c.second], tokens);
+    out.runs.ends.push_back(tokens.size());
+    out.summary.tokens += tokens.size() - begin;
+    out.summary.unknown += count_unknown(std::span(tokens).subspan(begin), tokenizer_);
+    if (c.label != ExampleColumns::kNone) {
+      const auto label = task_.label_of(fields_[c.label]);
+      if (!label)
+        throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line, ": column ", c.label + 1), task_.expected(),
+                                         "'" + fields_[c.label] + "'", ""});
+      tokens.push_back(*label);
+      ++out.summary.labelled;
+    }
+    out.runs.ends.push_back(tokens.size());
+    ++out.summary.examples;
+  }
+
+  const ExampleTask& task_;
+  bool drop_;
+  const Tokenizer& tokenizer_;
+  std::unique_ptr<Encoder> encoder_;
+  std::vector<std::string> fields_;  // of a line
+};
+
+}  // namespace
+
+ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const ExampleTask& task, bool drop_malformed,
+                               const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+  auto began = std::chrono::steady_clock::now();
+  ExampleSummary summary;
+  ExampleBatches batches(text, find);
+  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  InOrder<ExampleBatch, EncodedExamples>::run(
+      threads, [&](ExampleBatch& batch) { return batches.next(batch); },
+      [&] {
+        return [encoder = std::make_shared<ExampleEncoder>(task, drop_malformed, tokenizer)](
+                   const ExampleBatch& batch) { return encoder->encode(batch); };
+      },
+      [&](const EncodedExamples& e) {
+        e.runs.write(writer);
+        writer.add_text_bytes(e.summary.bytes);
+        if (e.summary.malformed > 0) writer.add_dropped(kMalformed, e.summary.malformed);
+        summary.examples += e.summary.examples;
+        summary.labelled += e.summary.labelled;
+        summary.malformed += e.summary.malformed;
+        summary.tokens += e.summary.tokens;
+        summary.unknown += e.summary.unknown;
+        summary.bytes += e.summary.bytes;
+        progress.update(static_cast<int64_t>(summary.bytes));
+      });
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return summary;
+}
+
+}  // namespace mh::text

@@ -1,0 +1,136 @@
+#include "text/records/encode_pairs.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "text/records/encode_work.h"
+
+namespace mh::text {
+
+namespace {
+
+struct EncodedPairs {
+  EncodedRuns runs;
+  PairSummary summary;
+  uint64_t target_bytes = 0;
+};
+
+// One side's tokenizer with an encoder of a thread's own.
+struct SideEncoder {
+  const Tokenizer& tokenizer;
+  std::unique_ptr<Encoder> encoder = tokenizer.encoder();
+
+  // Appends a line's tokens and its end; returns how many there are without it.
+  size_t add(const TextBatch& batch, const TextBatch::Segment& s, std::vector<int32_t>& out) {
+    const size_t begin = out.size();
+    encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);
+    const int32_t end = tokenizer.end_of_line();
+    if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
+      throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "the end of a line only there",
+                                       "'" + tokenizer.piece(end) + "' in it", "take it out of the text"});
+    out.push_back(end);
+    return out.size() - begin - 1;
+  }
+};
+
+class PairEncoder {
+ public:
+  PairEncoder(const Tokenizer& source, const Tokenizer& target, const PairFilters& filters)
+      : source_{source}, target_{target}, filters_(filters) {}
+
+  EncodedPairs encode(const PairBatch& batch) {
+    EncodedPairs out;
+    std::vector<int32_t>& tokens = out.runs.tokens;
+    tokens.reserve((batch.source.text.size() + batch.target.text.size()) / 3);
+    for (size_t i = 0; i < batch.source.segments.size(); ++i) {
+      const TextBatch::Segment &s = batch.source.segments[i], &t = batch.target.segments[i];
+      check_text(batch.source, s, false);
+      check_text(batch.target, t, false);
+      const size_t begin = tokens.size();
+      const size_t source = source_.add(batch.source, s, tokens), middle = tokens.size();
+      const size_t target = target_.add(batch.target, t, tokens);
+      if (const char* reason = filters_.against(source, target)) {
+        if (source * target == 0 && filters_.empty == "refuse") refuse_empty(batch, i, source == 0);
+        ++out.summary.dropped[reason];
+        tokens.resize(begin);
+        continue;
+      }
+      out.runs.ends.insert(out.runs.ends.end(), {middle, tokens.size()});
+      const auto pair = std::span(tokens).subspan(begin);
+      out.summary.unknown[0] += count_unknown(pair.first(source), source_.tokenizer);
+      out.summary.unknown[1] += count_unknown(pair.last(target + 1), target_.tokenizer);
+      out.summary.tokens[0] += source + 1;
+      out.summary.tokens[1] += target + 1;
+      out.target_bytes += t.end - t.begin + 1;
+      ++out.summary.pairs;
+    }
+    out.summary.bytes = batch.source.source_bytes + batch.target.source_bytes;
+    return out;
+  }
+
+ private:
+  [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool source) {
+    const TextBatch& side = source ? batch.source : batch.target;
+    throw Error(Exit::input,
+                Problem{str(side.file, ":", side.segments[i].line), "text on both sides of a pair",
+                        str("an empty ", source ? "source" : "target"), "give --empty drop to leave such pairs out"});
+  }
+  SideEncoder source_, target_;
+  PairFilters filters_;
+};
+
+}  // namespace
+
+void PairFilters::check() const {
+  if (max_length > 0 && min_length > max_length)
+    throw Error(Exit::usage, Problem{"--min-length", str("at most --max-length ", max_length), str(min_length), ""});
+  if (max_ratio > 0 && max_ratio < 1)
+    throw Error(Exit::usage, Problem{"--max-ratio", "the longer side by the shorter: 1 or more, or 0 for no bound",
+                                     shortest(max_ratio), ""});
+}
+
+const char* PairFilters::against(size_t source, size_t target) const {
+  const auto [shorter, longer] = std::minmax(source, target);
+  if (shorter == 0) return "empty";
+  if (shorter < static_cast<size_t>(min_length)) return "short";
+  if (max_length > 0 && longer > static_cast<size_t>(max_length)) return "long";
+  if (max_ratio > 0 && static_cast<double>(longer) > max_ratio * static_cast<double>(shorter)) return "ratio";
+  return nullptr;
+}
+
+PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
+                         const PairFilters& filters, int threads, io::ShardWriter& writer) {
+  filters.check();
+  auto began = std::chrono::steady_clock::now();
+  PairSummary summary;
+  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  InOrder<PairBatch, EncodedPairs>::run(
+      threads, [&](PairBatch& batch) { return text.next(batch); },
+      [&] {
+        return [encoder = std::make_shared<PairEncoder>(source, target, filters)](const PairBatch& batch) {
+          return encoder->encode(batch);
+        };
+      },
+      [&](const EncodedPairs& e) {
+        e.runs.write(writer);
+        writer.add_text_bytes(e.target_bytes);
+        for (const auto& [reason, pairs] : e.summary.dropped) {
+          writer.add_dropped(reason, pairs);
+          summary.dropped[reason] += pairs;
+        }
+        for (size_t side : {0, 1}) {
+          summary.tokens[side] += e.summary.tokens[side];
+          summary.unknown[side] += e.summary.unknown[side];
+        }
+        summary.pairs += e.summary.pairs;
+        summary.bytes += e.summary.bytes;
+        progress.update(static_cast<int64_t>(summary.bytes));
+      });
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return summary;
+}
+
+}  // namespace mh::text

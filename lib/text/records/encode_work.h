@@ -1,0 +1,130 @@
+// What all encoders of text share: batches encoded by several threads, their runs written in the batches' order.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "io/shard.h"
+
+namespace mh::text {
+
+// The runs of a batch; what stands behind the last end belongs to a run that goes on in the next batch.
+struct EncodedRuns {
+  std::vector<int32_t> tokens;
+  std::vector<size_t> ends;
+
+  void write(io::ShardWriter& writer) const {
+    size_t begin = 0;
+    for (size_t end : ends) {
+      writer.add_run(std::span(tokens).subspan(begin, end - begin));
+      begin = end;
+    }
+    writer.add_tokens(std::span(tokens).subspan(begin));
+  }
+};
+
+template <class Batch, class Result>
+class InOrder {
+ public:
+  using Work = std::function<Result(const Batch&)>;
+  // Called once by each thread: every one keeps its own encoder with its cache of words.
+  using MakeWork = std::function<Work()>;
+
+  // Reads batches by `next` until it returns false and hands the results to `write`, both in this thread. Holds a few
+  // batches for each thread. Throws the first error in the order of the batches, so it is the same with any number of
+  // threads: an error of `next` waits for the batches before it.
+  static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
+                  const std::function<void(const Result&)>& write) {
+    Batch batch;
+    if (threads <= 1) {
+      Work work = make_work();
+      while (next(batch)) write(work(batch));
+      return;
+    }
+    std::deque<std::future<Result>> waiting;
+    InOrder workers(threads, make_work);
+    std::exception_ptr error;
+    const auto read = [&] {
+      try {
+        return next(batch);
+      } catch (...) {
+        error = std::current_exception();
+        return false;
+      }
+    };
+    while (read()) {
+      waiting.push_back(workers.add(std::move(batch)));
+      batch = Batch();
+      if (waiting.size() < 2 * static_cast<size_t>(threads)) continue;
+      write(waiting.front().get());
+      waiting.pop_front();
+    }
+    for (auto& result : waiting) write(result.get());
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+
+ private:
+  struct Task {
+    Batch batch;
+    std::promise<Result> result;
+  };
+  InOrder(int count, const MakeWork& make_work) {
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this, &make_work] { work(make_work()); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error(Exit::failed, Problem{"--threads", str(count, " threads"),
+                                        str(threads_.size(), ", then: ", error.what()), "ask for fewer"});
+    }
+  }
+  ~InOrder() { stop(); }
+  InOrder(const InOrder&) = delete;
+  InOrder& operator=(const InOrder&) = delete;
+  std::future<Result> add(Batch batch) {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back({std::move(batch), {}});
+    auto future = tasks_.back().result.get_future();
+    ready_.notify_one();
+    return future;
+  }
+  void work(const Work& encode) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      ready_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      try {
+        task.result.set_value(encode(task.batch));
+      } catch (...) {
+        task.result.set_exception(std::current_exception());
+      }
+    }
+  }
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    ready_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<Task> tasks_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace mh::text

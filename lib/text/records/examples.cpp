@@ -1,0 +1,100 @@
+#include "text/records/examples.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "io/shard_format.h"
+
+namespace mh::text {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr double kParts = 1000;  // of a number in a shard
+
+template <class Number>
+bool parses(std::string_view text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+int64_t ExampleTask::limit() const {
+  return is_number() ? std::llround(high * kParts) + 1 : static_cast<int64_t>(labels.size());
+}
+
+std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
+  if (is_number()) {
+    double value = 0;
+    if (!parses(text, value) || !(value >= low && value <= high)) return std::nullopt;
+    return static_cast<int32_t>(std::llround(value * kParts));
+  }
+  const auto it = std::find(labels.begin(), labels.end(), text);
+  if (it == labels.end()) return std::nullopt;
+  return static_cast<int32_t>(it - labels.begin());
+}
+
+std::string ExampleTask::text_of(int32_t label) const {
+  return is_number() ? rounded(label / kParts, 3) : labels.at(static_cast<size_t>(label));
+}
+
+std::string ExampleTask::expected() const {
+  return is_number() ? str("a number from ", shortest(low), " to ", shortest(high)) : "one of: " + join(labels, ", ");
+}
+
+std::string ExampleTask::json() const {
+  nlohmann::json j{{"name", name}, {"sentences", sentences}, {"metrics", metrics}, {"file", file}};
+  if (is_number()) j["number"] = {low, high};
+  else j["labels"] = labels;
+  return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
+  io::require_kind(header, name, io::kExamplesKind);
+  ExampleTask task;
+  try {
+    const auto j = nlohmann::json::parse(header.task);
+    task.name = j.at("name").get<std::string>();
+    task.sentences = j.at("sentences").get<int64_t>();
+    task.metrics = j.at("metrics").get<std::vector<std::string>>();
+    task.file = j.at("file").get<std::string>();
+    if (j.contains("labels")) task.labels = j.at("labels").get<std::vector<std::string>>();
+    else task.low = j.at("number").at(0).get<double>(), task.high = j.at("number").at(1).get<double>();
+  } catch (const nlohmann::json::exception& error) {
+    io::damaged(name, 16, "the entries of a task", error.what());
+  }
+  const bool number_fits = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kParts;
+  if ((task.is_number() && !number_fits) || task.sentences < 1 || task.sentences > 2 ||
+      header.limit_of(2) > task.limit())
+    io::damaged(name, 16, "a task of one sentence or two with a label for each number", header.task);
+  return task;
+}
+
+void hold_examples(io::ShardHeader& header, const ExampleTask& task) {
+  header.task = task.json();
+  header.hold(io::kExamplesKind, {header.vocabulary, header.vocabulary, task.limit()});
+}
+
+size_t ExampleColumns::needed() const {
+  size_t most = 0;
+  for (size_t column : {first, second, label})
+    if (column != kNone) most = std::max(most, column + 1);
+  return most;
+}
+
+std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t count) {
+  if (header != nullptr)
+    if (const auto it = std::find(header->begin(), header->end(), name); it != header->end())
+      return static_cast<size_t>(it - header->begin());
+  size_t number = 0;
+  if (!parses(name, number) || number < 1 || number > count) return std::nullopt;
+  return number - 1;
+}
+
+}  // namespace mh::text

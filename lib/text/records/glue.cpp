@@ -1,0 +1,129 @@
+#include "text/records/glue.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace mh::text {
+
+namespace {
+
+using Words = std::vector<std::string>;
+using Columns = ExampleColumns;
+
+const Words kNumbered{"0", "1"}, kEntailed{"entailment", "not_entailment"},
+    kInferred{"entailment", "neutral", "contradiction"}, kAccuracy{"accuracy"}, kBoth{"accuracy", "f1"};
+
+GlueTask classes(const std::string& name, const Words& labels, const Words& metrics, const std::string& file,
+                 std::vector<GlueForm> forms) {
+  return {{name, forms[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(forms)};
+}
+
+// As much of a first line as tells what it is.
+std::string shown(const Words& fields) {
+  constexpr size_t kShown = 200;
+  const std::string all = join(fields, ", ");
+  if (all.size() <= kShown) return all;
+  size_t end = kShown;
+  while ((all[end] & 0xC0) == 0x80) --end;  // not within a character
+  return all.substr(0, end) + "…";
+}
+
+[[noreturn]] void missing(const std::string& where, const Words& wanted, const Words& fields, const std::string& next) {
+  throw Error(Exit::input, Problem{where, "the columns " + join(wanted, ", "), shown(fields), next});
+}
+
+Columns without_header(const GlueForm& form) {
+  const auto number = [](const std::string& name) {
+    return name.empty() ? Columns::kNone : *column_at(name, nullptr, 99);
+  };
+  return {number(form.first), number(form.second), number(form.label), form.count, false};
+}
+
+}  // namespace
+
+// Labels stand in the order of the files that the package datasets offers, so that published models agree.
+const std::vector<GlueTask>& glue_tasks() {
+  static const std::vector<GlueTask> tasks{
+      classes("cola", kNumbered, {"matthews"}, "CoLA.tsv", {{"sentence", "", "label"}, {"4", "", "2", false, 4}}),
+      classes("sst2", kNumbered, kAccuracy, "SST-2.tsv", {{"sentence", "", "label"}}),
+      classes("mrpc", kNumbered, kBoth, "MRPC.tsv", {{"#1 String", "#2 String", "Quality"}}),
+      {{"stsb", 2, {}, 0, 5, {"pearson", "spearman"}, "STS-B.tsv"}, {{"sentence1", "sentence2", "score"}}},
+      classes("qqp", kNumbered, kBoth, "QQP.tsv", {{"question1", "question2", "is_duplicate"}}),
+      classes("mnli", kInferred, kAccuracy, "MNLI-m.tsv", {{"sentence1", "sentence2", "gold_label"}}),
+      classes("mnli-mm", kInferred, kAccuracy, "MNLI-mm.tsv", {{"sentence1", "sentence2", "gold_label"}}),
+      classes("qnli", kEntailed, kAccuracy, "QNLI.tsv", {{"question", "sentence", "label"}}),
+      classes("rte", kEntailed, kAccuracy, "RTE.tsv", {{"sentence1", "sentence2", "label"}}),
+      classes("wnli", kNumbered, kAccuracy, "WNLI.tsv", {{"sentence1", "sentence2", "label"}}),
+      classes("ax", kInferred, {"matthews"}, "AX.tsv", {{"sentence1", "sentence2", "label"}}),
+  };
+  return tasks;
+}
+
+Words glue_names() {
+  Words names;
+  for (const GlueTask& task : glue_tasks()) names.push_back(task.task.name);
+  return names;
+}
+
+const GlueTask& glue_task(const std::string& name) {
+  for (const GlueTask& task : glue_tasks())
+    if (task.task.name == name) return task;
+  throw Error(Exit::usage, Problem{"--task", "one of: " + join(glue_names(), ", "), name.empty() ? "none" : name,
+                                   did_you_mean(name, glue_names())});
+}
+
+ExampleColumns given_columns(const GivenColumns& given, const Words& fields, const std::string& where) {
+  Words wanted;
+  bool found = true, by_number = true;
+  const auto find = [&](const std::string& name) {
+    if (name.empty()) return Columns::kNone;
+    wanted.push_back(name);
+    if (given.header && std::ranges::count(fields, name) > 1)
+      throw Error(Exit::input,
+                  Problem{where, str("one column '", name, "'"), str(std::ranges::count(fields, name), " of this name"),
+                          "name another one, or give its number with --text, --text-b or --label"});
+    const auto at = column_at(name, given.header ? &fields : nullptr, fields.size());
+    found = found && at.has_value();
+    by_number = by_number && std::ranges::count(fields, name) == 0;
+    return at.value_or(Columns::kNone);
+  };
+  const Columns columns{find(given.first), find(given.second), find(given.label), given.header ? fields.size() : 0,
+                        given.header};
+  if (!found)
+    missing(where, wanted, fields,
+            given.header ? "--no-header takes columns by number and the first line as an example"
+                         : "without a header columns are numbers from 1");
+  if (given.header && by_number)
+    log_info(where + " is taken for a header, as --no-header is not given: " + shown(fields));
+  return columns;
+}
+
+ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, const Words& fields,
+                            const std::string& where) {
+  const GlueForm& named = task.forms[0];
+  if (!given.header) return given_columns(given, fields, where);
+  GivenColumns wanted{given.first.empty() ? named.first : given.first,
+                      given.second.empty() ? named.second : given.second,
+                      given.label.empty() ? named.label : given.label, given.header};
+  const auto has = [&](const std::string& name) {
+    return name.empty() || column_at(name, &fields, fields.size()).has_value();
+  };
+  if (has(wanted.first) && has(wanted.second)) {
+    if (given.label.empty() && !has(wanted.label)) wanted.label.clear();  // of a test
+    return given_columns(wanted, fields, where);
+  }
+  if (given.first.empty() && given.second.empty())
+    for (const GlueForm& form : task.forms)
+      if (!form.header && form.count == fields.size()) return without_header(form);
+  Words names{wanted.first};
+  for (const std::string& name : {wanted.second, wanted.label})
+    if (!name.empty()) names.push_back(name);
+  missing(where, names, fields,
+          str("a test has no ", wanted.label,
+              "; --text, --text-b and --label name other columns, and --no-header says ", "that they are numbers"));
+}
+
+}  // namespace mh::text

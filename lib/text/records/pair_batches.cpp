@@ -1,0 +1,101 @@
+#include "text/records/pair_batches.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace mh::text {
+
+namespace {
+
+uint64_t lines_left(TextBatches& text) {
+  uint64_t lines = 0;
+  for (TextBatch batch; text.next(batch);) lines += batch.segments.size();
+  return lines;
+}
+
+}  // namespace
+
+PairBatches::PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes)
+    : files_(files),
+      first_({files.front()}, ends, nullptr, sizes),
+      second_(std::vector<std::string>(files.begin() + 1, files.end()), ends, nullptr, sizes) {}
+
+uint64_t PairBatches::expected_bytes() const {
+  const uint64_t first = first_.expected_bytes(), second = second_.expected_bytes();
+  return files_.size() == 1 ? first : first == 0 || second == 0 ? 0 : first + second;
+}
+
+bool PairBatches::next(PairBatch& batch) {
+  batch.target = TextBatch();
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  if (!first_.next(batch.source)) {
+    if (files_.size() > 1) refuse_more_targets();
+    return false;
+  }
+  try {
+    if (files_.size() == 1) divide_at_tabs(batch);
+    else add_targets(batch);
+  } catch (...) {
+    error_ = std::current_exception();
+    if (batch.target.segments.empty()) throw;
+    batch.source.segments.resize(batch.target.segments.size());
+  }
+  lines_ += batch.source.segments.size();
+  return true;
+}
+
+void PairBatches::divide_at_tabs(PairBatch& batch) {
+  batch.target.text = batch.source.text;
+  batch.target.file = batch.source.file;
+  for (TextBatch::Segment& source : batch.source.segments) {
+    const std::string_view line = std::string_view(batch.source.text).substr(source.begin, source.end - source.begin);
+    const auto tabs = std::count(line.begin(), line.end(), '\t');
+    if (tabs != 1) {
+      check_text(batch.source, source, false);  // a bad byte of the line comes first
+      throw Error(Exit::input, Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
+                                       tabs == 0 ? std::string("no tab") : str(tabs, " tabs"),
+                                       "make the pairs with paste(1), or name the two files"});
+    }
+    const size_t tab = line.find('\t');
+    TextBatch::Segment target = source;
+    source.end = source.begin + tab;
+    target.begin += tab + 1;
+    target.offset += tab + 1;
+    batch.target.segments.push_back(target);
+  }
+}
+
+bool PairBatches::have_second() {
+  if (at_ < held_.segments.size()) return true;
+  at_ = 0;
+  return second_.next(held_);
+}
+
+void PairBatches::refuse_more_targets() {
+  if (have_second()) part(lines_, lines_, lines_ + held_.segments.size() - at_ + lines_left(second_));
+}
+
+void PairBatches::add_targets(PairBatch& batch) {
+  TextBatch& target = batch.target;
+  for (size_t i = 0; i < batch.source.segments.size(); ++i) {
+    if (!have_second()) part(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
+    TextBatch::Segment s = held_.segments[at_++];
+    target.file = held_.file;
+    const size_t begin = target.text.size(), size = s.end - s.begin;
+    target.text.append(held_.text, s.begin, size);
+    target.source_bytes += size + (s.has_newline ? 1 : 0);
+    s.begin = begin;
+    s.end = begin + size;
+    target.segments.push_back(s);
+  }
+}
+
+void PairBatches::part(uint64_t common, uint64_t of_first, uint64_t of_second) {
+  const std::string& longer = of_first > of_second ? files_[0] : files_[1];
+  throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "as many lines in one as in the other",
+                                   str(of_first, " and ", of_second),
+                                   str("the first line without a partner is ", longer, ":", common + 1)});
+}
+
+}  // namespace mh::text

@@ -1,0 +1,47 @@
+#include "text/records/pair_stream.h"
+
+#include "base/error.h"
+#include "io/shard_format.h"
+#include "text/tokenizers.h"
+
+namespace mh::text {
+
+PairStream::PairStream(io::ShardStream& stream) : stream_(stream), buffer_(1 << 14) {
+  const io::ShardHeader& header = stream.header();
+  io::require_kind(header, stream.name(), io::kPairsKind);
+  for (io::Side side : {io::Side::source, io::Side::target}) {
+    auto parsed = parse_tokenizer(header.tokenizer_of(side), stream.name());
+    require_vocabulary(header, stream.name(), *parsed, "its own tokenizer", side);
+    tokenizers_[static_cast<int>(side)] = std::move(parsed);
+  }
+}
+
+bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
+  const int64_t vocabulary = tokenizer(side).size();
+  const int32_t end = tokenizer(side).end_of_line();
+  tokens.clear();
+  do {
+    if (at_ == held_) {
+      at_ = 0;
+      held_ = stream_.read(buffer_);
+      if (held_ == 0) break;
+    }
+    tokens.push_back(buffer_[at_++]);
+    if (tokens.back() >= vocabulary)
+      io::damaged(stream_.name(), 0,
+                  str("tokens below ", vocabulary, " on the ", side == io::Side::source ? "source" : "target", " side"),
+                  str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
+  } while (tokens.back() != end);
+  if (tokens.empty() || tokens.back() != end) return false;
+  lengths_.push_back(static_cast<uint32_t>(tokens.size()));
+  return true;
+}
+
+bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
+  if (next_side(io::Side::source, source) && next_side(io::Side::target, target)) return true;
+  if (lengths_ != stream_.run_lengths())
+    io::damaged(stream_.name(), 0, "pairs whose sides end as the trailer says", "others");
+  return false;
+}
+
+}  // namespace mh::text

@@ -1,0 +1,29 @@
+// A shard of pairs read once from the start to the end, from a file or a pipe, pair by pair.
+#pragma once
+
+#include "io/shard.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizer.h"
+
+namespace mh::text {
+
+// Holds no more than a pair and the lengths of all. What ends a side is its end; the lengths that the trailer tells
+// must then be the same. Errors as of read_pairs().
+class PairStream {
+ public:
+  explicit PairStream(io::ShardStream& stream);  // nothing of it read yet
+  // The next pair, ends included; false at the end, once every sum is checked.
+  bool next(std::vector<int32_t>& source, std::vector<int32_t>& target);
+  const Tokenizer& tokenizer(io::Side side) const { return *tokenizers_[static_cast<int>(side)]; }
+
+ private:
+  bool next_side(io::Side side, std::vector<int32_t>& tokens);
+
+  io::ShardStream& stream_;
+  std::unique_ptr<Tokenizer> tokenizers_[2];  // of source and target
+  std::vector<int32_t> buffer_;
+  size_t at_ = 0, held_ = 0;       // of the buffer
+  std::vector<uint32_t> lengths_;  // of the sides so far
+};
+
+}  // namespace mh::text

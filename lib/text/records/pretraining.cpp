@@ -1,0 +1,179 @@
+#include "text/records/pretraining.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace mh::text {
+
+namespace {
+
+// How many tokens a segment loses at either side.
+struct Cut {
+  int64_t front = 0, back = 0;
+};
+
+// Takes tokens from the longer segment, of equal ones from the second, until both are of `room` tokens together.
+std::pair<Cut, Cut> truncate(int64_t first, int64_t second, int64_t room, RandomSequence& random) {
+  std::pair<Cut, Cut> cuts;
+  while (first + second > room) {
+    const bool of_first = first > second;
+    Cut& cut = of_first ? cuts.first : cuts.second;
+    ++(random.uniform() < 0.5 ? cut.front : cut.back);
+    --(of_first ? first : second);
+  }
+  return cuts;
+}
+
+}  // namespace
+
+Pretraining::Pretraining(Runs runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+                         uint64_t seed)
+    : runs_(std::move(runs)),
+      options_(options),
+      entries_(tokenizer.special()),
+      rows_(seed, "pretraining rows"),
+      segments_(seed, "pretraining segments"),
+      masks_(seed, "pretraining masks") {
+  if (runs_.ends.size() > UINT32_MAX)
+    throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"), str(runs_.ends.size()),
+                                     "train on a part of them"});
+  // A token a segment.
+  if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
+    throw Error(Exit::usage, Problem{"train.block", str(least, " or more, for a row with a word to predict"),
+                                     str(options_.length), ""});
+  uint32_t begin = 0;
+  for (uint32_t run = 0; run < runs_.ends.size(); ++run) {
+    if (runs_.length(run) > 0) continue;
+    if (begin == run)
+      throw Error(Exit::input, Problem{"documents", "one sentence or more in each",
+                                       str("none in document ", documents_.size() + 1), "make the shard again"});
+    documents_.push_back({begin, run});
+    begin = run + 1;
+  }
+  if (documents_.empty()) throw Error(Exit::input, Problem{"documents", "one at least", "none", ""});
+  if (options_.next_sentence && documents_.size() == 1)
+    throw Error(Exit::usage, Problem{"next_sentence", "two documents or more: what does not follow is of another one",
+                                     "one", "part the text with empty lines, or set next_sentence to false"});
+  for (const Piece& piece : tokenizer.pieces()) goes_on_.push_back(piece.text.starts_with(kWordPieceGoesOn));
+}
+
+int64_t Pretraining::tokens() const { return runs_.ends.empty() ? 0 : static_cast<int64_t>(runs_.ends.back()); }
+
+int64_t Pretraining::tokens_in(Sentences s) const {
+  return static_cast<int64_t>(runs_.begin(s.end) - runs_.begin(s.begin));
+}
+
+Pretraining::Sentences Pretraining::random_second(size_t document, int64_t wanted, RandomSequence& random) const {
+  size_t other = random.below(documents_.size() - 1);
+  if (other >= document) ++other;
+  const Sentences all = documents_[other];
+  Sentences taken{all.begin + static_cast<uint32_t>(random.below(all.end - all.begin)), 0};
+  taken.end = taken.begin + 1;
+  while (taken.end < all.end && tokens_in(taken) < wanted) ++taken.end;
+  return taken;
+}
+
+void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const {
+  RandomSequence random(rows_, epoch, static_cast<uint32_t>(document));
+  const Sentences all = documents_[document];
+  for (uint32_t at = all.begin; at < all.end;) {
+    int64_t target = room();
+    // A row with room for one token has no shorter length to draw.
+    if (random.uniform() < options_.short_share && room() > 1)
+      target = 2 + static_cast<int64_t>(random.below(static_cast<uint64_t>(room() - 1)));
+    Sentences chunk{at, at + 1};
+    while (chunk.end < all.end && tokens_in(chunk) < target) ++chunk.end;
+    at = chunk.end;
+    if (!options_.next_sentence) {
+      rows.push_back({chunk, {chunk.end, chunk.end}, false});
+      continue;
+    }
+    const uint32_t count = chunk.end - chunk.begin;
+    Row row{{chunk.begin, chunk.begin + 1}, {}, false};
+    if (count > 1) row.first.end += static_cast<uint32_t>(random.below(count - 1));
+    row.follows = count > 1 && random.uniform() >= 0.5;
+    if (row.follows) {
+      row.second = {row.first.end, chunk.end};
+    } else {
+      row.second = random_second(document, target - tokens_in(row.first), random);
+      at = row.first.end;  // what is left is for the next row
+    }
+    rows.push_back(row);
+  }
+}
+
+Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
+  Epoch planned(this, epoch);
+  for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, planned.rows_);
+  return planned;
+}
+
+int64_t Pretraining::Epoch::length(int64_t i) const {
+  const Row& r = row(i);
+  return of_->special() + std::min(of_->room(), of_->tokens_in(r.first) + of_->tokens_in(r.second));
+}
+
+Example Pretraining::Epoch::make(int64_t i) const {
+  const Row& r = row(i);
+  const auto site = static_cast<uint32_t>(i);
+  RandomSequence of_segments(of_->segments_, number_, site), of_masks(of_->masks_, number_, site);
+  const auto [first, second] = truncate(of_->tokens_in(r.first), of_->tokens_in(r.second), of_->room(), of_segments);
+  Example made;
+  made.tokens.push_back(of_->entries_.start);
+  const auto add = [&](Sentences s, Cut cut) {
+    const size_t at = made.tokens.size();
+    made.tokens.resize(at + static_cast<size_t>(of_->tokens_in(s) - cut.front - cut.back));
+    of_->runs_.read(of_->runs_.begin(s.begin) + static_cast<uint64_t>(cut.front), std::span(made.tokens).subspan(at));
+    made.tokens.push_back(of_->entries_.separator);
+  };
+  add(r.first, first);
+  made.first = static_cast<int32_t>(made.tokens.size());
+  if (of_->options_.next_sentence) add(r.second, second);
+  made.targets.assign(made.tokens.size(), -1);
+  if (of_->options_.next_sentence) made.targets[0] = r.follows ? 0 : 1;
+  of_->hide(made, of_masks);
+  return made;
+}
+
+// What is predicted together: a token, or the pieces of a word.
+std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) const {
+  std::vector<std::vector<int32_t>> all;
+  bool first = true;  // of its segment
+  for (size_t i = 1; i < row.tokens.size(); ++i) {
+    if (i + 1 == row.tokens.size() || i + 1 == static_cast<size_t>(row.first)) {
+      first = true;
+      continue;  // [SEP]
+    }
+    if (!options_.whole_word || first || !goes_on_[static_cast<size_t>(row.tokens[i])]) all.emplace_back();
+    all.back().push_back(static_cast<int32_t>(i));
+    first = false;
+  }
+  return all;
+}
+
+void Pretraining::hide(Example& row, RandomSequence& random) const {
+  const std::vector<std::vector<int32_t>> all = candidates(row);
+  std::vector<int64_t> order(all.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  random.shuffle(order);
+  const double share = std::nearbyint(static_cast<double>(row.tokens.size()) * options_.mask_share);
+  const auto wanted =
+      static_cast<size_t>(std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(share))));
+  size_t hidden = 0;
+  for (int64_t candidate : order) {
+    const std::vector<int32_t>& places = all[static_cast<size_t>(candidate)];
+    if (hidden + places.size() > wanted) continue;
+    hidden += places.size();
+    for (int32_t place : places) {
+      int32_t& token = row.tokens[static_cast<size_t>(place)];
+      row.targets[static_cast<size_t>(place)] = token;
+      if (random.uniform() < 0.8) token = entries_.mask;
+      else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.below(goes_on_.size()));
+    }
+  }
+}
+
+}  // namespace mh::text

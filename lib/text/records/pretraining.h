@@ -1,0 +1,109 @@
+// The rows that BERT is pre-trained on (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and its program
+// create_pretraining_data): two segments, of which the second half of the time does not follow the first, and words
+// that are hidden. Every epoch draws them anew, where that program writes some copies of the corpus with other masks.
+//
+// Sentences of a document are taken until they have as many tokens as a row (or as the row that is drawn short). They
+// are parted behind a sentence at random; the second segment is what is left, or, half of the time and wherever there
+// is one sentence only, sentences of another document from a random one on, and what is left is taken again for the
+// next row. The longer segment loses tokens at its front or its end, at random, until both fit.
+//
+// Of the tokens but [CLS] and [SEP] some are predicted: a share of all tokens of the row, rounded half to even, at
+// least
+// 1; of whole words, those that still fit, so there may be none. 80% of them are hidden behind [MASK], 10% stay, and
+// 10% become an entry of the vocabulary, any of them, special ones included.
+//
+// Otherwise than there: a row is drawn short by itself, there all rows of a document at once; another document is
+// another one always, there at the eleventh attempt perhaps the same; a word with its beginning cut off is a word,
+// there of the segment before.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/fields.h"
+#include "base/random.h"
+#include "text/records/example.h"
+#include "text/records/runs.h"
+#include "text/wordpiece.h"
+
+namespace mh::text {
+
+struct PretrainingOptions {
+  int64_t length = 128;  // tokens of a row at most; the key train.block says it
+  double short_share = 0.1;
+  double mask_share = 0.15;
+  int64_t max_predictions = 20;
+  int64_t long_predictions = 0;
+  bool whole_word = false;
+  bool next_sentence = true;  // the key model.next_sentence says it
+  void describe(Fields& f) {
+    f.field("short_share", short_share, "share of rows drawn shorter, of 2 tokens and the special ones at least",
+            between(0, 1));
+    f.field("mask_share", mask_share, "share of a row's tokens that are predicted, one at least", between(0, 1));
+    f.field("max_predictions", max_predictions, "maximum number of predicted tokens in a row", at_least(1));
+    f.field("long_predictions", long_predictions,
+            "maximum number of predicted tokens in a row from train.long_from on; 0: max_predictions, at most "
+            "train.block, times "
+            "train.long_block / train.block, rounded up",
+            at_least(0));
+    f.field("whole_word", whole_word, "predict all pieces of a word or none");
+  }
+};
+
+// Documents to make rows of. What the runs were made of must outlive it. Safe to use from several threads.
+class Pretraining {
+ public:
+  // The runs of a shard of documents. Error(usage) for one document where next sentences are asked for, Error(input)
+  // for none, and for more sentences than 2^32.
+  Pretraining(Runs runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
+
+  // Runs [begin, end) of sentences.
+  struct Sentences {
+    uint32_t begin = 0, end = 0;
+    bool operator==(const Sentences&) const = default;
+  };
+  struct Row {
+    Sentences first, second;  // the second is empty where a row has one segment
+    bool follows = false;
+    bool operator==(const Row&) const = default;
+  };
+
+  // The rows of an epoch, in the order of the documents: a pure function of the seed and the epoch.
+  class Epoch {
+   public:
+    int64_t size() const { return static_cast<int64_t>(rows_.size()); }
+    const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
+    int64_t length(int64_t i) const;  // tokens of the row
+    Example make(int64_t i) const;    // for a model that says words
+
+   private:
+    friend class Pretraining;
+    Epoch(const Pretraining* of, uint32_t number) : of_(of), number_(number) {}
+    const Pretraining* of_;
+    uint32_t number_;
+    std::vector<Row> rows_;
+  };
+  Epoch plan(uint32_t epoch) const;  // this object must outlive it
+
+  int64_t documents() const { return static_cast<int64_t>(documents_.size()); }
+  Sentences document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
+  int64_t tokens() const;  // of all sentences
+
+ private:
+  int64_t special() const { return options_.next_sentence ? 3 : 2; }
+  int64_t room() const { return options_.length - special(); }  // tokens of sentences in a row
+  int64_t tokens_in(Sentences s) const;
+  void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
+  Sentences random_second(size_t document, int64_t wanted, RandomSequence& random) const;
+  void hide(Example& row, RandomSequence& random) const;
+  std::vector<std::vector<int32_t>> candidates(const Example& row) const;
+
+  Runs runs_;
+  PretrainingOptions options_;
+  WordPieceTokenizer::Special entries_;
+  std::vector<bool> goes_on_;  // by token: ##, which goes on with the word before it
+  std::vector<Sentences> documents_;
+  RandomStream rows_, segments_, masks_;
+};
+
+}  // namespace mh::text

@@ -1,0 +1,201 @@
+#include "text/records/question_records.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/shard_format.h"
+#include "text/records/encode_work.h"
+#include "text/records/whole_shard.h"
+
+namespace mh::text {
+
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kUnanswerable = "unanswerable";
+
+std::vector<int32_t> numbers_of(std::string_view bytes) {
+  std::vector<int32_t> numbers(bytes.size());
+  std::transform(bytes.begin(), bytes.end(), numbers.begin(), [](char c) { return static_cast<unsigned char>(c); });
+  return numbers;
+}
+
+std::string bytes_of(std::span<const int32_t> numbers) {
+  std::string bytes(numbers.size(), '\0');
+  std::transform(numbers.begin(), numbers.end(), bytes.begin(), [](int32_t n) { return static_cast<char>(n); });
+  return bytes;
+}
+
+std::vector<int32_t> about(const SquadQuestion& q) {
+  ordered_json answers = ordered_json::array();
+  for (const TrueAnswer& a : q.answers) {
+    ordered_json answer{{"text", a.text}};
+    if (a.place) answer.update({{"begin", a.place->begin}, {"end", a.place->end}});
+    answers.push_back(answer);
+  }
+  return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.impossible}}.dump());
+}
+
+// Characters that Unicode reorders may step back inside a word; a part of a text begins before it ends.
+void keep_in_order(std::vector<TextRange>& places) {
+  for (size_t i = 1; i < places.size(); ++i) {
+    places[i].begin = std::max(places[i].begin, places[i - 1].begin);
+    places[i].end = std::max(places[i].end, places[i - 1].end);
+  }
+}
+
+struct EncodedQuestions {
+  EncodedRuns runs;
+  QuestionsSummary summary;
+  uint64_t bytes = 0;
+};
+
+EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenizer& tokenizer, Encoder& encoder) {
+  EncodedQuestions out;
+  std::vector<int32_t> context;
+  std::vector<TextRange> places;
+  tokenizer.encode_with_ranges(paragraph.text, context, places);
+  if (context.empty())
+    throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "one that has no tokens", ""});
+  keep_in_order(places);
+  std::vector<int32_t> begins, ends;
+  for (const TextRange& place : places) {
+    begins.push_back(static_cast<int32_t>(place.begin));
+    ends.push_back(static_cast<int32_t>(place.end));
+  }
+  const std::vector<int32_t> text = numbers_of(paragraph.text);
+  auto add = [&](const std::vector<int32_t>& run) {
+    out.runs.tokens.insert(out.runs.tokens.end(), run.begin(), run.end());
+    out.runs.ends.push_back(out.runs.tokens.size());
+  };
+  for (const SquadQuestion& q : paragraph.questions) {
+    std::vector<int32_t> question;
+    encoder.encode(q.text, question);
+    for (const auto& run : {question, context, begins, ends, text, about(q)}) add(run);
+    out.summary.question_tokens += question.size();
+    out.summary.question_unknown += count_unknown(question, tokenizer);
+    out.bytes += q.text.size();
+  }
+  out.summary.paragraphs = 1;
+  out.summary.questions = paragraph.questions.size();
+  out.summary.paragraph_tokens = context.size();
+  out.summary.paragraph_unknown = count_unknown(context, tokenizer);
+  out.bytes += paragraph.text.size();
+  return out;
+}
+
+void add_to(QuestionsSummary& sum, const QuestionsSummary& part) {
+  sum.paragraphs += part.paragraphs;
+  sum.questions += part.questions;
+  sum.question_tokens += part.question_tokens;
+  sum.paragraph_tokens += part.paragraph_tokens;
+  sum.question_unknown += part.question_unknown;
+  sum.paragraph_unknown += part.paragraph_unknown;
+}
+
+// Fills what the object says; "" where it says all that it must, else what it lacks.
+std::string read_about(std::span<const int32_t> bytes, QuestionRecord& record) {
+  try {
+    const json j = json::parse(bytes_of(bytes));
+    record.id = j.at("id").get<std::string>();
+    record.impossible = j.at("impossible").get<bool>();
+    for (const json& a : j.at("answers")) {
+      TrueAnswer answer{a.at("text").get<std::string>(), {}};
+      if (a.contains("begin")) {
+        const auto begin = a.at("begin").get<uint64_t>(), end = a.at("end").get<uint64_t>();
+        if (begin >= end || end > record.text.size() || record.text.compare(begin, end - begin, answer.text) != 0)
+          return str("an answer elsewhere than at ", begin, " to ", end);
+        answer.place = TextRange{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+      }
+      record.answers.push_back(std::move(answer));
+    }
+  } catch (const json::exception& error) {
+    return error.what();
+  }
+  return record.impossible == record.answers.empty() ? "" : str(record.answers.size(), " answers");
+}
+
+bool step_back(const std::vector<TextRange>& places) {
+  return std::adjacent_find(places.begin(), places.end(), [](const TextRange& a, const TextRange& b) {
+           return b.begin < a.begin || b.end < a.end;
+         }) != places.end();
+}
+
+}  // namespace
+
+void hold_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
+  size_t longest = 0;
+  for (const SquadParagraph& p : squad.paragraphs) longest = std::max(longest, p.text.size());
+  const auto places = static_cast<int64_t>(longest) + 1;
+  header.hold(io::kQuestionsKind, {header.vocabulary, header.vocabulary, places, places, 256, 256});
+  header.task = json{{kUnanswerable, options.unanswerable == "keep"}}.dump();
+}
+
+bool holds_unanswerable(const io::ShardHeader& header) {
+  const json task = json::parse(header.task, nullptr, false);
+  return task.is_object() && task.contains(kUnanswerable) && task.at(kUnanswerable) == true;
+}
+
+QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
+                                  io::ShardWriter& writer) {
+  auto began = std::chrono::steady_clock::now();
+  QuestionsSummary sum;
+  Progress progress("encode", static_cast<int64_t>(squad.paragraphs.size()), "paragraphs");
+  using Batch = const SquadParagraph*;
+  size_t next = 0;
+  InOrder<Batch, EncodedQuestions>::run(
+      threads,
+      [&](Batch& batch) {
+        if (next == squad.paragraphs.size()) return false;
+        batch = &squad.paragraphs[next++];
+        return true;
+      },
+      [&] {
+        return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const Batch& batch) {
+          return encode(*batch, tokenizer, *encoder);
+        };
+      },
+      [&](const EncodedQuestions& e) {
+        e.runs.write(writer);
+        writer.add_text_bytes(e.bytes);
+        add_to(sum, e.summary);
+        progress.update(static_cast<int64_t>(sum.paragraphs));
+      });
+  sum.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return sum;
+}
+
+QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
+                               const std::string& name, uint64_t number) {
+  const auto [question, context, begins, ends, text, object] = fields;
+  auto refuse = [&](const std::string& expected, const std::string& found) {
+    io::damaged(name, 0, str(expected, " in record ", number), found);
+  };
+  if (context.empty() || begins.size() != context.size() || ends.size() != context.size())
+    refuse("a paragraph of tokens, each with its place",
+           str(context.size(), " tokens, ", begins.size(), " begins and ", ends.size(), " ends"));
+  QuestionRecord record{
+      {question.begin(), question.end()}, {context.begin(), context.end()}, {}, bytes_of(text), {}, {}, false};
+  for (size_t i = 0; i < context.size(); ++i) {
+    if (begins[i] >= ends[i] || static_cast<size_t>(ends[i]) > record.text.size())
+      refuse(str("places within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
+    record.places.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
+  }
+  if (step_back(record.places)) refuse("places in the order of the text", "one that steps back");
+  if (std::string fault = read_about(object, record); !fault.empty())
+    refuse("an object with id, answers where they stand, and impossible", fault);
+  return record;
+}
+
+QuestionRecord question_record(const RunText& shard, size_t record, const std::string& name) {
+  std::array<std::span<const int32_t>, kQuestionFields> fields;
+  for (size_t i = 0; i < fields.size(); ++i) fields[i] = shard.run(record, i);
+  return question_record(fields, name, record + 1);
+}
+
+}  // namespace mh::text

@@ -1,0 +1,137 @@
+#include "text/records/questions.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr int64_t kMarks = 3;  // [CLS], [SEP], [SEP]
+
+Span span_of(const TextRange& answer, const std::vector<TextRange>& places) {
+  const auto first = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.end > answer.begin; });
+  const auto behind = std::find_if(first, places.end(), [&](const auto& p) { return p.begin >= answer.end; });
+  if (first == behind) return {};  // characters that tokens leave out
+  return {static_cast<int32_t>(first - places.begin()), static_cast<int32_t>(behind - places.begin()) - 1};
+}
+
+double context_around(const Window& window, int32_t token) {
+  const int32_t left = token - window.first, right = window.first + window.count - 1 - token;
+  return std::min(left, right) + 0.01 * window.count;
+}
+
+}  // namespace
+
+void WindowOptions::check() const {
+  if (length <= question + kMarks)
+    throw Error(Exit::usage,
+                Problem{"train.block", str("more than the ", question + kMarks, " of a question and its marks"),
+                        str(length), "raise it, or lower squad.question"});
+}
+
+std::string Paragraph::text_of(Span span) const {
+  const uint32_t begin = places[static_cast<size_t>(span.first)].begin,
+                 end = places[static_cast<size_t>(span.last)].end;
+  return text.substr(begin, end - begin);
+}
+
+Questions::Questions(const Runs& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+                     const WindowOptions& options, QuestionUse use, const std::string& name)
+    : options_(options), use_(use), special_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
+  options_.check();
+  io::require_kind(header, name, io::kQuestionsKind);
+  constexpr size_t fields = kQuestionFields;
+  std::vector<int32_t> numbers;
+  for (size_t run = 0; run < runs.ends.size(); run += fields) {
+    const uint64_t begin = runs.begin(run);
+    numbers.resize(runs.ends[run + fields - 1] - begin);
+    runs.read(begin, numbers);
+    std::array<std::span<const int32_t>, fields> parts;
+    for (size_t i = 0; i < fields; ++i)
+      parts[i] = std::span(numbers).subspan(runs.begin(run + i) - begin, static_cast<size_t>(runs.length(run + i)));
+    add(question_record(parts, name, run / fields + 1));
+  }
+  first_row_.push_back(size());
+}
+
+void Questions::add(QuestionRecord record) {
+  if (paragraphs_.empty() || paragraphs_.back().text != record.text || paragraphs_.back().tokens != record.context)
+    paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.places)});
+  Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
+             record.impossible,    paragraphs_.size() - 1,     {}};
+  const auto limit = static_cast<size_t>(options_.question);
+  cut_ += q.tokens.size() > limit ? 1 : 0;
+  q.tokens.resize(std::min(q.tokens.size(), limit));
+  for (const TrueAnswer& answer : q.answers)
+    if (answer.place && q.answer.none()) q.answer = span_of(*answer.place, paragraphs_.back().places);
+  questions_.push_back(std::move(q));
+  first_row_.push_back(size());
+  const Question& added = questions_.back();
+  if (use_ == QuestionUse::learn && !added.impossible && added.answer.none()) ++left_out_;
+  else add_windows(static_cast<int64_t>(questions_.size()) - 1);
+}
+
+void Questions::add_windows(int64_t question) {
+  const auto asked = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
+  const auto tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
+  const int64_t room = options_.length - kMarks - asked;
+  for (int64_t first = 0;; first += std::min(room, options_.stride)) {
+    const int64_t count = std::min(room, tokens - first);
+    windows_.push_back({question, static_cast<int32_t>(first), static_cast<int32_t>(count)});
+    if (first + count == tokens) return;
+  }
+}
+
+int64_t Questions::paragraph_begins(int64_t row) const {
+  return static_cast<int64_t>(questions_[static_cast<size_t>(window(row).question)].tokens.size()) + 2;
+}
+
+const Paragraph& Questions::paragraph_of(int64_t question) const {
+  return paragraphs_[questions_[static_cast<size_t>(question)].paragraph];
+}
+
+std::pair<int64_t, int64_t> Questions::rows_of(int64_t question) const {
+  const auto i = static_cast<size_t>(question);
+  return {first_row_[i], first_row_[i + 1]};
+}
+
+Example Questions::make(int64_t row) const {
+  const Window& w = window(row);
+  const Question& q = questions_[static_cast<size_t>(w.question)];
+  const std::vector<int32_t>& paragraph = paragraph_of(w.question).tokens;
+  Example example;
+  std::vector<int32_t>& tokens = example.tokens;
+  tokens.reserve(static_cast<size_t>(length(row)));
+  tokens.push_back(special_.start);
+  tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
+  tokens.push_back(special_.separator);
+  example.first = static_cast<int32_t>(tokens.size());
+  tokens.insert(tokens.end(), paragraph.begin() + w.first, paragraph.begin() + w.first + w.count);
+  tokens.push_back(special_.separator);
+  const bool whole = !q.answer.none() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
+  const int32_t shift = example.first - w.first;
+  example.targets = {whole ? q.answer.first + shift : 0, whole ? q.answer.last + shift : 0};
+  return example;
+}
+
+std::vector<bool> Questions::counts_here(int64_t row) const {
+  const Window& own = window(row);
+  const auto [begin, end] = rows_of(own.question);
+  std::vector<bool> counts(static_cast<size_t>(own.count), true);
+  for (int32_t i = 0; i < own.count; ++i) {
+    const int32_t token = own.first + i;
+    const double around = context_around(own, token);
+    for (int64_t other = begin; other < end; ++other) {
+      const Window& w = window(other);
+      if (other == row || token < w.first || token >= w.first + w.count) continue;
+      const double there = context_around(w, token);
+      if (there > around || (there == around && other < row)) counts[static_cast<size_t>(i)] = false;
+    }
+  }
+  return counts;
+}
+
+}  // namespace mh::text

@@ -1,0 +1,64 @@
+#include "text/records/run_check.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "io/record_kind.h"
+#include "io/shard_format.h"
+#include "text/tokenizer.h"
+#include "text/tokenizers.h"
+
+namespace mh::text {
+
+RunCheck::RunCheck(const io::ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths)
+    : name_(name), lengths_(lengths) {
+  const io::RecordKind* kind = io::record_kind(header.kind);
+  if (kind == nullptr || header.kind == io::kTextKind) return;  // the reader saw that its tokens are in the vocabulary
+  for (size_t i = 0; i < header.fields.size(); ++i) {
+    Field field{header.fields[i], header.limit_of(i), -1};
+    if (i < kind->of_tokens) {
+      const io::Side side = header.side_of(i);
+      const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
+      require_vocabulary(header, name, *tokenizer, "its own tokenizer", side);
+      if (header.kind == io::kPairsKind) field.end = tokenizer->end_of_line();
+    }
+    fields_.push_back(std::move(field));
+  }
+  uint64_t before = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (!kind->fits(i % fields_.size(), lengths[i], before))
+      io::damaged(name, 0, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
+    before = lengths[i];
+  }
+  if (kind->closed && before > 0) io::damaged(name, 0, kind->rule, "no empty run at the end");
+  if (!lengths.empty()) left_ = lengths[0];
+  skip_empty();
+}
+
+void RunCheck::skip_empty() {
+  while (left_ == 0 && run_ < lengths_.size())
+    if (++run_ < lengths_.size()) left_ = lengths_[run_];
+}
+
+void RunCheck::add(std::span<const int32_t> tokens) {
+  if (fields_.empty()) return;
+  while (!tokens.empty() && run_ < lengths_.size()) {
+    const Field& field = fields_[run_ % fields_.size()];
+    const size_t n = std::min<uint64_t>(left_, tokens.size());
+    for (int32_t token : tokens.first(n)) {
+      --left_;
+      if (token >= field.limit || (field.end >= 0 && (token == field.end) != (left_ == 0))) refuse(field, token);
+    }
+    tokens = tokens.subspan(n);
+    skip_empty();
+  }
+}
+
+void RunCheck::refuse(const Field& field, int32_t token) const {
+  io::damaged(name_, 0,
+              str("numbers below ", field.limit, " in the field ", field.name,
+                  field.end < 0 ? "" : str(", the end ", field.end, " after the last one")),
+              str(token, " in record ", run_ / fields_.size() + 1, ", ", left_, " before the end of its run"));
+}
+
+}  // namespace mh::text

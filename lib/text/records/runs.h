@@ -1,0 +1,29 @@
+// Runs of tokens one after another, such as those of a shard, to read from; what they were made of must outlive them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace mh::io {
+class ShardFile;
+}
+
+namespace mh::text {
+
+struct RunText;  // whole_shard.h
+
+struct Runs {
+  std::vector<uint64_t> ends;  // of each run, among all tokens
+  std::function<void(uint64_t first, std::span<int32_t> out)> read;
+
+  uint64_t begin(size_t run) const { return run == 0 ? 0 : ends[run - 1]; }
+  int64_t length(size_t run) const { return static_cast<int64_t>(ends[run] - begin(run)); }
+  std::vector<int32_t> run(size_t run) const;
+};
+
+Runs runs_of(const io::ShardFile& shard);
+Runs runs_of(const RunText& text);
+
+}  // namespace mh::text

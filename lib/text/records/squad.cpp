@@ -1,0 +1,212 @@
+#include "text/records/squad.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "text/text_bytes.h"
+
+namespace mh::text {
+
+namespace {
+
+using nlohmann::json;
+
+// Where in the files something stands, for messages.
+struct Place {
+  std::string file;
+  size_t article = 0, paragraph = 0;  // from 1; 0: not in one
+  std::string title, question;
+
+  std::string text() const {
+    std::string out = file;
+    if (article > 0) out += str(": article ", article, title.empty() ? "" : " (" + title + ")");
+    if (paragraph > 0) out += str(", paragraph ", paragraph);
+    if (!question.empty()) out += ", question " + question;
+    return out;
+  }
+  [[noreturn]] void refuse(const std::string& expected, const std::string& found, const std::string& next = "") const {
+    throw Error(Exit::input, Problem{text(), expected, found, next});
+  }
+};
+
+json parsed(const std::string& bytes, const std::string& file) {
+  const std::string_view text = checked_text(bytes, file);
+  require_sound_json(text, file, "get the file again");
+  try {
+    return json::parse(text);
+  } catch (const json::parse_error& error) {
+    // The parser counts from 1, and has then read one character too many.
+    const size_t at = std::min(error.byte - 1, text.size());
+    const std::string where =
+        str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ",
+            at + bytes.size() - text.size(), " of the file");
+    if (error.byte > text.size())
+      throw Error(Exit::input,
+                  Problem{where, "the rest of the JSON of SQuAD", "the end", "the file is cut off: get it again"});
+    std::string reason = error.what();
+    if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
+    throw Error(Exit::input, Problem{where, "the JSON of SQuAD", reason, ""});
+  }
+}
+
+// What every entry is asked for by: its type, in words.
+enum class Type { list, text, whole_number, truth };
+
+const char* in_words(Type type) {
+  switch (type) {
+    case Type::list:
+      return "a list";
+    case Type::text:
+      return "text";
+    case Type::whole_number:
+      return "a whole number";
+    default:
+      return "true or false";
+  }
+}
+
+bool is(const json& value, Type type) {
+  switch (type) {
+    case Type::list:
+      return value.is_array();
+    case Type::text:
+      return value.is_string();
+    case Type::whole_number:
+      return value.is_number_integer();
+    default:
+      return value.is_boolean();
+  }
+}
+
+const json* find(const json& object, const char* key, Type type, const Place& place) {
+  if (!object.is_object()) place.refuse(str("an object with the entry '", key, "'"), object.type_name());
+  const auto it = object.find(key);
+  if (it == object.end()) return nullptr;
+  if (!is(*it, type)) place.refuse(str("the entry '", key, "': ", in_words(type)), it->type_name());
+  return &*it;
+}
+
+const json& entry(const json& object, const char* key, Type type, const Place& place) {
+  const json* found = find(object, key, type, place);
+  if (found == nullptr) place.refuse(str("the entry '", key, "': ", in_words(type)), "none");
+  return *found;
+}
+
+// Text that is to be encoded.
+std::string text_of(const json& object, const char* key, const Place& place) {
+  auto text = entry(object, key, Type::text, place).get<std::string>();
+  if (text.find('\0') != text.npos) place.refuse(str("text without NUL in '", key, "'"), "one", "take it out");
+  if (text.size() >= INT32_MAX) place.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
+  return text;
+}
+
+// The byte at which each character begins, and the end.
+std::vector<uint32_t> character_bytes(const std::string& text) {
+  std::vector<uint32_t> bytes;
+  for (size_t i = 0; i < text.size(); ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) bytes.push_back(static_cast<uint32_t>(i));
+  bytes.push_back(static_cast<uint32_t>(text.size()));
+  return bytes;
+}
+
+class Reader {
+ public:
+  explicit Reader(const SquadOptions& options) : options_(options) {}
+
+  void add(const std::string& file) {
+    place_ = {file == "-" ? "standard input" : file, 0, 0, "", ""};
+    const std::string bytes = read_text_file(file);
+    squad_.bytes += bytes.size();
+    const json whole = parsed(bytes, place_.file);
+    for (const json& article : entry(whole, "data", Type::list, place_)) {
+      ++place_.article;
+      place_.paragraph = 0;
+      const json* title = find(article, "title", Type::text, place_);
+      place_.title = title == nullptr ? "" : title->get<std::string>();
+      for (const json& paragraph : entry(article, "paragraphs", Type::list, place_)) {
+        ++place_.paragraph;
+        add_paragraph(paragraph);
+      }
+    }
+  }
+
+  Squad take() {
+    if (squad_.questions == 0) place_.refuse("questions", "none");
+    const auto allowed = options_.missing_share * static_cast<double>(squad_.answers);
+    if (static_cast<double>(squad_.missing) > allowed)
+      first_missing_.refuse(str("answers that stand in their paragraph where they should, but for a share of ",
+                                shortest(options_.missing_share)),
+                            str(squad_.missing, " of ", squad_.answers, " do not, the first of them here"),
+                            "see whether places count Unicode code points, or allow more by --missing-share");
+    return std::move(squad_);
+  }
+
+ private:
+  void add_paragraph(const json& from) {
+    SquadParagraph paragraph{text_of(from, "context", place_), {}, place_.text()};
+    const std::vector<uint32_t> bytes = character_bytes(paragraph.text);
+    for (const json& question : entry(from, "qas", Type::list, place_)) {
+      paragraph.questions.push_back(question_of(question, paragraph.text, bytes));
+      place_.question.clear();
+    }
+    if (!paragraph.questions.empty()) squad_.paragraphs.push_back(std::move(paragraph));
+  }
+
+  SquadQuestion question_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
+    SquadQuestion q;
+    place_.question = q.id = entry(from, "id", Type::text, place_).get<std::string>();
+    if (!ids_.insert(q.id).second) place_.refuse("an id that no other question has", "one that was there before");
+    q.text = text_of(from, "question", place_);
+    const json* impossible = find(from, "is_impossible", Type::truth, place_);
+    q.impossible = impossible != nullptr && impossible->get<bool>();
+    for (const json& answer : entry(from, "answers", Type::list, place_))
+      q.answers.push_back(answer_of(answer, text, bytes));
+    if (q.impossible && options_.unanswerable == "refuse")
+      place_.refuse("a question that its paragraph answers", "'is_impossible', as in SQuAD 2.0",
+                    "give --unanswerable keep to keep such questions");
+    if (q.impossible != q.answers.empty())
+      place_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "an answer at least",
+                    str(q.answers.size()));
+    ++squad_.questions;
+    squad_.answers += q.answers.size();
+    squad_.impossible += q.impossible ? 1 : 0;
+    return q;
+  }
+
+  TrueAnswer answer_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
+    TrueAnswer answer{entry(from, "text", Type::text, place_).get<std::string>(), {}};
+    const json& start = entry(from, "answer_start", Type::whole_number, place_);
+    const auto characters = static_cast<int64_t>(bytes.size()) - 1;
+    const bool huge = start.is_number_unsigned() && start.get<uint64_t>() > INT64_MAX;
+    const int64_t at = huge ? INT64_MAX : start.get<int64_t>();
+    if (at < 0 || at >= characters)
+      place_.refuse(str("'answer_start' within the ", characters, " characters of the paragraph"), start.dump());
+    const uint32_t begin = bytes[static_cast<size_t>(at)];
+    if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
+      answer.place = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};
+    } else if (++squad_.missing == 1) {
+      first_missing_ = place_;
+    }
+    return answer;
+  }
+
+  SquadOptions options_;
+  Squad squad_;
+  Place place_, first_missing_;
+  std::set<std::string> ids_;
+};
+
+}  // namespace
+
+Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options) {
+  Reader reader(options);
+  for (const std::string& file : files) reader.add(file);
+  return reader.take();
+}
+
+}  // namespace mh::text

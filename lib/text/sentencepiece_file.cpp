@@ -1,0 +1,153 @@
+#include "text/sentencepiece_file.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::text {
+
+namespace {
+
+// Fields of a message in the wire format of Protocol Buffers.
+class ProtoFields {
+ public:
+  explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
+  // The next field; `bytes` is empty for a number. False at the end and at bytes that are no field.
+  bool next(uint64_t& number, std::string_view& bytes) {
+    uint64_t key = 0, length = 0;
+    bytes = {};
+    if (rest_.empty() || !varint(key)) return false;
+    number = key >> 3;
+    switch (key & 7) {
+      case 0:
+        return varint(length);
+      case 1:
+        return skip(8);
+      case 5:
+        return skip(4);
+      case 2:
+        if (!varint(length) || length > rest_.size()) return false;
+        bytes = rest_.substr(0, length);
+        return skip(length);
+      default:
+        return false;
+    }
+  }
+
+ private:
+  bool skip(size_t bytes) {
+    if (bytes > rest_.size()) return false;
+    rest_.remove_prefix(bytes);
+    return true;
+  }
+  bool varint(uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (rest_.empty()) return false;
+      const auto byte = static_cast<unsigned char>(rest_[0]);
+      rest_.remove_prefix(1);
+      value |= uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+  std::string_view rest_;
+};
+
+// A double-array trie of 32-bit units. The root is unit 0; the child of unit p by byte c is unit base(p) ^ c if that
+// has the label c; where p ends a key, unit base(p) holds the key's value.
+class DoubleArray {
+ public:
+  explicit DoubleArray(std::vector<uint32_t> units) : units_(std::move(units)) {}
+
+  size_t size() const { return units_.size(); }
+  bool is_value(size_t p) const { return units_[p] >> 31 != 0; }
+  bool ends_key(size_t p) const { return (units_[p] >> 8 & 1) != 0; }
+  uint32_t label(size_t p) const { return units_[p] & 0xFF; }
+  size_t base(size_t p) const { return p ^ (units_[p] >> 10 << ((units_[p] & 1U << 9) >> 6)); }
+  uint32_t value(size_t p) const { return units_[base(p)] & ~(1U << 31); }
+
+ private:
+  std::vector<uint32_t> units_;
+};
+
+// The library's limit of keys that begin one another; it reads past its array beyond.
+constexpr int kMostKeysOnPath = 32;
+
+// What is wrong with a table; empty where nothing is.
+std::string fault_of(std::string_view table) {
+  uint32_t bytes = 0;
+  if (table.size() < sizeof bytes) return "one of " + std::to_string(table.size()) + " bytes";
+  std::memcpy(&bytes, table.data(), sizeof bytes);
+  table.remove_prefix(sizeof bytes);
+  if (bytes < sizeof(uint32_t) || bytes % sizeof(uint32_t) != 0 || bytes >= table.size())
+    return str("a trie of ", bytes, " bytes");
+  std::vector<uint32_t> units(bytes / sizeof(uint32_t));
+  std::memcpy(units.data(), table.data(), bytes);
+  const DoubleArray trie(std::move(units));
+  const std::string_view text = table.substr(bytes);
+  if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is cut or not UTF-8";
+
+  // Children by their parent's base: first[b] is the head of a list through next.
+  constexpr uint32_t none = UINT32_MAX;
+  const size_t count = trie.size();
+  std::vector<uint32_t> first(count, none), next(count, none);
+  for (size_t p = 1; p < count; ++p) {
+    const size_t base = p ^ trie.label(p);
+    if (trie.is_value(p) || trie.label(p) == 0 || base >= count) continue;
+    next[p] = first[base];
+    first[base] = static_cast<uint32_t>(p);
+  }
+  // Visits the units that keys reach, each once, although keys share ends; a unit that leads back to an open one makes
+  // a circle.
+  constexpr int unseen = -1, open = -2;
+  std::vector<int> keys(count, unseen);  // the most keys on a path from a unit on, once it is closed
+  std::vector<uint32_t> stack{0};
+  while (!stack.empty()) {
+    const uint32_t p = stack.back();
+    const size_t base = trie.base(p);
+    if (keys[p] == unseen) {
+      if ((base | 0xFF) >= count) return str("a trie whose unit ", p, " leads outside of it");
+      if (trie.ends_key(p) && (!trie.is_value(base) || trie.value(p) >= text.size()))
+        return str("a trie whose unit ", p, " has no text");
+      keys[p] = open;
+      for (uint32_t child = first[base]; child != none; child = next[child]) {
+        if (keys[child] == open) return str("a trie whose unit ", p, " leads in a circle");
+        if (keys[child] == unseen) stack.push_back(child);
+      }
+      continue;
+    }
+    stack.pop_back();
+    if (keys[p] != open) continue;  // put there by two units
+    keys[p] = 0;
+    for (uint32_t child = first[base]; child != none; child = next[child]) keys[p] = std::max(keys[p], keys[child]);
+    keys[p] += trie.ends_key(p) ? 1 : 0;
+    if (keys[p] > kMostKeysOnPath) return str("a trie with more than ", kMostKeysOnPath, " keys on a path");
+  }
+  return "";
+}
+
+}  // namespace
+
+void check_sentencepiece_file(const std::string& bytes, const std::string& name) {
+  constexpr uint64_t normaliser = 3, denormaliser = 5, table_of_characters = 2;
+  uint64_t number = 0;
+  std::string_view message;
+  for (ProtoFields model(bytes); model.next(number, message);) {
+    if (number != normaliser && number != denormaliser) continue;
+    std::string_view table;
+    for (ProtoFields fields(message); fields.next(number, table);) {
+      if (number != table_of_characters || table.empty()) continue;
+      if (const std::string fault = fault_of(table); !fault.empty())
+        throw Error(Exit::input, Problem{name, "a SentencePiece model with a whole normalisation table", fault,
+                                         "the model is damaged; copy it again, or make it again with mh-prep vocab"});
+    }
+  }
+}
+
+}  // namespace mh::text

@@ -1,0 +1,156 @@
+// SentencePiece models. Where a line's pieces are its words' pieces one after another (BPE as it is mostly trained),
+// the library segments each distinct word once; else every line as a whole. The ids are those of the library either
+// way.
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "text/sentencepiece_file.h"
+#include "text/tokenizer.h"
+#include "text/word_cache.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how SentencePiece writes a space
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::string& model, const std::string& name) : model_(model), name_(name) {
+    check_sentencepiece_file(model, name);
+    load();
+    eol_ = processor_.eos_id();
+    if (eol_ < 0)
+      throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
+                                       "train it with an eos id, or with mh-prep vocab"});
+    by_words_ = words_stand_alone();
+    if (!by_words_)
+      log_detail(name + ": words of this model do not stand alone, so whole lines go through SentencePiece (slower)");
+  }
+  std::string type() const override { return "sentencepiece"; }
+  int64_t size() const override { return processor_.GetPieceSize(); }
+  int32_t end_of_line() const override { return eol_; }
+  int32_t unknown() const override { return processor_.unk_id(); }
+  std::string piece(int32_t token) const override { return processor_.IdToPiece(token); }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    std::string text, part;
+    std::vector<int> ids;
+    auto flush = [&] {
+      if (ids.empty()) return;
+      require(processor_.Decode(ids, &part), "a SentencePiece model that gives the text of its pieces");
+      text += part;
+      ids.clear();
+    };
+    for (int32_t token : tokens) {
+      if (token != eol_) {
+        ids.push_back(token);
+        continue;
+      }
+      flush();
+      text += '\n';
+    }
+    flush();
+    return text;
+  }
+  size_t cut(std::string_view text) const override {
+    if (!by_words_) return text.npos;
+    // Behind a word without a space mark: the library drops marks at the end of what it is given.
+    for (size_t space = text.rfind(' '); space != text.npos;) {
+      const size_t last = text.find_last_not_of(' ', space);
+      if (last == text.npos) return space + 1;
+      const size_t before = text.rfind(' ', last);
+      if (text.substr(before + 1, last - before).find(kSpaceMark) == text.npos) return space + 1;
+      space = before;
+    }
+    return text.npos;
+  }
+  std::string serialize() const override { return model_; }
+  std::unique_ptr<Encoder> encoder() const override;
+
+  void encode_by_library(std::string_view text, std::vector<int32_t>& out) const {
+    std::vector<int> ids;
+    require(processor_.Encode(absl::string_view(text.data(), text.size()), &ids),
+            "a SentencePiece model that segments text");
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  bool by_words() const { return by_words_; }
+
+ private:
+  void load() {
+    // The library's dictionaries throw; what they throw is declared nowhere.
+    std::string found = "something else";
+    try {
+      if (processor_.LoadFromSerializedProto(model_).ok()) return;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      found = str("one that its library cannot load: ", error.what());
+    }
+    throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", found,
+                                     "make one with mh-prep vocab"});
+  }
+  void require(const sentencepiece::util::Status& status, const char* expected) const {
+    if (!status.ok())
+      throw Error(Exit::input,
+                  Problem{name_, expected, status.ToString(), "the model is damaged; copy it again, or make it again"});
+  }
+  // Whether a line's tokens are its words' tokens in a row. A space must be marked at the start of a piece and nowhere
+  // else, the mark alone must be a piece (else runs of unknown pieces join across words), and extra spaces must vanish.
+  bool words_stand_alone() const {
+    for (int i = 0; i < processor_.GetPieceSize(); ++i) {
+      // BPE's scores are whole numbers. Others (unigram's logarithms) are summed along the line, so that two
+      // segmentations of a word may tie or not by what stands before it.
+      if (const float score = processor_.GetScore(i); score != std::floor(score)) return false;
+      std::string text = processor_.IdToPiece(i);
+      if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
+    }
+    if (processor_.PieceToId(std::string(kSpaceMark)) == processor_.unk_id()) return false;
+    std::vector<int32_t> a, b, both, spaced, trimmed;
+    encode_by_library("ab", a);
+    encode_by_library("cd", b);
+    encode_by_library("ab cd", both);
+    encode_by_library("ab   cd", spaced);
+    encode_by_library("  ab cd ", trimmed);
+    a.insert(a.end(), b.begin(), b.end());
+    return both == a && spaced == both && trimmed == both && !both.empty();
+  }
+
+  std::string model_, name_;
+  sentencepiece::SentencePieceProcessor processor_;
+  int32_t eol_ = 0;
+  bool by_words_ = false;
+};
+
+class SentencePieceEncoder : public Encoder {
+ public:
+  explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    // The library drops a space mark in the text where it ends what it is given, so no word with one stands alone.
+    if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
+    each_spaced_word(text, [&](std::string_view word) {
+      cache_.encode(WordKey(word), out,
+                    [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_by_library(w, ids); });
+    });
+  }
+
+ private:
+  const SentencePieceTokenizer& tokenizer_;
+  WordCache cache_;
+};
+
+std::unique_ptr<Encoder> SentencePieceTokenizer::encoder() const {
+  return std::make_unique<SentencePieceEncoder>(*this);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model, const std::string& name) {
+  return std::make_unique<SentencePieceTokenizer>(model, name);
+}
+
+}  // namespace mh::text

@@ -1,0 +1,77 @@
+// Words between spaces, divided by merges (merges.h). A piece carries @@ behind it unless it ends its word.
+#include "text/merges.h"
+#include "text/piece_tokenizer.h"
+#include "text/word_cache.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr std::string_view kGoesOn = "@@";
+
+class SubwordTokenizer : public PieceTokenizer {
+ public:
+  SubwordTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges)
+      : PieceTokenizer(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {}
+  std::string type() const override { return "subword-nmt"; }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    bool goes_on = false;  // the word of the token before
+    return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
+      if (!first && !goes_on) text += ' ';
+      std::string_view piece = text_of(token);
+      goes_on = piece.ends_with(kGoesOn);
+      if (goes_on) piece.remove_suffix(kGoesOn.size());
+      text += piece;
+    });
+  }
+  size_t cut(std::string_view text) const override {
+    const size_t last = text.rfind(' ');
+    return last == text.npos ? text.npos : last + 1;
+  }
+  std::string serialize() const override { return write_vocabulary(type(), pieces(), &merges_); }
+  std::unique_ptr<Encoder> encoder() const override;
+
+  void encode_word(std::string_view word, std::vector<int32_t>& out) const {
+    each_piece(segmenter_, word, [&](std::string_view piece) { out.push_back(id_of(WordKey(piece))); });
+  }
+
+ private:
+  std::vector<Merge> merges_;
+  Segmenter segmenter_;
+};
+
+class SubwordEncoder : public Encoder {
+ public:
+  explicit SubwordEncoder(const SubwordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    each_spaced_word(text, [&](std::string_view word) {
+      cache_.encode(WordKey(word), out,
+                    [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_word(w, ids); });
+    });
+  }
+
+ private:
+  const SubwordTokenizer& tokenizer_;
+  WordCache cache_;
+};
+
+std::unique_ptr<Encoder> SubwordTokenizer::encoder() const { return std::make_unique<SubwordEncoder>(*this); }
+
+}  // namespace
+
+void each_piece(const Segmenter& segmenter, std::string_view word, const std::function<void(std::string_view)>& visit) {
+  std::string piece;
+  size_t at = 0;
+  for (size_t size : segmenter.divide(word)) {
+    piece = word.substr(at, size);
+    at += size;
+    if (at < word.size()) piece += kGoesOn;
+    visit(piece);
+  }
+}
+
+std::unique_ptr<Tokenizer> make_subword_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges) {
+  return std::make_unique<SubwordTokenizer>(std::move(pieces), std::move(merges));
+}
+
+}  // namespace mh::text

@@ -1,0 +1,135 @@
+#include "text/text_batches.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "text/text_bytes.h"
+
+namespace mh::text {
+
+TextBatches::TextBatches(std::vector<std::string> files, LineEnds ends, Cut cut, ReadSizes sizes)
+    : files_(std::move(files)), ends_(ends), cut_(std::move(cut)), sizes_(sizes) {}
+
+uint64_t TextBatches::expected_bytes() const {
+  uint64_t sum = 0;
+  for (const std::string& file : files_) {
+    struct stat status {};
+    if (!MappedFile::possible(file) || stat(file.c_str(), &status) != 0) return 0;
+    sum += static_cast<uint64_t>(status.st_size);
+  }
+  return sum;
+}
+
+bool TextBatches::open_next() {
+  if (file_ == files_.size()) return false;
+  lines_.reset();
+  source_ = open_source(files_[file_++]);
+  lines_ = std::make_unique<LineReader>(*source_, sizes_.piece);
+  return true;
+}
+
+void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
+  bool newline = ends_line && piece_.has_newline;
+  if (ends_line && !text.empty() && text.back() == '\r' && newline && ends_ != LineEnds::keep) {
+    text.remove_suffix(1);
+    if (ends_ == LineEnds::normalise_crlf) {
+      ++normalised_;
+    } else {
+      error_ = std::make_exception_ptr(
+          Error(Exit::input, Problem{str(source_->name(), ":", piece_.line), "lines that end in LF", "CR LF",
+                                     "drop the CR; mh-prep does it with --crlf normalise"}));
+    }
+  }
+  size_t begin = batch.text.size();
+  batch.text += text;
+  batch.segments.push_back(
+      {begin, batch.text.size(), ends_line, newline, piece_.line, carry_.empty() ? piece_.offset : carry_offset_});
+}
+
+// Of the first piece of a file.
+void TextBatches::drop_mark() {
+  const std::string_view text = drop_byte_order_mark(piece_.text, source_->name());
+  if (text.size() == piece_.text.size()) return;
+  ++byte_order_marks_;
+  piece_.text = text;
+  piece_.offset = kByteOrderMark.size();
+}
+
+bool TextBatches::next(TextBatch& batch) {
+  batch.text.clear();
+  batch.segments.clear();
+  batch.source_bytes = 0;
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  try {
+    fill(batch);
+  } catch (...) {
+    error_ = std::current_exception();
+    if (batch.segments.empty()) throw;
+  }
+  return !batch.segments.empty();
+}
+
+void TextBatches::fill(TextBatch& batch) {
+  while (error_ == nullptr && batch.text.size() < sizes_.batch &&
+         batch.segments.size() < std::max<size_t>(1, sizes_.batch / 8)) {
+    if (lines_ == nullptr && !open_next()) break;
+    batch.file = source_->name();
+    if (!lines_->next(piece_)) {
+      lines_.reset();
+      // A last line that filled the reader's pieces exactly ends only here.
+      if (!piece_.ends_line) {
+        add(batch, carry_, true);
+        carry_.clear();
+        piece_.ends_line = true;
+      }
+      // A batch names one file in its messages.
+      if (!batch.segments.empty()) break;
+      continue;
+    }
+    if (piece_.offset == 0 && ends_ != LineEnds::keep) {
+      drop_mark();
+      // A file that is a mark alone has no line.
+      if (piece_.text.empty() && piece_.offset > 0 && piece_.ends_line && !piece_.has_newline) continue;
+    }
+    batch.source_bytes += piece_.text.size() + (piece_.has_newline ? 1 : 0);
+    if (piece_.starts_line && piece_.ends_line) {
+      add(batch, piece_.text, true);
+      continue;
+    }
+    if (piece_.starts_line) carry_offset_ = piece_.offset;
+    carry_ += piece_.text;
+    if (cut_ == nullptr && carry_.size() > sizes_.line)
+      throw Error(Exit::input,
+                  Problem{str(source_->name(), ":", piece_.line), str("lines of at most ", human_bytes(sizes_.line)),
+                          "a longer one", "break the line up"});
+    size_t n = piece_.ends_line ? carry_.size() : cut_ == nullptr ? std::string_view::npos : cut_(carry_);
+    if (n == std::string_view::npos) {
+      if (carry_.size() > sizes_.line)
+        throw Error(Exit::input, Problem{str(source_->name(), ":", piece_.line),
+                                         str("a place to cut a long line at least every ", human_bytes(sizes_.line)),
+                                         "none", "break the line up, or use --type byte"});
+      continue;
+    }
+    add(batch, std::string_view(carry_).substr(0, n), piece_.ends_line);
+    carry_offset_ += n;
+    carry_.erase(0, n);
+  }
+}
+
+void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool bytes_would_do) {
+  const std::string_view text = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
+  if (const size_t bad = find_bad_byte(text); bad != text.npos)
+    refuse_bad_byte(batch.file, s.line, s.offset, text, bad,
+                    bytes_would_do
+                        ? "convert the file to UTF-8, or use a vocabulary of the type byte, which takes any bytes"
+                        : "convert the file to UTF-8");
+}
+
+void check_text(const TextBatch& batch, bool bytes_would_do) {
+  for (const TextBatch::Segment& s : batch.segments) check_text(batch, s, bytes_would_do);
+}
+
+}  // namespace mh::text

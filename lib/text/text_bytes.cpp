@@ -1,0 +1,55 @@
+#include "text/text_bytes.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace mh::text {
+
+namespace {
+
+std::string in_words(std::string_view line, size_t bad) {
+  const auto byte = static_cast<unsigned char>(line[bad]);
+  if (byte == 0) return "a NUL byte";
+  char hex[8];
+  std::snprintf(hex, sizeof hex, "0x%02X", byte);
+  const auto goes_on = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
+  const bool cut_off =
+      byte >= 0xC2 && byte <= 0xF4 && std::all_of(line.begin() + static_cast<ptrdiff_t>(bad) + 1, line.end(), goes_on);
+  return str("the byte ", hex, cut_off ? ", a character that the end of the line cuts off" : "");
+}
+
+}  // namespace
+
+std::string_view drop_byte_order_mark(std::string_view text, const std::string& name) {
+  if (!text.starts_with(kByteOrderMark)) return text;
+  log_info(name + ": the byte order mark at the start is dropped");
+  return text.substr(kByteOrderMark.size());
+}
+
+size_t find_bad_byte(std::string_view line) { return std::min(find_invalid_utf8(line), line.find('\0')); }
+
+void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line, size_t bad,
+                     const std::string& next) {
+  const bool nul = line[bad] == '\0';
+  throw Error(Exit::input, Problem{str(name, ":", number, ": byte ", offset + bad, " of the file"),
+                                   nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", in_words(line, bad),
+                                   nul ? "take it out: tr -d '\\0' < FILE" : next});
+}
+
+std::string_view checked_text(std::string_view bytes, const std::string& name, NulBytes nul) {
+  const std::string_view text = drop_byte_order_mark(bytes, name);
+  // A line feed ends every character in front of it, so the whole text is valid where each line is.
+  const size_t bad = nul == NulBytes::keep ? find_invalid_utf8(text) : find_bad_byte(text);
+  if (bad == text.npos) return text;
+  const size_t before = bad == 0 ? text.npos : text.rfind('\n', bad - 1);
+  const size_t begin = before == text.npos ? 0 : before + 1;
+  const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+  const auto number = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(bad), '\n');
+  refuse_bad_byte(name, static_cast<uint64_t>(number), begin + bytes.size() - text.size(), line, bad - begin);
+}
+
+}  // namespace mh::text

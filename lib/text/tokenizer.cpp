@@ -1,0 +1,82 @@
+// Which tokenizer a vocabulary file holds, and what all of them share.
+#include "text/tokenizer.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "text/byte_bpe.h"
+#include "text/wordpiece.h"
+
+namespace mh::text {
+
+std::string Tokenizer::fingerprint() const {
+  std::string bytes = type() + '\0' + content();
+  XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
+                static_cast<unsigned long long>(h.low64));
+  return text;
+}
+
+uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
+  if (tokenizer.unknown() < 0) return 0;
+  return static_cast<uint64_t>(std::count(tokens.begin(), tokens.end(), tokenizer.unknown()));
+}
+
+std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {
+  if (bytes.empty())
+    throw Error(Exit::input, Problem{name, "a vocabulary", "an empty file", "make one with mh-prep vocab"});
+  if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
+    throw Error(Exit::input, Problem{name, "a vocabulary that says whether it keeps case", "a bare list of pieces",
+                                     "make it one with mh-prep vocab --type wordpiece --from, and --cased if it does"});
+  if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
+  VocabularyFile file = read_vocabulary(bytes, name);
+  auto need = [&](size_t at, const char* piece) {
+    if (at >= file.pieces.size() || file.pieces[at].text != piece)
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", at), "another",
+                                       "make the vocabulary again with mh-prep vocab"});
+  };
+  if (file.type == "word") {
+    need(0, kEndOfLinePiece);
+    need(1, kUnknownPiece);
+    return make_word_tokenizer(std::move(file.pieces));
+  }
+  if (file.type == "subword-nmt") {
+    need(0, kEndOfLinePiece);
+    need(1, kUnknownPiece);
+    return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
+  }
+  if (file.type == WordPieceTokenizer::kType)
+    return make_wordpiece_tokenizer(std::move(file.pieces), file.text, name, std::move(file.added));
+  if (file.type == ByteBpeTokenizer::kType)
+    return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added));
+  if (file.type == "char") {
+    need(0, "\n");
+    need(1, kUnknownPiece);
+    return make_char_tokenizer(std::move(file.pieces));
+  }
+  if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
+  const std::vector<std::string> types{"word", "char", "byte", "subword-nmt", "wordpiece", "byte-bpe"};
+  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of one of the types " + join(types, ", "), file.type,
+                                   did_you_mean(file.type, types)});
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  // A vocabulary is small; what is larger is some other file, and is not read whole.
+  constexpr size_t kLargest = 256U << 20;
+  auto source = open_source(path);
+  std::string bytes;
+  std::vector<char> buffer(1 << 16);
+  while (size_t n = source->read(buffer.data(), buffer.size())) {
+    bytes.append(buffer.data(), n);
+    if (bytes.size() > kLargest)
+      throw Error(Exit::input, Problem{path, str("a vocabulary of at most ", kLargest, " bytes"), "a larger file", ""});
+  }
+  return parse_tokenizer(bytes, path);
+}
+
+}  // namespace mh::text

@@ -1,0 +1,93 @@
+#include "text/tokenizers.h"
+
+#include <stdexcept>
+
+#include "base/error.h"
+#include "io/shard_format.h"
+
+namespace mh::text {
+
+namespace {
+
+// Base64 has four characters for three bytes. What remains of a checkpoint's header is for its tensors.
+constexpr uint64_t kLargestTokenizers = io::kLargestHeader / 10 * 9 / 4 * 3;
+
+}  // namespace
+
+Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name) {
+  if (const uint64_t bytes = header.tokenizer.size() + header.source_tokenizer.size(); bytes > kLargestTokenizers)
+    throw Error(Exit::input, Problem{name,
+                                     str("vocabularies of at most ", kLargestTokenizers,
+                                         " bytes, which the header of a checkpoint can hold"),
+                                     str(bytes, " bytes"), "take a smaller vocabulary"});
+  Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
+  if (!header.joint()) found.source = parse_tokenizer(header.source_tokenizer, name);
+  require_vocabularies(header, name, found, "its own tokenizer");
+  return found;
+}
+
+namespace {
+
+std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const char* key,
+                                        const char* fingerprint_key) {
+  std::string text;
+  try {
+    text = io::from_base64(checkpoint.entry(key));
+  } catch (const std::invalid_argument&) {
+    throw Error(Exit::input, Problem{checkpoint.name() + ": " + key, "base64", "something else", ""});
+  }
+  auto tokenizer = parse_tokenizer(text, checkpoint.name() + ": tokenizer");
+  const std::string& fingerprint = checkpoint.entry(fingerprint_key);
+  if (fingerprint != tokenizer->fingerprint())
+    throw Error(Exit::input, Problem{checkpoint.name() + ": " + fingerprint_key,
+                                     "the fingerprint of its tokenizer, " + tokenizer->fingerprint(), fingerprint,
+                                     "the entries of two checkpoints are mixed; take a whole one"});
+  return tokenizer;
+}
+
+}  // namespace
+
+Tokenizers tokenizers_of(const io::Checkpoint& checkpoint) {
+  const std::string& format = checkpoint.entry(io::kFormatKey);
+  if (format != "1")
+    throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
+                                     "use a newer version of multihead"});
+  Tokenizers found{tokenizer_at(checkpoint, io::kTokenizerKey, io::kFingerprintKey), nullptr};
+  if (checkpoint.metadata().count(io::kSourceTokenizerKey) > 0)
+    found.source = tokenizer_at(checkpoint, io::kSourceTokenizerKey, io::kSourceFingerprintKey);
+  return found;
+}
+
+io::ShardHeader header_of(const Tokenizer& tokenizer) {
+  io::ShardHeader header;
+  header.vocabulary = tokenizer.size();
+  header.fingerprint = tokenizer.fingerprint();
+  header.tokenizer = tokenizer.serialize();
+  return header;
+}
+
+io::Metadata entries_of(const Tokenizers& tokenizers) {
+  io::Metadata entries{{io::kTokenizerKey, io::base64(tokenizers.target->serialize())},
+                       {io::kFingerprintKey, tokenizers.target->fingerprint()}};
+  if (tokenizers.source != nullptr)
+    entries.insert({{io::kSourceTokenizerKey, io::base64(tokenizers.source->serialize())},
+                    {io::kSourceFingerprintKey, tokenizers.source->fingerprint()}});
+  return entries;
+}
+
+void require_vocabularies(const io::ShardHeader& header, const std::string& name, const Tokenizers& tokenizers,
+                          const std::string& owner) {
+  require_vocabulary(header, name, *tokenizers.target, owner);
+  if (header.kind == io::kPairsKind || tokenizers.source != nullptr)
+    require_vocabulary(header, name, tokenizers.of_source(), owner, io::Side::source);
+}
+
+void require_vocabulary(const io::ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
+                        const std::string& owner, io::Side side) {
+  io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
+  if (header.vocabulary_of(side) != tokenizer.size())
+    io::damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, as many as its tokenizer has"),
+                str(header.vocabulary_of(side)));
+}
+
+}  // namespace mh::text

@@ -1,0 +1,235 @@
+#include "text/vocabulary.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/unicode.h"
+#include "text/byte_bpe.h"
+#include "text/folder_tokenizer.h"
+#include "text/learn_sentencepiece.h"
+#include "text/merges.h"
+#include "text/word_cache.h"
+#include "text/word_map.h"
+
+namespace mh::text {
+
+namespace {
+
+using Counts = WordMap<uint64_t>;
+
+[[noreturn]] void no_text() {
+  throw Error(Exit::input, Problem{"vocabulary", "text to count", "none", "check the input"});
+}
+
+template <class Visit>
+void each_segment(TextBatches& text, const Visit& visit) {
+  Progress progress("vocabulary", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  TextBatch batch;
+  int64_t done = 0;
+  while (text.next(batch)) {
+    check_text(batch);
+    for (const auto& s : batch.segments)
+      visit(std::string_view(batch.text).substr(s.begin, s.end - s.begin), s.has_newline);
+    done += static_cast<int64_t>(batch.source_bytes);
+    progress.update(done);
+  }
+}
+
+// The special pieces first, then by falling count; what is special is not listed again.
+std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
+  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
+    throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
+                                     str(options.size), "0 is no bound"});
+  std::vector<Piece> pieces;
+  counts.each([&](std::string_view key, uint64_t count) {
+    for (Piece& p : special)
+      if (p.text == key) {
+        p.count += count;
+        return;
+      }
+    if (count >= static_cast<uint64_t>(options.min_count)) pieces.push_back({std::string(key), count});
+  });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
+  special.insert(special.end(), pieces.begin(), pieces.end());
+  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
+    special.resize(static_cast<size_t>(options.size));
+  return special;
+}
+
+// Warns about words that end in @@, the mark of subword-nmt's pieces: figures of such text are of pieces, not words.
+void warn_about_pieces(const Counts& words) {
+  uint64_t entries = 0, total = 0;
+  words.each([&](std::string_view word, uint64_t count) {
+    if (word.size() > 2 && word.ends_with("@@")) ++entries, total += count;
+  });
+  if (entries > 0)
+    log_warning(str(with_commas(static_cast<int64_t>(total)), " words of the text (",
+                    with_commas(static_cast<int64_t>(entries)),
+                    " different) end in @@, as pieces of subword-nmt do: perplexity and BLEU of this vocabulary count "
+                    "pieces as words; sed 's/@@ //g' joins them"));
+}
+
+std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBatches& text) {
+  Counts counts;
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    each_word(line, [&](const WordKey& word) { ++counts[word]; });
+  });
+  if (counts.size() == 0) no_text();
+  warn_about_pieces(counts);
+  return make_word_tokenizer(ordered(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
+}
+
+std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, TextBatches& text) {
+  Counts counts;
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    for (size_t i = 0; i < line.size();) {
+      size_t n = 1;
+      while (i + n < line.size() && (static_cast<unsigned char>(line[i + n]) & 0xC0) == 0x80) ++n;
+      ++counts[line.substr(i, n)];
+      i += n;
+    }
+  });
+  if (counts.size() == 0 && lines == 0) no_text();
+  return make_char_tokenizer(ordered(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
+}
+
+std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, TextBatches& text) {
+  std::vector<Merge> merges;
+  if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), options.codes);
+  Counts words, pieces;
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    each_spaced_word(line, [&](std::string_view word) { ++words[word]; });
+  });
+  if (words.size() == 0) no_text();
+  warn_about_pieces(words);
+  if (options.codes.empty()) {
+    merges = learn_merges(words, options.merges);
+    if (merges.size() < static_cast<size_t>(options.merges))
+      log_info(str("no pair occurs twice after ", merges.size(), " merges"));
+  }
+  const Segmenter segmenter(merges);
+  words.each([&](std::string_view word, uint64_t count) {
+    each_piece(segmenter, word, [&](std::string_view piece) { pieces[piece] += count; });
+  });
+  return make_subword_tokenizer(ordered(pieces, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options),
+                                std::move(merges));
+}
+
+BertText text_of(const VocabularyOptions& options) { return bert_text(options.cased, options.strip_accents); }
+
+std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
+  Counts parts, words;  // between spaces; normalised
+  uint64_t lines = 0;
+  each_segment(text, [&](std::string_view line, bool newline) {
+    lines += newline ? 1 : 0;
+    each_spaced_word(line, [&](std::string_view part) { parts[part] += 1; });
+  });
+  std::string word;
+  parts.each([&](std::string_view part, uint64_t count) {
+    each_bert_word(bert_characters(part, text_of(options)), [&](std::span<const BertCharacter> characters) {
+      word.clear();
+      for (const BertCharacter& now : characters) append_utf8(now.c, word);
+      words[std::string_view(word)] += count;
+    });
+  });
+  if (words.size() == 0) no_text();
+  std::vector<Piece> pieces;
+  for (std::string& piece : learn_wordpieces(words, {options.size, options.alphabet, options.min_count}))
+    pieces.push_back({std::move(piece), 0});
+  if (pieces.size() < static_cast<size_t>(options.size))
+    log_info(str("no pieces follow each other often enough after ", pieces.size(), " entries"));
+  auto counted = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
+  std::vector<int32_t> tokens;
+  parts.each([&](std::string_view part, uint64_t count) {
+    tokens.clear();
+    counted->encode_part(part, tokens);
+    for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
+  });
+  pieces[static_cast<size_t>(counted->end_of_line())].count += lines;
+  return make_wordpiece_tokenizer(std::move(pieces), text_of(options), "the vocabulary just learnt");
+}
+
+std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
+  if (options.size == 0)
+    throw Error(Exit::usage,
+                Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
+  return make_sentencepiece_tokenizer(learn_sentencepiece(options, text), "the model just trained");
+}
+
+}  // namespace
+
+void VocabularyOptions::check() const {
+  const VocabularyOptions plain;
+  const bool pieces = type == "bpe" || type == "unigram";
+  auto refuse = [&](const char* option, const char* types) {
+    throw Error(Exit::usage,
+                Problem{option, std::string("it only with --type ") + types, "--type " + type, "leave it out"});
+  };
+  if (!pieces && character_coverage != plain.character_coverage) refuse("--character-coverage", "bpe or unigram");
+  if (!pieces && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
+  if (!pieces && threads != 0) refuse("--threads", "bpe or unigram");
+  if (pieces || type == "byte")
+    if (min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
+  if (type != "subword-nmt") {
+    if (merges != plain.merges) refuse("--merges", "subword-nmt");
+    if (!codes.empty()) refuse("--codes", "subword-nmt");
+  } else if ((merges > 0) == !codes.empty()) {
+    throw Error(Exit::usage,
+                Problem{"--type subword-nmt", "either --merges, how many to learn, or --codes, a file of them",
+                        merges > 0 ? "both" : "neither", "such as --merges 10000"});
+  }
+  const bool bytes = type == ByteBpeTokenizer::kType;
+  if (bytes && from.empty())
+    throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "none",
+                                     "such vocabularies are not learnt here"});
+  if (bytes && min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
+  if (type != WordPieceTokenizer::kType) {
+    if (!from.empty() && !bytes) refuse("--from", "wordpiece or byte-bpe");
+    if (cased) refuse("--cased", "wordpiece");
+    if (strip_accents != plain.strip_accents) refuse("--strip-accents", "wordpiece");
+    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
+  } else if ((size > 0) == !from.empty()) {
+    throw Error(Exit::usage,
+                Problem{"--type wordpiece", "either --size, of a vocabulary to learn, or --from, a file of one",
+                        size > 0 ? "both" : "neither", "such as --size 30000"});
+  } else if (!from.empty()) {
+    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece and --size");
+    if (min_count != plain.min_count) refuse("--min-count", "wordpiece and --size");
+    if (std::filesystem::is_directory(from)) refuse_text_options("--from", from, cased, strip_accents);
+  }
+  if ((type == "byte" || bytes) && size != 0) refuse("--size", "another than byte or byte-bpe");
+}
+
+std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
+  options.check();
+  if (options.type == "word") return count_words(options, text);
+  if (options.type == "char") return count_characters(options, text);
+  if (options.type == "subword-nmt") return count_subwords(options, text);
+  if (options.type == WordPieceTokenizer::kType) {
+    if (options.from.empty()) return learn_wordpiece(options, text);
+    if (std::filesystem::is_directory(options.from)) return read_wordpiece_folder(options.from);
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from), text_of(options),
+                                    options.from);
+  }
+  if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
+  if (options.type == "byte") {
+    TextBatch batch;  // read all the same: an input that is not there is a mistake
+    uint64_t bytes = 0;
+    while (text.next(batch)) bytes += batch.source_bytes;
+    if (bytes == 0) no_text();
+    return make_byte_tokenizer();
+  }
+  return train_sentencepiece(options, text);
+}
+
+}  // namespace mh::text

@@ -1,0 +1,224 @@
+// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. With merges a header
+// line more, and one merge a line after the pieces; of WordPiece two header lines more; with added tokens a header line
+// more, and one token a line at the end.
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "text/text_bytes.h"
+#include "text/tokenizer.h"
+#include "text/word_map.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr std::string_view kMagic = "multihead-vocabulary 1\n";
+
+void append_escaped(std::string& out, const std::string& piece) {
+  for (char c : piece) {
+    auto byte = static_cast<unsigned char>(c);
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (byte <= 0x20 || byte == 0x7F) {
+      char text[8];
+      std::snprintf(text, sizeof text, "\\x%02x", byte);
+      out += text;
+    } else {
+      out += c;
+    }
+  }
+}
+
+bool unescape(std::string_view text, std::string& out) {
+  out.clear();
+  if (text.find('\\') == text.npos) {
+    out = text;
+    return true;
+  }
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == '\\') {
+      out += '\\';
+      ++i;
+    } else if (i + 3 < text.size() && text[i + 1] == 'x') {
+      unsigned value = 0;
+      auto [end, error] = std::from_chars(text.data() + i + 2, text.data() + i + 4, value, 16);
+      if (error != std::errc() || end != text.data() + i + 4) return false;
+      out += static_cast<char>(value);
+      i += 3;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string hash_of(std::string_view body) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
+  return text;
+}
+
+const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
+
+[[noreturn]] void bad(const std::string& name, size_t line, const std::string& expected, const std::string& found) {
+  throw Error(Exit::input, Problem{str(name, ":", line), expected, found,
+                                   "the vocabulary is damaged; make it again with mh-prep vocab, or copy it again"});
+}
+
+}  // namespace
+
+std::string escaped(const std::string& piece) {
+  std::string out;
+  append_escaped(out, piece);
+  return out;
+}
+
+namespace {
+
+// A vocabulary that its reader would refuse is not written.
+void check_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
+  auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
+    throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
+                                     "take it from text or files of UTF-8 whose entries all differ"});
+  };
+  auto fits = [](const std::string& text) { return !text.empty() && find_invalid_utf8(text) == text.npos; };
+  WordMap<bool> seen;
+  seen.reserve(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& text = pieces[i].text;
+    if (!fits(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escaped(text) + "'");
+    if (std::exchange(seen[text], true)) refuse(str("entry ", i), "another piece", "'" + escaped(text) + "' again");
+  }
+  for (size_t i = 0; merges != nullptr && i < merges->size(); ++i) {
+    const Merge& m = (*merges)[i];
+    if (!fits(m.left) || !fits(m.right))
+      refuse(str("merge ", i), "two symbols of UTF-8 text", "'" + escaped(m.left) + "' and '" + escaped(m.right) + "'");
+  }
+}
+
+}  // namespace
+
+std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
+                             const std::vector<Merge>* merges, const BertText* text, const AddedTokens& added) {
+  check_pieces(type, pieces, merges);
+  std::string body;
+  body.reserve(16 * pieces.size());
+  for (const Piece& piece : pieces) {
+    append_escaped(body, piece.text);
+    body += '\t';
+    body += std::to_string(piece.count);
+    body += '\n';
+  }
+  std::string counts = "\nentries " + std::to_string(pieces.size());
+  if (merges != nullptr) {
+    counts += "\nmerges " + std::to_string(merges->size());
+    for (const Merge& merge : *merges) {
+      append_escaped(body, merge.left);
+      body += ' ';
+      append_escaped(body, merge.right);
+      body += '\n';
+    }
+  }
+  if (text != nullptr) {
+    counts += str("\nlowercase ", yes_or_no(text->lowercase), "\nstrip_accents ", yes_or_no(text->strip_accents));
+  }
+  if (!added.empty()) counts += str("\nadded_tokens ", added.size());
+  write_added_tokens(added, body);
+  return std::string(kMagic) + "type " + type + counts + "\nxxh64 " + hash_of(body) + "\n\n" + body;
+}
+
+bool is_vocabulary_file(std::string_view bytes) {
+  return bytes.substr(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0).starts_with(kMagic);
+}
+
+VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name) {
+  std::string_view rest = drop_byte_order_mark(bytes, name).substr(kMagic.size());
+  size_t line = 1;
+  auto next = [&](std::string_view& text) {
+    size_t end = rest.find('\n');
+    if (end == rest.npos) return false;
+    text = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    ++line;
+    return true;
+  };
+  auto entry = [&](std::string_view key) {
+    std::string_view text;
+    if (!next(text) || text.substr(0, key.size() + 1) != std::string(key) + " ")
+      bad(name, line, "a line '" + std::string(key) + " …'", "'" + std::string(text.substr(0, 40)) + "'");
+    return std::string(text.substr(key.size() + 1));
+  };
+  VocabularyFile file;
+  file.type = entry("type");
+  auto count_of = [&](std::string_view key) {
+    const std::string count_text = entry(key);
+    uint64_t count = 0;
+    auto parsed = std::from_chars(count_text.data(), count_text.data() + count_text.size(), count);
+    if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest.size())
+      bad(name, line, str("a count of ", key, " that the file can hold"), count_text);
+    return count;
+  };
+  const uint64_t count = count_of("entries");
+  const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? count_of("merges") : 0;
+  auto choice_of = [&](std::string_view key) {
+    const std::string text = entry(key);
+    if (text != yes_or_no(true) && text != yes_or_no(false)) bad(name, line, str(key, " yes or no"), text);
+    return text == yes_or_no(true);
+  };
+  if (file.type == "wordpiece") {
+    file.text.lowercase = choice_of("lowercase");
+    file.text.strip_accents = choice_of("strip_accents");
+  }
+  const bool may_add = file.type == "wordpiece" || file.type == "byte-bpe";
+  const uint64_t added = may_add && rest.starts_with("added_tokens ") ? count_of("added_tokens") : 0;
+  std::string sum = entry("xxh64");
+  std::string_view blank;
+  if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");
+  if (hash_of(rest) != sum) bad(name, line, "content with the checksum " + sum, hash_of(rest));
+  WordMap<bool> seen;
+  // No more than an entry needs at least: a piece of a byte, a tab, a digit, a line feed.
+  seen.reserve(std::min<uint64_t>(count, rest.size() / 4));
+  file.pieces.reserve(std::min<uint64_t>(count, rest.size() / 4));
+  std::string_view text;
+  while (file.pieces.size() < count && next(text)) {
+    Piece piece;
+    size_t tab = text.rfind('\t');
+    if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
+      bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
+    auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
+    if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+      bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
+    if (piece.text.empty()) bad(name, line, "a piece", "an empty one");
+    if (find_invalid_utf8(piece.text) != std::string::npos) bad(name, line, "a piece of UTF-8 text", "other bytes");
+    if (std::exchange(seen[piece.text], true)) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
+    file.pieces.push_back(std::move(piece));
+  }
+  while (file.merges.size() < merges && next(text)) {
+    Merge merge;
+    const size_t space = text.find(' ');
+    if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||
+        !unescape(text.substr(space + 1), merge.right) || merge.left.empty() || merge.right.empty() ||
+        find_invalid_utf8(text) != text.npos)
+      bad(name, line, "two symbols, a space between", "'" + std::string(text.substr(0, 40)) + "'");
+    file.merges.push_back(std::move(merge));
+  }
+  while (file.added.size() < added && next(text))
+    if (!parse_added_token(text, count, file.added))
+      bad(name, line, "the number of an entry, above those before it, and its attributes",
+          "'" + std::string(text.substr(0, 40)) + "'");
+  if (!rest.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
+    bad(name, line, str(count, " entries, ", merges, " merges and ", added, " added tokens, and the end"),
+        str(file.pieces.size(), ", ", file.merges.size(), " and ", file.added.size(),
+            rest.empty() ? "" : ", and more"));
+  return file;
+}
+
+}  // namespace mh::text

@@ -1,0 +1,59 @@
+// The tokens of words that were segmented before.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "text/word_map.h"
+
+namespace mh::text {
+
+// Words between spaces (tabs and the like belong to them).
+template <class Visit>
+void each_spaced_word(std::string_view text, const Visit& visit) {
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] == ' ') {
+      ++at;
+      continue;
+    }
+    const size_t end = std::min(text.find(' ', at), text.size());
+    visit(text.substr(at, end - at));
+    at = end;
+  }
+}
+
+class WordCache {
+ public:
+  // Appends the tokens of a word to `out`; segment(word, tokens) appends those of a new one.
+  template <class Segment>
+  void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
+    if (word.text.size() > kLongestCached) return segment(word.text, out);
+    if (const Run* run = runs_.find(word)) {
+      const auto begin = tokens_.begin() + static_cast<int64_t>(run->begin);
+      out.insert(out.end(), begin, begin + run->count);
+      return;
+    }
+    // Memory stays bounded whatever the text: a full cache starts anew.
+    if (runs_.size() >= kMostWords) {
+      runs_.clear();
+      tokens_.clear();
+    }
+    const size_t begin = tokens_.size();
+    segment(word.text, tokens_);
+    runs_[word] = {begin, static_cast<uint32_t>(tokens_.size() - begin)};
+    out.insert(out.end(), tokens_.begin() + static_cast<int64_t>(begin), tokens_.end());
+  }
+
+ private:
+  struct Run {
+    size_t begin = 0;
+    uint32_t count = 0;
+  };
+  static constexpr size_t kLongestCached = 64;
+  static constexpr size_t kMostWords = 1 << 19;
+  WordMap<Run> runs_;
+  std::vector<int32_t> tokens_;
+};
+
+}  // namespace mh::text

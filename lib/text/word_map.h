@@ -1,0 +1,166 @@
+// The inner loop of encoding: the words of a text, eight bytes at a time, and a hash table from words to values. Open
+// addressing; the first 16 bytes of a key stand in its slot, so most words are found without a look anywhere else, and
+// no word that is there already allocates.
+#pragma once
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace mh::text {
+
+inline uint64_t load_eight(const char* p) {
+  uint64_t word = 0;
+  std::memcpy(&word, p, 8);
+  if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+  return word;
+}
+
+// A word and its first 16 bytes as numbers, with zeros behind its end: with the length they are all of a short word.
+struct WordKey {
+  static constexpr size_t kInline = 16;
+  std::string_view text;
+  uint64_t head = 0, tail = 0;
+  uint64_t hash = 0;
+
+  WordKey() = default;
+  // Bytes up to `readable`, behind the word, may be read: a word amid a text needs no copy.
+  WordKey(std::string_view word, const char* readable) : text(word) {
+    const size_t size = text.size();
+    if (readable - text.data() >= static_cast<ptrdiff_t>(kInline)) {
+      head = first_bytes(load_eight(text.data()), size);
+      tail = size <= 8 ? 0 : first_bytes(load_eight(text.data() + 8), size - 8);
+    } else if (size > 0) {
+      char copy[kInline] = {};
+      std::memcpy(copy, text.data(), size);
+      head = load_eight(copy);
+      tail = load_eight(copy + 8);
+    }
+    hash = size <= kInline ? mixed(head, tail ^ size) : XXH3_64bits(text.data(), size);
+  }
+  explicit WordKey(std::string_view word) : WordKey(word, word.data() + word.size()) {}
+
+ private:
+  static uint64_t first_bytes(uint64_t word, size_t n) { return n >= 8 ? word : word & ((uint64_t{1} << (8 * n)) - 1); }
+  // As in wyhash: both halves of a product of 128 bits.
+  static uint64_t mixed(uint64_t a, uint64_t b) {
+    auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xBF58476D1CE4E5B9);
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
+};
+
+// The end of the word that starts at `p`: the next byte up to 0x20 that is a space, or `end`.
+template <class IsSpace>
+const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
+  for (; end - p >= 8; p += 8) {
+    uint64_t word = load_eight(p);
+    // The high bit of every byte up to 0x20, and of some above one of those: candidates, looked at one by one.
+    uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
+    for (; hits != 0; hits &= hits - 1)
+      if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
+  }
+  while (p < end && !is_space(*p)) ++p;
+  return p;
+}
+
+// Calls visit(WordKey) for every word; spaces are bytes up to 0x20.
+template <class IsSpace, class Visit>
+void each_word(std::string_view text, const IsSpace& is_space, const Visit& visit) {
+  const char* p = text.data();
+  const char* end = p + text.size();
+  for (;;) {
+    while (p < end && is_space(*p)) ++p;
+    if (p == end) return;
+    const char* begin = p;
+    p = word_end(p, end, is_space);
+    visit(WordKey({begin, static_cast<size_t>(p - begin)}, end));
+  }
+}
+template <class Visit>
+void each_word(std::string_view text, const Visit& visit) {
+  each_word(
+      text, [](char c) { return is_word_space(c); }, visit);
+}
+
+template <class Value>
+class WordMap {
+ public:
+  WordMap() : slots_(1 << 12) {}
+
+  Value* find(const WordKey& key) {
+    Slot& s = slots_[locate(key)];
+    return s.used() ? &s.value : nullptr;
+  }
+  const Value* find(const WordKey& key) const { return const_cast<WordMap*>(this)->find(key); }
+  Value* find(std::string_view key) { return find(WordKey(key)); }
+  // Has the slot of `key` fetched, so that several look-ups wait for memory together.
+  void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
+  // The value of `key`, made with Value{} where it is new.
+  Value& operator[](const WordKey& key) {
+    size_t at = locate(key);
+    if (!slots_[at].used()) {
+      if (!room_for(size_ + 1)) {
+        resize(2 * slots_.size());
+        at = locate(key);
+      }
+      slots_[at] = {key.head, key.tail, static_cast<uint32_t>(key.text.size()), Value{}, keys_.size()};
+      keys_.insert(keys_.end(), key.text.begin(), key.text.end());
+      ++size_;
+    }
+    return slots_[at].value;
+  }
+  Value& operator[](std::string_view key) { return (*this)[WordKey(key)]; }
+  size_t size() const { return size_; }
+  size_t key_bytes() const { return keys_.size(); }
+  void clear() { *this = WordMap(); }
+  void reserve(size_t entries) {
+    if (!room_for(entries)) resize(std::bit_ceil(entries / 3 * 4 + 4));
+  }
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const Slot& s : slots_)
+      if (s.used()) visit(text_of(s), s.value);
+  }
+
+ private:
+  static constexpr uint32_t kFree = UINT32_MAX;
+  // Two in a cache line where values are small: none lies in two.
+  struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
+    uint64_t head = 0, tail = 0;
+    uint32_t length = kFree;
+    Value value{};
+    size_t key = 0;  // its place in keys_
+    bool used() const { return length != kFree; }
+  };
+  std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key, s.length}; }
+  // Three quarters: vocabularies list frequent words first, which therefore stand where their hash says.
+  bool room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
+  size_t locate(const WordKey& key) const {
+    const size_t mask = slots_.size() - 1;
+    for (size_t at = key.hash & mask;; at = (at + 1) & mask) {
+      const Slot& s = slots_[at];
+      if (!s.used()) return at;
+      if (s.head == key.head && s.tail == key.tail && s.length == key.text.size() &&
+          (s.length <= WordKey::kInline || text_of(s) == key.text))
+        return at;
+    }
+  }
+  void resize(size_t slots) {
+    std::vector<Slot> old(slots);
+    old.swap(slots_);
+    for (const Slot& s : old)
+      if (s.used()) slots_[locate(WordKey(text_of(s)))] = s;
+  }
+  std::vector<Slot> slots_;
+  std::vector<char> keys_;
+  size_t size_ = 0;
+};
+
+}  // namespace mh::text

@@ -1,0 +1,56 @@
+// Words: what stands between spaces and tabs.
+#include "text/piece_tokenizer.h"
+
+namespace mh::text {
+
+namespace {
+
+class WordTokenizer : public PieceTokenizer {
+ public:
+  explicit WordTokenizer(std::vector<Piece> pieces) : PieceTokenizer(std::move(pieces)) {}
+  std::string type() const override { return "word"; }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
+      if (!first) text += ' ';
+      text += text_of(token);
+    });
+  }
+  size_t cut(std::string_view text) const override {
+    size_t last = text.find_last_of(" \t\v\f");
+    return last == text.npos ? text.npos : last + 1;
+  }
+  std::unique_ptr<Encoder> encoder() const override;
+};
+
+class WordEncoder : public Encoder {
+ public:
+  explicit WordEncoder(const WordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    WordKey words[kTogether];
+    size_t n = 0;
+    auto look_up = [&] {
+      for (size_t i = 0; i < n; ++i) out.push_back(tokenizer_.id_of(words[i]));
+      n = 0;
+    };
+    each_word(text, [&](const WordKey& word) {
+      tokenizer_.ids().prefetch(word);
+      words[n++] = word;
+      if (n == kTogether) look_up();
+    });
+    look_up();
+  }
+
+ private:
+  static constexpr size_t kTogether = 32;  // words looked up at once
+  const WordTokenizer& tokenizer_;
+};
+
+std::unique_ptr<Encoder> WordTokenizer::encoder() const { return std::make_unique<WordEncoder>(*this); }
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_word_tokenizer(std::vector<Piece> pieces) {
+  return std::make_unique<WordTokenizer>(std::move(pieces));
+}
+
+}  // namespace mh::text

@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/unicode.h"
+#include "text/text_bytes.h"
+#include "text/word_cache.h"
+#include "text/wordpiece.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr std::string_view kGoesOn = kWordPieceGoesOn;
+
+// White space of ASCII that parts words; \v and \f are control characters, which join what stands around them.
+struct IsSpace {
+  constexpr bool operator()(char c) const { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+};
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// Whether a first piece would make the file look like one of another kind.
+bool starts_otherwise(const std::string& piece) {
+  return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
+}
+
+bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+class WordPieceEncoder : public Encoder {
+ public:
+  explicit WordPieceEncoder(const WordPieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    auto encode_new = [&](std::string_view part, std::vector<int32_t>& ids) { tokenizer_.encode_part(part, ids); };
+    each_word(text, IsSpace{}, [&](const WordKey& part) { cache_.encode(part, out, encode_new); });
+  }
+
+ private:
+  const WordPieceTokenizer& tokenizer_;
+  WordCache cache_;
+};
+
+}  // namespace
+
+WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name,
+                                       AddedTokens added)
+    : pieces_(std::move(pieces)), added_(std::move(added)), text_(text) {
+  first_.reserve(pieces_.size());
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const auto token = added_.find(static_cast<int64_t>(i));
+    if (token != added_.end() && token->second.count(kAppended) > 0) continue;
+    std::string_view piece = pieces_[i].text;
+    const bool further = piece.starts_with(kGoesOn) && piece.size() > kGoesOn.size();
+    if (further) piece.remove_prefix(kGoesOn.size());
+    size_t& longest = further ? longest_further_ : longest_first_;
+    longest = std::max(longest, piece.size());
+    (further ? further_ : first_)[piece] = static_cast<int32_t>(i);
+  }
+  auto special = [&](const char* piece) {
+    const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
+    if (token == pieces_.end())
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, ", as every vocabulary of BERT has it"), "none",
+                                       "take another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
+    return static_cast<int32_t>(token - pieces_.begin());
+  };
+  int32_t* const places[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
+                             &special_.mask};
+  for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *places[i] = special(kSpecialPieces[i]);
+}
+
+std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
+
+std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
+  return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
+    std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
+    if (!first && piece.starts_with(kGoesOn)) piece.remove_prefix(kGoesOn.size());
+    else if (!first) text += ' ';
+    text += piece;
+  });
+}
+
+size_t WordPieceTokenizer::cut(std::string_view text) const {
+  const size_t last = text.find_last_of(" \t");
+  return last == text.npos ? text.npos : last + 1;
+}
+
+std::string WordPieceTokenizer::serialize() const { return write_vocabulary(kType, pieces_, nullptr, &text_, added_); }
+
+std::string WordPieceTokenizer::content() const {
+  AddedTokens appended;
+  for (const auto& [number, attributes] : added_)
+    if (attributes.count(kAppended) > 0) appended[number] = {kAppended};
+  return write_vocabulary(kType, pieces_, nullptr, &text_, appended);
+}
+
+AddedTokens WordPieceTokenizer::added_tokens() const {
+  if (!added_.empty()) return added_;
+  AddedTokens tokens;
+  const int32_t numbers[] = {special_.padding, special_.unknown, special_.start, special_.separator, special_.mask};
+  for (size_t i = 0; i < std::size(numbers); ++i) tokens[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+  return tokens;
+}
+
+std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string_view word,
+                                                                     std::span<Part, kLongestWord> parts) const {
+  if (word.size() > kLongestWord &&
+      static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) { return !goes_on(c); })) > kLongestWord)
+    return {};
+  const char* readable = word.data() + word.size();
+  size_t count = 0;
+  for (size_t at = 0; at < word.size();) {
+    const WordMap<int32_t>& pieces = at == 0 ? first_ : further_;
+    size_t end = std::min(word.size(), at + (at == 0 ? longest_first_ : longest_further_));
+    const int32_t* found = nullptr;
+    for (; end > at; --end) {
+      if (end < word.size() && goes_on(word[end])) continue;
+      found = pieces.find(WordKey(word.substr(at, end - at), readable));
+      if (found != nullptr) break;
+    }
+    if (found == nullptr) return {};
+    parts[count++] = {*found, at, end};
+    at = end;
+  }
+  return parts.first(count);
+}
+
+void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
+  std::array<Part, kLongestWord> parts;
+  const auto found = divide(word, parts);
+  if (found.empty()) tokens.push_back(unknown());
+  for (const Part& part : found) tokens.push_back(part.token);
+}
+
+void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const {
+  std::string word;
+  auto end_word = [&] {
+    if (!word.empty()) encode_word(word, tokens);
+    word.clear();
+  };
+  for (char byte : text) {
+    const char c = bert_ascii(byte, text_.lowercase);
+    if (c == 0) continue;
+    const bool mark = is_ascii_punctuation(c);
+    if (c != ' ' && !mark) {
+      word += c;
+      continue;
+    }
+    end_word();
+    if (mark) encode_word({&c, 1}, tokens);
+  }
+  end_word();
+}
+
+void WordPieceTokenizer::encode_part(std::string_view text, std::vector<int32_t>& tokens) const {
+  if (is_ascii(text)) return encode_ascii(text, tokens);
+  std::string word;
+  each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+    word.clear();
+    for (const BertCharacter& now : characters) append_utf8(now.c, word);
+    encode_word(word, tokens);
+  });
+}
+
+void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens,
+                                            std::vector<TextRange>& ranges) const {
+  std::string word;
+  std::vector<uint32_t> owners;  // of each byte of the word, its character
+  std::array<Part, kLongestWord> parts;
+  each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+    word.clear();
+    owners.clear();
+    for (size_t i = 0; i < characters.size(); ++i) {
+      append_utf8(characters[i].c, word);
+      owners.resize(word.size(), static_cast<uint32_t>(i));
+    }
+    auto found = divide(word, parts);
+    if (found.empty()) {
+      parts[0] = {unknown(), 0, word.size()};
+      found = std::span(parts).first(1);
+    }
+    for (const Part& part : found) {
+      tokens.push_back(part.token);
+      ranges.push_back({characters[owners[part.begin]].begin, characters[owners[part.end - 1]].end});
+    }
+  });
+}
+
+std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
+                                                             const std::string& name, AddedTokens added) {
+  return std::make_unique<WordPieceTokenizer>(std::move(pieces), text, name, std::move(added));
+}
+
+BertText bert_text(bool cased, const std::string& strip_accents) {
+  return {!cased, strip_accents == "auto" ? !cased : strip_accents == "yes"};
+}
+
+const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name) {
+  const auto* wordpiece = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
+  if (wordpiece == nullptr)
+    throw Error(Exit::input, Problem{name, "a vocabulary of the type wordpiece", "one of the type " + tokenizer.type(),
+                                     "make one with mh-prep vocab --type wordpiece"});
+  return *wordpiece;
+}
+
+std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
+  if (is_vocabulary_file(bytes))
+    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
+  std::vector<Piece> pieces;
+  WordMap<size_t> lines;  // where each piece stands
+  std::string_view rest = checked_text(bytes, name);
+  if (rest.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view piece = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    while (!piece.empty() && (IsSpace{}(piece.back()))) piece.remove_suffix(1);
+    const size_t line = pieces.size() + 1;
+    auto refuse = [&](const std::string& found) {
+      throw Error(Exit::input, Problem{str(name, ":", line), "a piece of BERT's vocab.txt, unlike all others", found,
+                                       "each line is a piece, and its number that of the line"});
+    };
+    if (piece.empty()) refuse("an empty line");
+    size_t& first = lines[piece];
+    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', which line ", first, " has"));
+    first = line;
+    pieces.push_back({std::string(piece), 0});
+  }
+  return pieces;
+}
+
+std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name) {
+  std::string text;
+  WordMap<bool> seen;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& piece = pieces[i].text;
+    const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
+                      find_bad_byte(piece) == piece.npos && (i > 0 || !starts_otherwise(piece));
+    if (!fits || std::exchange(seen[piece], true))
+      throw Error(Exit::input,
+                  Problem{str(name, ": entry ", i), "pieces that all differ, each a line of BERT's vocab.txt",
+                          str("'", escaped(piece), "', which the reader would change or refuse"),
+                          "keep the vocabulary of mh-prep, which holds it"});
+    text += piece + "\n";
+  }
+  return text;
+}
+
+}  // namespace mh::text
