@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "task/metrics.h"
+#include "metrics/scores.h"
 
 namespace {
 
@@ -40,11 +40,11 @@ void each_table(const std::function<T(const std::string&)>& parse, const std::fu
 }
 
 void print_answers() {
-  mh::task::AnswerScores all;
+  mh::metrics::AnswerScores all;
   std::string line;
   while (std::getline(std::cin, line)) {
     const auto columns = mh::split(line, '\t');
-    const auto score = mh::task::answer_score(columns.at(0), std::span(columns).subspan(1));
+    const auto score = mh::metrics::answer_score(columns.at(0), std::span(columns).subspan(1));
     std::printf("%.10f %.10f\n", score.exact, score.f1);
     all.add(score);
   }
@@ -55,6 +55,7 @@ void print_answers() {
 
 int main(int argc, char** argv) {
   using namespace mh::task;
+  using namespace mh::metrics;
   const std::string kind = argc == 2 ? argv[1] : "";
   if (kind == "classes") {
     each_table<int32_t>([](const std::string& text) { return std::stoi(text); },

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "task/answers.h"
-#include "task/predictions.h"
+#include "metrics/answers.h"
+#include "metrics/predictions.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 
@@ -45,7 +45,7 @@ struct Scores {
 };
 
 void print_answers(const text::Questions& questions, const std::function<Scores(int64_t row)>& scores_of) {
-  task::AnswerSearch search(questions, {});
+  metrics::AnswerSearch search(questions, {});
   std::clock_t spent = 0;
   for (int64_t row = 0; row < questions.size(); ++row) {
     const Scores s = scores_of(row);
@@ -53,13 +53,13 @@ void print_answers(const text::Questions& questions, const std::function<Scores(
     search.add(row, s.start, s.end);
     spent += std::clock();
   }
-  std::vector<task::Answers> answers;
+  std::vector<metrics::Answers> answers;
   spent -= std::clock();
   for (size_t q = 0; q < questions.questions().size(); ++q) answers.push_back(search.answers(static_cast<int64_t>(q)));
   spent += std::clock();
   const double seconds = static_cast<double>(spent) / CLOCKS_PER_SEC;
   std::fprintf(stderr, "%.0f questions/s of one core\n", static_cast<double>(answers.size()) / seconds);
-  std::fputs(task::predictions_json(questions, answers).c_str(), stdout);
+  std::fputs(metrics::predictions_json(questions, answers).c_str(), stdout);
 }
 
 // Ten for the truth, of the first row that has it whole; of the others nothing is likely.
@@ -82,8 +82,8 @@ Scores made(const text::Questions& questions, int64_t row) {
 }
 
 void print_scores(const text::Questions& questions, const std::string& path) {
-  const auto scores = task::score_predictions(questions, task::read_predictions(path));
-  for (const task::AnswerScores* part : {&scores.all, &scores.possible, &scores.impossible})
+  const auto scores = metrics::score_predictions(questions, metrics::read_predictions(path));
+  for (const metrics::AnswerScores* part : {&scores.all, &scores.possible, &scores.impossible})
     std::printf("%.10f %.10f %d\n", part->percent().exact, part->percent().f1, static_cast<int>(part->questions()));
 }
 

@@ -5,10 +5,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "metrics/answers.h"
+#include "metrics/predictions.h"
 #include "squads.h"
 #include "status.h"
-#include "task/answers.h"
-#include "task/predictions.h"
 
 using namespace mh;
 using namespace squads;
@@ -75,13 +75,13 @@ TEST_CASE("answers: the best are those of two plain loops") {
     const Made m = made();
     const text::Questions questions = questions_of(shard_of(m.json), m.options);
     const Scored s = scored(questions);
-    const task::AnswerOptions options{*rc::gen::inRange(1, 25), *rc::gen::inRange(1, 8), 0};
-    task::AnswerSearch search(questions, options);
+    const metrics::AnswerOptions options{*rc::gen::inRange(1, 25), *rc::gen::inRange(1, 8), 0};
+    metrics::AnswerSearch search(questions, options);
     for (int64_t row = questions.size() - 1; row >= 0; --row) search.add(row, s.start[row], s.end[row]);
     for (size_t q = 0; q < questions.questions().size(); ++q) {
       const auto expected = first_texts(all_pairs(questions, s, static_cast<int64_t>(q), options.longest),
                                         static_cast<size_t>(options.best));
-      const task::Answers found = search.answers(static_cast<int64_t>(q));
+      const metrics::Answers found = search.answers(static_cast<int64_t>(q));
       RC_ASSERT(found.best.size() == expected.size());
       double sum = 0;
       for (const Pair& p : expected) sum += std::exp(p.score);
@@ -102,8 +102,8 @@ TEST_CASE("answers: none, where questions may be impossible") {
     const text::Questions questions = questions_of(shard_of(m.json, kKeep), m.options);
     RC_ASSERT(questions.unanswerable());
     const Scored s = scored(questions);
-    const task::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
-    task::AnswerSearch search(questions, options);
+    const metrics::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
+    metrics::AnswerSearch search(questions, options);
     for (int64_t row = 0; row < questions.size(); ++row) search.add(row, s.start[row], s.end[row]);
     for (size_t q = 0; q < questions.questions().size(); ++q) {
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
@@ -120,7 +120,7 @@ TEST_CASE("answers: none, where questions may be impossible") {
       expected.insert(at, {none, 0, 0, 0, ""});
       if (place < static_cast<size_t>(options.best) && expected.size() > static_cast<size_t>(options.best))
         expected.pop_back();
-      const task::Answers found = search.answers(static_cast<int64_t>(q));
+      const metrics::Answers found = search.answers(static_cast<int64_t>(q));
       RC_ASSERT(found.text == text);
       RC_ASSERT(found.null_difference == none - best);
       RC_ASSERT(found.best.size() == expected.size());
@@ -132,7 +132,7 @@ TEST_CASE("answers: none, where questions may be impossible") {
 TEST_CASE("answers: scores that are refused") {
   const auto shard = shard_of(file({article("abc", {question("1", "a", {answer("a", 0)})})}));
   const text::Questions questions = questions_of(shard, {});
-  task::AnswerSearch search(questions, {});
+  metrics::AnswerSearch search(questions, {});
   std::vector<float> good(static_cast<size_t>(questions.length(0))), bad = good;
   CHECK(status_of([&] { search.answers(0); }) == 1);
   CHECK(status_of([&] { search.add(0, std::span(good).first(3), good); }) == 1);
@@ -151,35 +151,35 @@ TEST_CASE("predictions: written, read, scored") {
                          question("\"2\"", "a", {answer("abc", 0)}), question("3", "a", {answer("\"ab\"", 8)})})});
   const auto shard = shard_of(json);
   const text::Questions questions = questions_of(shard, {});
-  std::vector<task::Answers> answers(3);
+  std::vector<metrics::Answers> answers(3);
   answers[0].text = "CAB abc.";
   answers[1].text = "ab\n\"é";
   answers[2].text = "ab";
   answers[2].best = {{"ab", 1.5, 2, 0.75}, {"", 1, 2, 0.25}};
   const Folder folder;
-  write_file_atomically(folder.file("answers.json"), task::predictions_json(questions, answers));
-  const auto read = task::read_predictions(folder.file("answers.json"));
-  CHECK(read == task::Predictions{{"1", "CAB abc."}, {"\"2\"", "ab\n\"é"}, {"3", "ab"}});
+  write_file_atomically(folder.file("answers.json"), metrics::predictions_json(questions, answers));
+  const auto read = metrics::read_predictions(folder.file("answers.json"));
+  CHECK(read == metrics::Predictions{{"1", "CAB abc."}, {"\"2\"", "ab\n\"é"}, {"3", "ab"}});
   CHECK(
-      ordered_json::parse(task::best_json(questions, answers)) ==
+      ordered_json::parse(metrics::best_json(questions, answers)) ==
       ordered_json::parse(R"({"1":[],"\"2\"":[],"3":[{"text":"ab","probability":0.75,"start_logit":1.5,"end_logit":2.0},
                                 {"text":"","probability":0.25,"start_logit":1.0,"end_logit":2.0}]})"));
-  const auto scores = task::score_predictions(questions, read);
+  const auto scores = metrics::score_predictions(questions, read);
   CHECK(scores.all.questions() == 3);
   CHECK(scores.all.percent().exact == Approx(100.0 / 3));
   CHECK(scores.all.percent().f1 == Approx(200.0 / 3));
   CHECK(scores.possible.questions() == 3);
   CHECK(scores.impossible.questions() == 0);
-  const auto fewer = task::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
+  const auto fewer = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
   CHECK(fewer.without == 2);
   CHECK(fewer.unknown == 1);
   CHECK(fewer.all.percent().exact == Approx(100.0 / 3));
-  CHECK(status_of([&] { task::predictions_json(questions, {}); }) == 1);
+  CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
   for (const char* broken : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {
     write_file_atomically(folder.file("broken"), broken);
-    CHECK(status_of([&] { task::read_predictions(folder.file("broken")); }) == 3);
+    CHECK(status_of([&] { metrics::read_predictions(folder.file("broken")); }) == 3);
   }
-  CHECK(status_of([&] { task::read_predictions(folder.file("missing")); }) == 3);
+  CHECK(status_of([&] { metrics::read_predictions(folder.file("missing")); }) == 3);
 }
 
 TEST_CASE("predictions: rules of impossible questions") {
@@ -188,7 +188,7 @@ TEST_CASE("predictions: rules of impossible questions") {
   article.answers = {{"the", {}}};
   plain.answers = {{"the abc", {}}, {"a", {}}};
   auto score = [](const text::Question& q, const std::string& answer, bool unanswerable) {
-    const auto s = task::answer_score(q, answer, unanswerable);
+    const auto s = metrics::answer_score(q, answer, unanswerable);
     return std::pair(s.exact, s.f1);
   };
   using P = std::pair<double, double>;

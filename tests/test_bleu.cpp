@@ -9,12 +9,13 @@
 #include "base/text.h"
 #include "base/unicode.h"
 #include "base/version.h"
+#include "metrics/bleu.h"
+#include "metrics/chrf.h"
 #include "status.h"
-#include "task/bleu.h"
-#include "task/chrf.h"
 
 using namespace mh;
 using namespace mh::task;
+using namespace mh::metrics;
 
 namespace {
 

@@ -7,11 +7,12 @@
 #include <limits>
 
 #include "base/text.h"
+#include "metrics/scores.h"
 #include "status.h"
-#include "task/metrics.h"
 
 using namespace mh;
 using namespace mh::task;
+using namespace mh::metrics;
 
 namespace {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "metrics/answers.h"
 #include "squads.h"
 #include "status.h"
-#include "task/answers.h"
 
 using namespace mh;
 using namespace squads;
@@ -138,7 +138,7 @@ TEST_CASE("questions: those without a place are not learnt from") {
   CHECK(some.window(1).question == 2);
   CHECK(some.make(1).targets == some.make(0).targets);
   CHECK(some.rows_of(1).first == some.rows_of(1).second);
-  const task::AnswerSearch search(some, {});
+  const metrics::AnswerSearch search(some, {});
   CHECK(status_of([&] { search.answers(1); }) == 1);
 }
 

@@ -11,8 +11,8 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "folder.h"
+#include "metrics/predictions.h"
 #include "status.h"
-#include "task/predictions.h"
 #include "text/byte_bpe.h"
 #include "text/merges.h"
 #include "text/records/classification.h"
@@ -197,10 +197,10 @@ TEST_CASE("predictions come back as they were", "[round-trip]") {
   CHECK(rc::check("answers of any text", [&] {
     const Words ids = *odd_entries();
     nlohmann::ordered_json all = nlohmann::ordered_json::object();
-    task::Predictions expected;
+    metrics::Predictions expected;
     for (const std::string& id : ids) all[id] = expected[id] = *odd_text();
     write_file_atomically(folder.file("predictions"), all.dump());
-    RC_ASSERT(task::read_predictions(folder.file("predictions")) == expected);
+    RC_ASSERT(metrics::read_predictions(folder.file("predictions")) == expected);
   }));
 }
 

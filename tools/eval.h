@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "lines.h"
+#include "metrics/bleu.h"
+#include "metrics/chrf.h"
 #include "model/load.h"
 #include "model_options.h"
-#include "task/bleu.h"
-#include "task/chrf.h"
 #include "task/generation.h"
 #include "task/scoring.h"
 #include "task/translation.h"
@@ -33,7 +33,7 @@ struct DecodeJob {
   bool wanted = false;
   std::string hypotheses, references;  // files; the second empty: the shard's targets
   task::TranslationOptions translation;
-  task::BleuOptions bleu;
+  metrics::BleuOptions bleu;
   std::shared_ptr<const Lines> lines;  // of `references`
   void describe(Fields& f);
   // What can be seen before a model is read; reads the references.
@@ -64,8 +64,8 @@ struct BleuJob {
   std::string hypotheses, format;
   std::vector<std::string> references;
   bool sentence = false, chrf = false;
-  task::BleuOptions bleu;
-  task::ChrfOptions chrf_options;  // its lower case is BLEU's
+  metrics::BleuOptions bleu;
+  metrics::ChrfOptions chrf_options;  // its lower case is BLEU's
   void describe(Fields& f);
 };
 

@@ -16,9 +16,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json row_of(const BleuJob& job, task::BleuOf of, const task::BleuStatistics& statistics,
-                    const task::ChrfStatistics& chrf) {
-  const task::BleuScore s = bleu_score(statistics, job.bleu, of);
+ordered_json row_of(const BleuJob& job, metrics::BleuOf of, const metrics::BleuStatistics& statistics,
+                    const metrics::ChrfStatistics& chrf) {
+  const metrics::BleuScore s = bleu_score(statistics, job.bleu, of);
   const size_t references = job.references.size();
   ordered_json precisions = s.precisions;
   if (job.format != "json") {
@@ -62,26 +62,26 @@ void score_text(BleuJob job) {
   for (const std::string& path : job.references)
     require_as_many(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
   Table table(Table::format_named(job.format));
-  task::Bleu bleu(job.bleu);
-  task::Chrf chrf(job.chrf_options);
-  task::BleuStatistics sum;
-  task::ChrfStatistics chrf_sum;
+  metrics::Bleu bleu(job.bleu);
+  metrics::Chrf chrf(job.chrf_options);
+  metrics::BleuStatistics sum;
+  metrics::ChrfStatistics chrf_sum;
   std::vector<std::string_view> others(references.size());
   for (size_t i = 0; i < hypotheses.lines.size(); ++i) {
     for (size_t r = 0; r < references.size(); ++r) others[r] = references[r].lines[i];
-    const task::BleuStatistics own = bleu.statistics(hypotheses.lines[i], others);
-    const task::ChrfStatistics own_chrf =
-        job.chrf ? chrf.statistics(hypotheses.lines[i], others) : task::ChrfStatistics{};
+    const metrics::BleuStatistics own = bleu.statistics(hypotheses.lines[i], others);
+    const metrics::ChrfStatistics own_chrf =
+        job.chrf ? chrf.statistics(hypotheses.lines[i], others) : metrics::ChrfStatistics{};
     if (job.sentence) {
       ordered_json row{{"sentence", i + 1}};
-      row.update(row_of(job, task::BleuOf::sentence, own, own_chrf));
+      row.update(row_of(job, metrics::BleuOf::sentence, own, own_chrf));
       row.erase("sentences");
       table.row(row);
     }
     sum += own;
     chrf_sum += own_chrf;
   }
-  if (!job.sentence) table.row(row_of(job, task::BleuOf::corpus, sum, chrf_sum));
+  if (!job.sentence) table.row(row_of(job, metrics::BleuOf::corpus, sum, chrf_sum));
 }
 
 }  // namespace mh::eval

@@ -40,8 +40,8 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pai
   const auto began = std::chrono::steady_clock::now();
   task::Translator translator(*m.model, m.tokenizers, job.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
-  task::Bleu bleu(job.bleu);
-  task::BleuStatistics sum;
+  metrics::Bleu bleu(job.bleu);
+  metrics::BleuStatistics sum;
   int64_t tokens = 0;
   auto bar = progress_bar("translate", "sentences");
   task::translate(
@@ -64,9 +64,9 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pai
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
   if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
-  const task::BleuScore s = bleu_score(sum, job.bleu, task::BleuOf::corpus);
+  const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuOf::corpus);
   ordered_json row = {{"bleu", s.score},
-                      {"signature", bleu_signature(job.bleu, 1, task::BleuOf::corpus)},
+                      {"signature", bleu_signature(job.bleu, 1, metrics::BleuOf::corpus)},
                       {"brevity_penalty", s.brevity_penalty},
                       {"length_ratio", s.length_ratio},
                       {"sentences", sum.sentences},

@@ -8,10 +8,10 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
+#include "metrics/predictions.h"
 #include "subject.h"
 #include "task/example_options.h"
 #include "task/example_scores.h"
-#include "task/predictions.h"
 
 namespace mh::eval {
 
@@ -24,7 +24,7 @@ std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() 
 
 // As a server or an official script takes them.
 void write_predictions(ByteSink& sink, const task::Examples& examples, const task::ExampleScores& found) {
-  if (examples.asked != nullptr) sink.write(task::predictions_json(examples.asked->questions, found.answers));
+  if (examples.asked != nullptr) sink.write(metrics::predictions_json(examples.asked->questions, found.answers));
   else text::write_predictions(sink, examples.classified->task(), found.predicted);
   sink.close();
 }
@@ -69,7 +69,7 @@ void score_examples(const Arguments& a, const task::ScoringOptions& given, const
     const auto predictions = opened(job.predictions), best = opened(job.best);
     task::ExampleScores found = task::score_examples(*m.model, examples, {nullptr, progress_bar("score", "rows")});
     if (predictions != nullptr) write_predictions(*predictions, examples, found);
-    if (best != nullptr) best->write(task::best_json(examples.asked->questions, found.answers)), best->close();
+    if (best != nullptr) best->write(metrics::best_json(examples.asked->questions, found.answers)), best->close();
     ordered_json j{{"model", m.name},
                    {"task", examples.classified != nullptr ? examples.classified->task().name : source.header().kind},
                    {"rows", found.rows},

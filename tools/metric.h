@@ -48,7 +48,7 @@ class Metric {
 
   std::string name_ = "perplexity";
   task::TranslationOptions translation_;
-  task::BleuOptions bleu_;
+  metrics::BleuOptions bleu_;
   std::unique_ptr<CommandLineFields> fields_;
   std::vector<const CLI::Option*> options_;  // of a search and of BLEU
 };

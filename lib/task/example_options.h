@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "task/answers.h"
+#include "metrics/answers.h"
 #include "task/examples.h"
 #include "text/records/classification.h"
 #include "text/records/pretraining.h"
@@ -30,7 +30,7 @@ struct ExampleOptions {
   uint64_t seed = 1;
   text::PretrainingOptions mlm;
   text::WindowOptions squad;
-  AnswerOptions answers;
+  metrics::AnswerOptions answers;
   // To train on: examples without a label are refused, questions whose answer does not stand in the paragraph have no
   // rows. Else rows of masked words are those of seed 1, so that any two models are asked the same.
   bool learn = false;
@@ -38,7 +38,7 @@ struct ExampleOptions {
 
 struct QuestionTask {
   text::Questions questions;
-  AnswerOptions answers;
+  metrics::AnswerOptions answers;
 };
 
 // Of a shard of the kind that the head reads; it must outlive them. Says in the log what was cut or left out.

@@ -11,10 +11,10 @@
 #include "attention/stage.h"
 #include "base/error.h"
 #include "base/signals.h"
+#include "metrics/predictions.h"
+#include "metrics/scores.h"
 #include "model/language_model.h"
 #include "task/example_options.h"
-#include "task/metrics.h"
-#include "task/predictions.h"
 #include "task/rows.h"
 
 namespace mh::task {
@@ -84,11 +84,11 @@ class WordsTally : public Tally {
 };
 
 double score_of(const std::string& name, std::span<const double> truth, std::span<const double> found) {
-  if (name == "pearson") return pearson(truth, found);
-  if (name == "spearman") return spearman(truth, found);
+  if (name == "pearson") return metrics::pearson(truth, found);
+  if (name == "spearman") return metrics::spearman(truth, found);
   const std::vector<int32_t> classes(truth.begin(), truth.end()), predicted(found.begin(), found.end());
-  if (name == "f1") return f1(classes, predicted);
-  return name == "matthews" ? matthews(classes, predicted) : accuracy(classes, predicted);
+  if (name == "f1") return metrics::f1(classes, predicted);
+  return name == "matthews" ? metrics::matthews(classes, predicted) : metrics::accuracy(classes, predicted);
 }
 
 // Of each row one value: its class, or its number.
@@ -142,14 +142,14 @@ class SpansTally : public Tally {
     }
   }
   void finish(ExampleScores& result) override {
-    Predictions predictions;
+    metrics::Predictions predictions;
     for (size_t q = 0; q < questions_.questions().size(); ++q) {
       const auto [first, end] = questions_.rows_of(static_cast<int64_t>(q));
-      result.answers.push_back(first < end ? search_.answers(static_cast<int64_t>(q)) : Answers{});
+      result.answers.push_back(first < end ? search_.answers(static_cast<int64_t>(q)) : metrics::Answers{});
       if (first < end) predictions[questions_.questions()[q].id] = result.answers.back().text;
     }
-    const PredictionScores scores = score_predictions(questions_, predictions);
-    const auto add = [&](const std::string& prefix, const AnswerScores& part) {
+    const metrics::PredictionScores scores = metrics::score_predictions(questions_, predictions);
+    const auto add = [&](const std::string& prefix, const metrics::AnswerScores& part) {
       result.scores.emplace_back(prefix + "exact", part.percent().exact);
       result.scores.emplace_back(prefix + "f1", part.percent().f1);
     };
@@ -161,7 +161,7 @@ class SpansTally : public Tally {
 
  private:
   const text::Questions& questions_;
-  AnswerSearch search_;
+  metrics::AnswerSearch search_;
 };
 
 std::unique_ptr<Tally> tally_for(const Examples& examples) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "task/answers.h"
+#include "metrics/answers.h"
 #include "task/corpus.h"
 
 namespace mh::attention {
@@ -40,8 +40,8 @@ struct ExampleScores {
   int64_t rows = 0;    // looked at
   int64_t scored = 0;  // words, classes, numbers or spans that are known
   NamedScores scores;  // empty where nothing is known
-  std::vector<double> predicted;  // of each row the class, or the number
-  std::vector<Answers> answers;   // of each question
+  std::vector<double> predicted;          // of each row the class, or the number
+  std::vector<metrics::Answers> answers;  // of each question
 };
 
 // Rows of the first epoch, those of like length together, as many as about 4096 tokens have room for. Ends early, with

@@ -161,10 +161,10 @@ void translate(Translator& translator, const Pairs& pairs, const std::string& sh
   }
 }
 
-BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard, const BleuOptions& options,
-                  const std::function<void(int64_t, int64_t)>& progress) {
-  Bleu bleu(options);
-  BleuStatistics sum;
+metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard,
+                           const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
+  metrics::Bleu bleu(options);
+  metrics::BleuStatistics sum;
   translate(
       translator, pairs, shard,
       [&](int64_t pair, const std::vector<Hypothesis>& found) {
@@ -173,7 +173,7 @@ BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string&
         sum += bleu.statistics(translator.text_of(found[0]), references);
       },
       progress);
-  return bleu_score(sum, options, BleuOf::corpus);
+  return metrics::bleu_score(sum, options, metrics::BleuOf::corpus);
 }
 
 }  // namespace mh::task

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "metrics/bleu.h"
 #include "task/beam_search.h"
-#include "task/bleu.h"
 #include "task/corpus.h"
 #include "text/tokenizers.h"
 
@@ -84,7 +84,8 @@ void translate(Translator& translator, const Pairs& pairs, const std::string& sh
                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
 // BLEU of all pairs' translations, against their targets.
-BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard, const BleuOptions& options,
-                  const std::function<void(int64_t done, int64_t all)>& progress = {});
+metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard,
+                           const metrics::BleuOptions& options,
+                           const std::function<void(int64_t done, int64_t all)>& progress = {});
 
 }  // namespace mh::task

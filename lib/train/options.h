@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "metrics/bleu.h"
 #include "task/beam_search.h"
-#include "task/bleu.h"
 
 namespace mh::train {
 
@@ -16,7 +16,7 @@ enum class Batching { blocks, streams };
 struct DecodeOptions {
   task::SearchOptions search{5, 1, 1.2, 10, 1, false};
   int64_t batch_tokens = 1024;
-  task::BleuOptions bleu;
+  metrics::BleuOptions bleu;
   void describe(Fields& f) {
     f.section("", search);
     f.field("batch_tokens", batch_tokens, "source tokens searched at once", between(1, 1 << 24));

@@ -39,7 +39,7 @@ struct DataOptions {
 // Of questions: how their paragraphs are cut, and what is taken for an answer.
 struct SquadOptions {
   text::WindowOptions windows;
-  task::AnswerOptions answers;
+  metrics::AnswerOptions answers;
   void describe(Fields& f) {
     f.section("", windows);
     f.section("", answers);

@@ -7,14 +7,14 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "task/bleu.h"
-#include "task/chrf.h"
+#include "metrics/bleu.h"
+#include "metrics/chrf.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const auto hypotheses = mh::split(mh::read_text_file(argv[2]), '\n');
   const auto references = mh::split(mh::read_text_file(argv[3]), '\n');
-  const mh::task::BleuOptions options;
+  const mh::metrics::BleuOptions options;
   const std::clock_t began = std::clock();
   auto sum = [&](auto metric, auto statistics) {
     for (size_t i = 0; i + 1 < hypotheses.size(); ++i) {  // behind the last line's end there is nothing
@@ -23,11 +23,11 @@ int main(int argc, char** argv) {
     }
     return statistics;
   };
-  const double score =
-      std::string_view(argv[1]) == "chrf"
-          ? chrf_score(sum(mh::task::Chrf({}), mh::task::ChrfStatistics{}))
-          : bleu_score(sum(mh::task::Bleu(options), mh::task::BleuStatistics{}), options, mh::task::BleuOf::corpus)
-                .score;
+  const double score = std::string_view(argv[1]) == "chrf"
+                           ? chrf_score(sum(mh::metrics::Chrf({}), mh::metrics::ChrfStatistics{}))
+                           : bleu_score(sum(mh::metrics::Bleu(options), mh::metrics::BleuStatistics{}), options,
+                                        mh::metrics::BleuOf::corpus)
+                                 .score;
   const double spent = 1000.0 * static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
   std::printf("%.3f %.10f\n", spent, score);
 }

@@ -21,7 +21,7 @@ struct ExampleTask {
   int64_t sentences = 1;            // of an example: 1 or 2
   std::vector<std::string> labels;  // the words of the classes; none: a number
   double low = 0, high = 0;
-  std::vector<std::string> metrics;  // accuracy, f1, matthews; pearson, spearman (task/metrics.h)
+  std::vector<std::string> metrics;  // accuracy, f1, matthews; pearson, spearman (metrics/scores.h)
   std::string file;                  // of predictions
 
   bool is_number() const { return labels.empty(); }

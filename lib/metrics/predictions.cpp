@@ -1,4 +1,4 @@
-#include "task/predictions.h"
+#include "metrics/predictions.h"
 
 #include <nlohmann/json.hpp>
 
@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 namespace {
 
@@ -87,4 +87,4 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
   return scores;
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

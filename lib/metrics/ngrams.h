@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace mh::task {
+namespace mh::metrics {
 
 using Ids = std::span<const uint32_t>;  // a sentence as tokens; those that are the same have the same number
 
@@ -47,4 +47,4 @@ class NgramMatcher {
   std::vector<Start> starts_;
 };
 
-}  // namespace mh::task
+}  // namespace mh::metrics

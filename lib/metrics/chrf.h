@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "task/ngrams.h"
-#include "task/word_ids.h"
+#include "metrics/ngrams.h"
+#include "metrics/word_ids.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 struct ChrfOptions {
   bool lowercase = false;
@@ -67,4 +67,4 @@ class Chrf {
   NgramMatcher matcher_;
 };
 
-}  // namespace mh::task
+}  // namespace mh::metrics

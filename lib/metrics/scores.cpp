@@ -1,4 +1,4 @@
-#include "task/metrics.h"
+#include "metrics/scores.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/unicode.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 namespace {
 
@@ -189,4 +189,4 @@ AnswerScore AnswerScores::percent() const {
   return {100 * sum_.exact / count, 100 * sum_.f1 / count};
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

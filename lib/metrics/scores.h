@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-namespace mh::task {
+namespace mh::metrics {
 
 double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predicted);
 double f1(std::span<const int32_t> truth, std::span<const int32_t> predicted);
@@ -58,4 +58,4 @@ class AnswerScores {
   int64_t questions_ = 0;
 };
 
-}  // namespace mh::task
+}  // namespace mh::metrics

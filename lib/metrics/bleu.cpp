@@ -1,4 +1,4 @@
-#include "task/bleu.h"
+#include "metrics/bleu.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "base/unicode.h"
 #include "base/version.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 namespace {
 
@@ -129,4 +129,4 @@ BleuStatistics Bleu::statistics(std::string_view hypothesis, std::span<const std
   return bleu_statistics(matcher_, own, std::vector<Ids>(all.begin(), all.end()));
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

@@ -23,11 +23,11 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "task/bleu_words.h"
-#include "task/ngrams.h"
-#include "task/word_ids.h"
+#include "metrics/bleu_words.h"
+#include "metrics/ngrams.h"
+#include "metrics/word_ids.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 // What stands for a p_n without a match (Chen and Cherry 2014): exp: 1 / (2^k · n-grams) for the k-th such n; floor:
 // value / n-grams; add_k: value more matches and n-grams for n > 1; none: 0, so the score is 0.
@@ -87,4 +87,4 @@ class Bleu {
 // Of sentences that are tokens already (multi-bleu on numbers).
 BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references);
 
-}  // namespace mh::task
+}  // namespace mh::metrics

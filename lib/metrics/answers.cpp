@@ -1,4 +1,4 @@
-#include "task/answers.h"
+#include "metrics/answers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 AnswerSearch::AnswerSearch(const text::Questions& questions, const AnswerOptions& options)
     : questions_(questions), options_(options), rows_(static_cast<size_t>(questions.size())) {}
@@ -115,4 +115,4 @@ Answers AnswerSearch::answers(int64_t question) const {
   return out;
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

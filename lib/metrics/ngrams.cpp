@@ -1,9 +1,9 @@
-#include "task/ngrams.h"
+#include "metrics/ngrams.h"
 
 #include <algorithm>
 #include <bit>
 
-namespace mh::task {
+namespace mh::metrics {
 
 namespace {
 
@@ -74,4 +74,4 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
   }
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

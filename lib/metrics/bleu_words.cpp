@@ -1,8 +1,8 @@
-#include "task/bleu_words.h"
+#include "metrics/bleu_words.h"
 
 #include "base/unicode.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 namespace {
 
@@ -112,4 +112,4 @@ std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokens tok
   return words_of(line);
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

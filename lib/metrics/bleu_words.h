@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace mh::task {
+namespace mh::metrics {
 
 enum class BleuTokens { mteval_13a, international, characters, none };
 const std::vector<std::pair<BleuTokens, std::string>>& bleu_token_names();
@@ -19,4 +19,4 @@ const std::vector<std::pair<BleuTokens, std::string>>& bleu_token_names();
 // al. 2017 and after), whose script is a substitution too: of a-b-c it parts only a from b.
 std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokens tokens, bool split_compounds);
 
-}  // namespace mh::task
+}  // namespace mh::metrics

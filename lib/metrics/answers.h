@@ -20,7 +20,7 @@
 #include "base/fields.h"
 #include "text/records/questions.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 struct AnswerOptions {
   int64_t best = 20;
@@ -81,4 +81,4 @@ class AnswerSearch {
   std::vector<Row> rows_;
 };
 
-}  // namespace mh::task
+}  // namespace mh::metrics

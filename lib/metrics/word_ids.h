@@ -6,7 +6,7 @@
 
 #include "text/word_map.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 class WordIds {
  public:
@@ -21,4 +21,4 @@ class WordIds {
   text::WordMap<uint32_t> ids_;
 };
 
-}  // namespace mh::task
+}  // namespace mh::metrics

@@ -1,4 +1,4 @@
-#include "task/chrf.h"
+#include "metrics/chrf.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "base/unicode.h"
 #include "base/version.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 namespace {
 
@@ -91,4 +91,4 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
   return best;
 }
 
-}  // namespace mh::task
+}  // namespace mh::metrics

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "task/answers.h"
-#include "task/metrics.h"
+#include "metrics/answers.h"
+#include "metrics/scores.h"
 
-namespace mh::task {
+namespace mh::metrics {
 
 // Of each question that has an answer, by its id; "" says that there is none.
 using Predictions = std::map<std::string, std::string>;
@@ -38,4 +38,4 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
 // One answer by these rules.
 AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable);
 
-}  // namespace mh::task
+}  // namespace mh::metrics
