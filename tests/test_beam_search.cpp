@@ -12,16 +12,17 @@
 #include "attention/layer.h"
 #include "base/random.h"
 #include "cpu/best_entries.h"
+#include "search/beam_search.h"
+#include "search/candidates.h"
+#include "search/device_search.h"
 #include "status.h"
-#include "task/beam_search.h"
-#include "task/candidates.h"
-#include "task/device_search.h"
 #include "translators.h"
 
 namespace test_beam_search {
 
 using namespace mh;
 using namespace mh::task;
+using namespace mh::search;
 using translators::built;
 using translators::kTiny;
 using translators::stages;

@@ -15,6 +15,7 @@
 
 using namespace mh;
 using namespace mh::task;
+using namespace mh::search;
 using namespace mh::metrics;
 
 namespace {

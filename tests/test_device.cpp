@@ -14,8 +14,8 @@
 #include "nn/device.h"
 #include "nn/ops.h"
 #include "numbers.h"
+#include "search/generation.h"
 #include "skip.h"
-#include "task/generation.h"
 #include "task/scoring.h"
 #include "train/optimizer.h"
 
@@ -210,11 +210,11 @@ TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
   scoring.block = 16, scoring.context = 4;
   CHECK(task::score(*here, task::text_of(text, 0), scoring).nll ==
         Approx(task::score(*there, task::text_of(text, 0), scoring).nll).epsilon(1e-5));
-  task::GenerationOptions options;
+  search::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> written[2];
   for (int i = 0; i < 2; ++i)
-    task::generate(i == 0 ? *here : *there, {0, 3, 4}, options, 0, [&](int32_t token) {
+    search::generate(i == 0 ? *here : *there, {0, 3, 4}, options, 0, [&](int32_t token) {
       written[i].push_back(token);
       return true;
     });

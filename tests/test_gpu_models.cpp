@@ -12,8 +12,8 @@
 #include "nn/device.h"
 #include "nn/device_graph.h"
 #include "numbers.h"
+#include "search/beam_search.h"
 #include "skip.h"
-#include "task/beam_search.h"
 #include "train/groups.h"
 #include "train/optimizer.h"
 #include "train/recorded_pass.h"
@@ -95,16 +95,16 @@ TEST_CASE("a search on the device of the tests finds what the CPU's finds", "[de
   const c10::NoGradGuard no_gradient;
   for (const char* stage : {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n"}) {
     INFO(stage);
-    std::vector<std::vector<std::vector<task::Hypothesis>>> found;
+    std::vector<std::vector<std::vector<search::Hypothesis>>> found;
     for (const at::Device on : {device, at::Device(at::kCPU)}) {
       const auto model = built(translators::kTiny + std::string(stage), on);
       for (Parameter& p : model->parameters().all())
         if (p.master().dim() == 2) p.master().mul_(1.7);  // so that no two ways to go on are near one another
-      std::vector<task::Sentence> sentences;
+      std::vector<search::Sentence> sentences;
       for (int32_t i = 0; i < 5; ++i) sentences.push_back({{2 + i, 3, 4 + i, 0}, {}, i});
-      task::SearchOptions options;
+      search::SearchOptions options;
       options.beam = 4, options.max_length_b = 20;
-      found.push_back(task::search(*model, sentences, {0, 1}, options));
+      found.push_back(search::search(*model, sentences, {0, 1}, options));
     }
     REQUIRE(found[0].size() == found[1].size());
     for (size_t i = 0; i < found[0].size(); ++i) {

@@ -11,7 +11,7 @@
 #include "metrics/chrf.h"
 #include "model/load.h"
 #include "model_options.h"
-#include "task/generation.h"
+#include "search/generation.h"
 #include "task/scoring.h"
 #include "task/translation.h"
 
@@ -54,7 +54,7 @@ struct TranslateJob {
   int64_t nbest = 1;
   bool scores = false;
   task::TranslationOptions translation;
-  task::SamplingOptions sampling;
+  search::SamplingOptions sampling;
   void describe(Fields& f);
   void check() const;
 };
@@ -78,7 +78,7 @@ void score_examples(const Arguments& a, const task::ScoringOptions& given, const
 nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pairs& pairs,
                               const std::string& shard, const std::string& file);
 void translate_lines(const Arguments& a, TranslateJob job);
-void write_text(const Arguments& a, const task::GenerationOptions& options);
+void write_text(const Arguments& a, const search::GenerationOptions& options);
 void score_text(BleuJob job);
 
 }  // namespace mh::eval

@@ -46,7 +46,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pai
   auto bar = progress_bar("translate", "sentences");
   task::translate(
       translator, pairs, shard,
-      [&](int64_t pair, const std::vector<task::Hypothesis>& found) {
+      [&](int64_t pair, const std::vector<search::Hypothesis>& found) {
         const std::string text = translator.text_of(found[0]);
         const std::string decoded =
             job.lines != nullptr ? std::string() : task::reference_of(*m.tokenizers.target, pairs.target(pair));

@@ -43,7 +43,7 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
 
 }  // namespace
 
-void write_text(const Arguments& a, const task::GenerationOptions& options) {
+void write_text(const Arguments& a, const search::GenerationOptions& options) {
   model::LoadedModel m = load(a, a.model);
   if (m.model->has_encoder())
     throw Error(Exit::usage, Problem{m.name, "a language model", "a translation model",
@@ -57,7 +57,7 @@ void write_text(const Arguments& a, const task::GenerationOptions& options) {
   auto sink = open_sink("-");
   for (int64_t sample = 0; sample < options.samples; ++sample) {
     std::vector<int32_t> tokens(prompt.begin() + 1, prompt.end());
-    task::generate(*m.model, prompt, options, sample, [&](int32_t token) {
+    search::generate(*m.model, prompt, options, sample, [&](int32_t token) {
       tokens.push_back(token);
       return true;
     });

@@ -32,11 +32,11 @@ void TranslateJob::check() const {
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
     refuse("mh-eval translate", "standard input for one file", "- more than once");
   if (sampling.samples > 0 && nbest > 1) refuse("--nbest", "no --samples, which are all written", str(nbest));
-  const task::SearchOptions search;
+  const search::SearchOptions search;
   if (sampling.samples > 0 && translation.search.beam != search.beam)
     refuse("--beam", "no --samples, which take the place of a search", str(translation.search.beam));
   if (nbest > translation.search.beam) refuse("--nbest", str("at most --beam, ", translation.search.beam), str(nbest));
-  const task::SamplingOptions plain;
+  const search::SamplingOptions plain;
   if (sampling.samples == 0 &&
       (sampling.temperature != plain.temperature || sampling.top_k != plain.top_k || sampling.seed != plain.seed))
     refuse("--temperature, --top-k, --seed", "--samples, which they are for", "none");
@@ -60,7 +60,7 @@ void translate_lines(const Arguments& a, TranslateJob job) {
   const bool any_bytes = m.tokenizers.of_source().takes_any_bytes();
   Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
   int64_t lines = 0;
-  std::vector<task::Sentence> window;
+  std::vector<search::Sentence> window;
   std::vector<std::string> places;
   const auto write_window = [&] {
     const int64_t first = lines - static_cast<int64_t>(window.size());
@@ -72,7 +72,7 @@ void translate_lines(const Arguments& a, TranslateJob job) {
       const size_t kept =
           job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
       for (size_t k = 0; k < kept; ++k) {
-        const task::Hypothesis& h = found[i][k];
+        const search::Hypothesis& h = found[i][k];
         if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score, kDigits), '\t'));
         sink->write(translator.text_of(h) + "\n");
       }
@@ -86,7 +86,7 @@ void translate_lines(const Arguments& a, TranslateJob job) {
     for (const auto& s : batch.segments) {
       if (!any_bytes) text::check_text(batch, s, false);
       places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
-      task::Sentence sentence{
+      search::Sentence sentence{
           translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),
           {},
           lines++};

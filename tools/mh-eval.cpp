@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
                            "--context", "--memory", "--streams", "--batch"})
     generate->excludes(app.get_option(name));
   for (CLI::Option* option : for_decoding) generate->excludes(option);
-  task::GenerationOptions generation;
+  search::GenerationOptions generation;
   CommandLineFields generation_fields(*generate);
   generation_fields.declare(generation);
   eval::TranslateJob translation;

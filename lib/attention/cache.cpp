@@ -121,7 +121,7 @@ void Cache::reorder_rows(const at::Tensor& given) {
     return;
   }
   gather();
-  // In a search most hypotheses go on where they are (task/beam_search.h): only the others are copied.
+  // In a search most hypotheses go on where they are (search/beam_search.h): only the others are copied.
   if (const auto moved = keys_.is_cpu() ? moved_in_place(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor to = at::tensor(moved->first, at::kLong), from = at::tensor(moved->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {

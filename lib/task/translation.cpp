@@ -43,7 +43,7 @@ std::string as_line(const std::string& text) {
 
 }  // namespace
 
-std::string protocol_of(const SearchOptions& o, const SamplingOptions& s) {
+std::string protocol_of(const search::SearchOptions& o, const search::SamplingOptions& s) {
   const std::string how = s.samples == 0 ? str("beam ", o.beam)
                                          : str(s.samples, " samples at temperature ", shortest(s.temperature),
                                                s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
@@ -52,7 +52,7 @@ std::string protocol_of(const SearchOptions& o, const SamplingOptions& s) {
 }
 
 Translator::Translator(model::LanguageModel& model, const text::Tokenizers& tokenizers,
-                       const TranslationOptions& options, const SamplingOptions& sampling)
+                       const TranslationOptions& options, const search::SamplingOptions& sampling)
     : model_(model),
       tokenizers_(tokenizers),
       options_(options),
@@ -77,11 +77,11 @@ std::vector<int32_t> Translator::prefix_of(std::string_view text, const std::str
   return tokens;
 }
 
-std::string Translator::text_of(const Hypothesis& h) const {
+std::string Translator::text_of(const search::Hypothesis& h) const {
   return as_line(tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1)));
 }
 
-void Translator::fit(Sentence& s, const Name& name) {
+void Translator::fit(search::Sentence& s, const Name& name) {
   const auto length = static_cast<int64_t>(s.source.size());
   if (length <= options_.max_source) return;
   if (!options_.truncate)
@@ -94,11 +94,12 @@ void Translator::fit(Sentence& s, const Name& name) {
   ++truncated_;
 }
 
-std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence> sentences, const Name& name,
-                                                           const std::function<void(int64_t done)>& done) {
-  for (Sentence& s : sentences) fit(s, name);
-  const Ends ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
-  std::vector<std::vector<Hypothesis>> found(sentences.size());
+std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<search::Sentence> sentences,
+                                                                   const Name& name,
+                                                                   const std::function<void(int64_t done)>& done) {
+  for (search::Sentence& s : sentences) fit(s, name);
+  const search::Ends ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  std::vector<std::vector<search::Hypothesis>> found(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
     if (!model_.has_encoder() || sentences[i].source.size() > 1) {
@@ -108,7 +109,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
     if (!sentences[i].prefix.empty())
       throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, as its translation has a prefix",
                                        "an empty line", "leave that line of the prefixes empty"});
-    found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), Hypothesis{{ends.end}, 0, 0});
+    found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), search::Hypothesis{{ends.end}, 0, 0});
   }
   const auto size = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
@@ -120,10 +121,10 @@ std::vector<std::vector<Hypothesis>> Translator::translate(std::vector<Sentence>
     const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);
     const std::vector<size_t> chosen(order.begin() + static_cast<int64_t>(at),
                                      order.begin() + static_cast<int64_t>(std::min(order.size(), at + rows)));
-    std::vector<Sentence> batch;
+    std::vector<search::Sentence> batch;
     batch.reserve(chosen.size());
     for (size_t i : chosen) batch.push_back(std::move(sentences[i]));
-    auto results = search(model_, batch, ends, options_.search, sampling_, observer_);
+    auto results = search::search(model_, batch, ends, options_.search, sampling_, observer_);
     for (size_t i = 0; i < chosen.size(); ++i) found[chosen[i]] = std::move(results[i]);
     at += chosen.size();
     count += static_cast<int64_t>(chosen.size());
@@ -144,11 +145,11 @@ std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> 
 }
 
 void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
-               const std::function<void(int64_t, const std::vector<Hypothesis>&)>& each,
+               const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& each,
                const std::function<void(int64_t, int64_t)>& progress) {
   for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
     const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
-    std::vector<Sentence> sentences;
+    std::vector<search::Sentence> sentences;
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
     const auto found = translator.translate(
         std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
@@ -167,7 +168,7 @@ metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std
   metrics::BleuStatistics sum;
   translate(
       translator, pairs, shard,
-      [&](int64_t pair, const std::vector<Hypothesis>& found) {
+      [&](int64_t pair, const std::vector<search::Hypothesis>& found) {
         const std::string reference = reference_of(*translator.tokenizers().target, pairs.target(pair));
         const std::string_view references[]{reference};
         sum += bleu.statistics(translator.text_of(found[0]), references);

@@ -9,14 +9,14 @@
 
 #include "base/fields.h"
 #include "metrics/bleu.h"
-#include "task/beam_search.h"
+#include "search/beam_search.h"
 #include "task/corpus.h"
 #include "text/tokenizers.h"
 
 namespace mh::task {
 
 struct TranslationOptions {
-  SearchOptions search;
+  search::SearchOptions search;
   int64_t max_source = 1024;
   bool truncate = false;
   int64_t batch_tokens = 1024;
@@ -33,13 +33,13 @@ struct TranslationOptions {
 
 // How sources are searched, in words: "beam 5, length penalty 1, at most 0·s + 200 tokens, at least 1"; or how samples
 // are drawn: "3 samples at temperature 1, length penalty 1, …".
-std::string protocol_of(const SearchOptions& options, const SamplingOptions& sampling = {});
+std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
 class Translator {
  public:
   // What it is given must outlive it. Error(usage) for options that the model cannot serve.
   Translator(model::LanguageModel& model, const text::Tokenizers& tokenizers, const TranslationOptions& options,
-             const SamplingOptions& sampling = {});
+             const search::SamplingOptions& sampling = {});
 
   // What `name` is of a sentence, for messages: "test.de:17".
   using Name = std::function<std::string(int64_t number)>;
@@ -47,15 +47,15 @@ class Translator {
   // only its end is not translated: it has one hypothesis (or each of its samples is), the end, of score 0. `done`:
   // sentences so far; may be left out. Error(input) for a source that is too long, and for a prefix where there is
   // nothing to translate.
-  std::vector<std::vector<Hypothesis>> translate(std::vector<Sentence> sentences, const Name& name,
-                                                 const std::function<void(int64_t done)>& done = {});
+  std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences, const Name& name,
+                                                         const std::function<void(int64_t done)>& done = {});
 
   // Of text, the first with its end; what is unknown in them is counted. Error(input), at `place`, for text that holds
   // the token that ends a sentence.
   std::vector<int32_t> source_of(std::string_view line, const std::string& place);
   std::vector<int32_t> prefix_of(std::string_view text, const std::string& place);
   // One line of UTF-8: a control character that a model of bytes has written is a blank, a stray byte is U+FFFD.
-  std::string text_of(const Hypothesis& hypothesis) const;
+  std::string text_of(const search::Hypothesis& hypothesis) const;
 
   void show_to(attention::Observer* observer) { observer_ = observer; }  // each pass from now on; null: to none
   const text::Tokenizers& tokenizers() const { return tokenizers_; }
@@ -64,11 +64,11 @@ class Translator {
   int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // of prefixes
 
  private:
-  void fit(Sentence& sentence, const Name& name);
+  void fit(search::Sentence& sentence, const Name& name);
   model::LanguageModel& model_;
   const text::Tokenizers& tokenizers_;
   TranslationOptions options_;
-  SamplingOptions sampling_;
+  search::SamplingOptions sampling_;
   attention::Observer* observer_ = nullptr;
   std::unique_ptr<text::Encoder> source_encoder_, target_encoder_;
   int64_t truncated_ = 0, unknown_ = 0, prefix_unknown_ = 0;
@@ -80,7 +80,7 @@ std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> 
 // Translates all pairs' sources, a few thousand at a time; `each` gets every pair's hypotheses in their order, and is
 // not called for those that a signal leaves out. `shard` stands in messages.
 void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
-               const std::function<void(int64_t pair, const std::vector<Hypothesis>&)>& each,
+               const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& each,
                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
 // BLEU of all pairs' translations, against their targets.

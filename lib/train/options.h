@@ -6,7 +6,7 @@
 
 #include "base/fields.h"
 #include "metrics/bleu.h"
-#include "task/beam_search.h"
+#include "search/beam_search.h"
 
 namespace mh::train {
 
@@ -14,7 +14,7 @@ enum class Batching { blocks, streams };
 
 // How translations are made where validation goes by BLEU; defaults as in fairseq's recipes.
 struct DecodeOptions {
-  task::SearchOptions search{5, 1, 1.2, 10, 1, false};
+  search::SearchOptions search{5, 1, 1.2, 10, 1, false};
   int64_t batch_tokens = 1024;
   metrics::BleuOptions bleu;
   void describe(Fields& f) {

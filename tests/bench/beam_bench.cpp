@@ -11,7 +11,7 @@
 #include "model/model_config.h"
 #include "nn/ops.h"
 #include "nn/product.h"
-#include "task/beam_search.h"
+#include "search/beam_search.h"
 
 using namespace mh;
 
@@ -28,11 +28,11 @@ int main(int argc, char** argv) {
   const auto model = model::build_language_model(model::ModelConfig::read(config), entries, at::kCPU);
   model->parameters().initialise(1);
   if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().set_bf16(true);
-  task::SearchOptions o;
+  search::SearchOptions o;
   o.beam = beam, o.max_length_b = o.min_length = length;
-  std::vector<task::Sentence> batch(static_cast<size_t>(sentences));
+  std::vector<search::Sentence> batch(static_cast<size_t>(sentences));
   uint32_t state = 1;
-  for (task::Sentence& s : batch) {
+  for (search::Sentence& s : batch) {
     for (int64_t i = 1; i < source; ++i) {
       state = state * 1664525 + 1013904223;
       s.source.push_back(3 + static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(entries - 3)));
@@ -41,10 +41,10 @@ int main(int argc, char** argv) {
   }
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  task::search(*model, batch, {0, 1}, o);  // warm
+  search::search(*model, batch, {0, 1}, o);  // warm
   for (int64_t round = 0; round < rounds; ++round) {
     const auto began = std::chrono::steady_clock::now();
-    const auto found = task::search(*model, batch, {0, 1}, o);
+    const auto found = search::search(*model, batch, {0, 1}, o);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
     std::printf("%.1f\n", static_cast<double>(sentences * (length + 1)) / seconds.count());
     std::fflush(stdout);

@@ -1,4 +1,4 @@
-#include "task/candidates.h"
+#include "search/candidates.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace mh::task {
+namespace mh::search {
 
 using kernels::Entry;
 
@@ -111,4 +111,4 @@ Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>
   return best;
 }
 
-}  // namespace mh::task
+}  // namespace mh::search

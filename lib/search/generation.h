@@ -10,7 +10,7 @@
 #include "base/fields.h"
 #include "model/language_model.h"
 
-namespace mh::task {
+namespace mh::search {
 
 struct GenerationOptions {
   int64_t length = 100;
@@ -32,4 +32,4 @@ struct GenerationOptions {
 void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options,
               int64_t sample, const std::function<bool(int32_t)>& each);
 
-}  // namespace mh::task
+}  // namespace mh::search

@@ -1,4 +1,4 @@
-#include "task/sampling.h"
+#include "search/sampling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace mh::task {
+namespace mh::search {
 
 int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random) {
   const float* x = logits.data();
@@ -29,4 +29,4 @@ int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, R
   return order[std::min(static_cast<size_t>(it - sums.begin()), kept - 1)];
 }
 
-}  // namespace mh::task
+}  // namespace mh::search

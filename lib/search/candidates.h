@@ -9,7 +9,7 @@
 
 #include "cpu/best_entries.h"
 
-namespace mh::task {
+namespace mh::search {
 
 struct Wanted {
   int64_t count = 1;            // of each row, at most
@@ -37,4 +37,4 @@ struct Best {
 // `count` of logits (R, V) fp32, or V where that is less; `never` are no candidates.
 Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& never);
 
-}  // namespace mh::task
+}  // namespace mh::search

@@ -1,14 +1,14 @@
-#include "task/generation.h"
+#include "search/generation.h"
 
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 
 #include "base/random.h"
-#include "task/candidates.h"
-#include "task/sampling.h"
+#include "search/candidates.h"
+#include "search/sampling.h"
 
-namespace mh::task {
+namespace mh::search {
 
 namespace {
 
@@ -40,4 +40,4 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
   }
 }
 
-}  // namespace mh::task
+}  // namespace mh::search

@@ -1,4 +1,4 @@
-#include "task/device_search.h"
+#include "search/device_search.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -7,9 +7,9 @@
 
 #include "base/signals.h"
 #include "nn/product.h"
-#include "task/candidates.h"
+#include "search/candidates.h"
 
-namespace mh::task {
+namespace mh::search {
 
 namespace {
 
@@ -256,4 +256,4 @@ std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& mode
   return DeviceSearch(model, sentences, rules).run();
 }
 
-}  // namespace mh::task
+}  // namespace mh::search

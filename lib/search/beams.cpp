@@ -1,4 +1,4 @@
-#include "task/beams.h"
+#include "search/beams.h"
 
 #include <ATen/Functions.h>
 
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "cpu/attention.h"
 
-namespace mh::task {
+namespace mh::search {
 
 namespace {
 
@@ -122,4 +122,4 @@ void read_sources(model::LanguageModel& model, const Sentences& sentences, int64
     }
 }
 
-}  // namespace mh::task
+}  // namespace mh::search

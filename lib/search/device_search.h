@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "task/beams.h"
+#include "search/beams.h"
 
-namespace mh::task {
+namespace mh::search {
 
 // Between two looks of the host. A step of a small model takes 1 to 3 ms, and a look less than one.
 constexpr int64_t kSteps = 8;
@@ -21,4 +21,4 @@ constexpr int64_t kSteps = 8;
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
                                                       const Rules& rules);
 
-}  // namespace mh::task
+}  // namespace mh::search

@@ -25,7 +25,7 @@
 #include "base/fields.h"
 #include "model/language_model.h"
 
-namespace mh::task {
+namespace mh::search {
 
 struct SearchOptions {
   int64_t beam = 5;
@@ -98,4 +98,4 @@ std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const s
                                             const SamplingOptions& sampling = {},
                                             attention::Observer* observer = nullptr);
 
-}  // namespace mh::task
+}  // namespace mh::search

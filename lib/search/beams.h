@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/random.h"
-#include "task/beam_search.h"
+#include "search/beam_search.h"
 
-namespace mh::task {
+namespace mh::search {
 
 using Sentences = std::vector<const Sentence*>;
 
@@ -74,4 +74,4 @@ class Rules {
 // Sources for a model's first pass over `width` rows of each sentence, with their lengths.
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input);
 
-}  // namespace mh::task
+}  // namespace mh::search

@@ -1,4 +1,4 @@
-#include "task/beam_search.h"
+#include "search/beam_search.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -12,12 +12,12 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "nn/product.h"
-#include "task/beams.h"
-#include "task/candidates.h"
-#include "task/device_search.h"
-#include "task/sampling.h"
+#include "search/beams.h"
+#include "search/candidates.h"
+#include "search/device_search.h"
+#include "search/sampling.h"
 
-namespace mh::task {
+namespace mh::search {
 
 namespace {
 
@@ -235,4 +235,4 @@ std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const s
   return all;
 }
 
-}  // namespace mh::task
+}  // namespace mh::search

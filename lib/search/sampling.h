@@ -6,10 +6,10 @@
 
 #include "base/random.h"
 
-namespace mh::task {
+namespace mh::search {
 
 // One of `logits`, by softmax(logits / temperature) over the `top_k` largest (0: over all); of equal ones the smaller
 // counts as the larger. At temperature 0 always the largest, and nothing is drawn.
 int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random);
 
-}  // namespace mh::task
+}  // namespace mh::search
