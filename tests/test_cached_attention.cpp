@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/cached_attention.h"
-#include "attention/mixed_cpu.h"
+#include "attention/fused/cached_attention.h"
+#include "attention/fused/mixed_cpu.h"
 
 namespace test_cached_attention {
 

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "attention/relative_product.h"
+#include "attention/methods/relative/relative_product.h"
 
 namespace test_causal_product {
 

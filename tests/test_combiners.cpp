@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "analysis/fold.h"
-#include "attention/hard_concrete.h"
+#include "attention/methods/hard_concrete/hard_concrete.h"
 #include "layers.h"
 
 namespace test_combiners {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "analysis/experts_report.h"
-#include "attention/experts.h"
+#include "attention/methods/mae/experts.h"
 #include "layers.h"
 #include "model/model_config.h"
 #include "status.h"

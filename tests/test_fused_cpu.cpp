@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/fused_cpu.h"
+#include "attention/fused/fused_cpu.h"
 #include "layers.h"
 #include "nn/ops.h"
 #include "numbers.h"

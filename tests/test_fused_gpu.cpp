@@ -7,9 +7,9 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "attention/fused_cpu.h"
-#include "attention/fused_gpu.h"
-#include "attention/mixed_cpu.h"
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/fused_gpu.h"
+#include "attention/fused/mixed_cpu.h"
 #include "few.h"
 #include "host_launcher.h"
 #include "numbers.h"

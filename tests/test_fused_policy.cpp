@@ -11,8 +11,8 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/fused_cpu.h"
-#include "attention/mixed_cpu.h"
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/mixed_cpu.h"
 #include "cpu/level.h"
 #include "layers.h"
 #include "nn/ops.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/fused_gpu.h"
+#include "attention/fused/fused_gpu.h"
 #include "base/error.h"
 #include "device.h"
 #include "nn/device.h"

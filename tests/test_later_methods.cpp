@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "attention/differential.h"
+#include "attention/methods/differential/differential.h"
 #include "gradients.h"
 
 namespace test_later_methods {

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "attention/experts.h"
+#include "attention/methods/mae/experts.h"
 #include "every_model.h"
 #include "layers.h"
 #include "runs.h"

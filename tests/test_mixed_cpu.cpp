@@ -10,8 +10,8 @@
 #include <limits>
 #include <vector>
 
-#include "attention/fused_cpu.h"
-#include "attention/mixed_cpu.h"
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/mixed_cpu.h"
 #include "layers.h"
 #include "nn/ops.h"
 #include "numbers.h"

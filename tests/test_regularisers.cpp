@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "attention/hard_concrete.h"
+#include "attention/methods/hard_concrete/hard_concrete.h"
 #include "layers.h"
 #include "runs.h"
 

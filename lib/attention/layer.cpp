@@ -6,11 +6,11 @@
 #include <optional>
 #include <utility>
 
-#include "attention/cached_attention.h"
 #include "attention/causal_product.h"
-#include "attention/fused_cpu.h"
-#include "attention/fused_gpu.h"
-#include "attention/mixed_cpu.h"
+#include "attention/fused/cached_attention.h"
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/fused_gpu.h"
+#include "attention/fused/mixed_cpu.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "nn/device.h"

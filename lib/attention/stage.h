@@ -15,7 +15,7 @@
 #include <string>
 #include <type_traits>
 
-#include "attention/fused_policy.h"
+#include "attention/fused/fused_policy.h"
 #include "attention/kind.h"
 #include "attention/mask.h"
 #include "base/fields.h"

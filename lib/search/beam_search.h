@@ -8,11 +8,11 @@
 //
 // Of candidates with equal scores the one of the better hypothesis comes first, then the smaller token, whatever else
 // is in the batch. What a sentence becomes is the same alone and in any batch, bit for bit (model::DecodingProducts),
-// where all layers take the fused path through the project's own kernel (attention/fused_cpu.h: on a CPU, heads of a
-// multiple of 16 numbers) and no sentence has more rows, of its beam or its samples, than kernels::kFewQueries. Rows
-// are queries of one source: of more, prefixes and samples that end leave a few here and many there, which attention
-// takes another way. Then, and on the composed path, whose products have the shape of the longest sentence of the
-// batch, scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
+// where all layers take the fused path through the project's own kernel (attention/fused/fused_cpu.h: on a CPU, heads
+// of a multiple of 16 numbers) and no sentence has more rows, of its beam or its samples, than kernels::kFewQueries.
+// Rows are queries of one source: of more, prefixes and samples that end leave a few here and many there, which
+// attention takes another way. Then, and on the composed path, whose products have the shape of the longest sentence of
+// the batch, scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
 //
 // On a GPU the steps are operations on tensors alone (device_search.h), and the host looks at what they have seen every
 // few of them; where an observer sees the passes, which is told of no hypothesis that is none, it looks at each.

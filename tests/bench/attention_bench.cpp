@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "../peak.h"
-#include "attention/fused_cpu.h"
-#include "attention/fused_gpu.h"
-#include "attention/mixed_cpu.h"
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/fused_gpu.h"
+#include "attention/fused/mixed_cpu.h"
 #include "base/error.h"
 #include "nn/device.h"
 #include "nn/ops.h"

@@ -4,7 +4,7 @@
 //
 // over heads and layers; temperature t and stretch (l, r) are those of each layer's combiner.
 #include "analysis/heads.h"
-#include "attention/hard_concrete.h"
+#include "attention/methods/hard_concrete/hard_concrete.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
 

@@ -1,4 +1,4 @@
-#include "attention/fused_cpu.h"
+#include "attention/fused/fused_cpu.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -10,10 +10,10 @@
 #include <optional>
 #include <utility>
 
-#include "attention/bf16_engine.h"
+#include "attention/fused/bf16_engine.h"
+#include "attention/fused/scratch.h"
 #include "attention/head_scale.h"
 #include "attention/row_layout.h"
-#include "attention/scratch.h"
 #include "cpu/attention.h"
 
 namespace mh::attention {

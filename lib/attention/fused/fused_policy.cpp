@@ -1,4 +1,4 @@
-#include "attention/fused_policy.h"
+#include "attention/fused/fused_policy.h"
 
 #include <ATen/Functions.h>
 

@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdint>
 
-#include "attention/fused_policy.h"
+#include "attention/fused/fused_policy.h"
 
 namespace mh::attention {
 

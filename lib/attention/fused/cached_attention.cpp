@@ -1,4 +1,4 @@
-#include "attention/cached_attention.h"
+#include "attention/fused/cached_attention.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

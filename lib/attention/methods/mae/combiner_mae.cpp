@@ -16,9 +16,9 @@
 // batch, be it a sentence or a block of a text (sample_unit = "sequence"). A causal gate has a distribution for each
 // position of the row; the expert is drawn from their mean over real positions. That draw alone reads later positions,
 // in training only; sample_unit = "position" draws for each position from its own distribution.
-#include "attention/experts.h"
 #include "attention/head_scale.h"
-#include "attention/mae_gate.h"
+#include "attention/methods/mae/experts.h"
+#include "attention/methods/mae/mae_gate.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "nn/device.h"

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "attention/fused_policy.h"
+#include "attention/fused/fused_policy.h"
 #include "attention/stage.h"
 #include "cuda/attention.h"
 

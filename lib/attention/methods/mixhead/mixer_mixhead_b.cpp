@@ -2,7 +2,7 @@
 //   M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i],   P̄_i[t, s] = Σ_j M[t, j, i] P_j[t, s],
 // W = 0 and M0 = I at the start. q is projected, with its bias and without the scale 1/√dk; row j of M depends on head
 // j's query alone. In cross-attention the query is the decoder's.
-#include "attention/mixhead.h"
+#include "attention/methods/mixhead/mixhead.h"
 #include "nn/ops.h"
 
 namespace mh::attention {

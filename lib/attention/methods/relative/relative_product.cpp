@@ -2,7 +2,7 @@
 // the distances that they need make a matrix (count, seen + count - 1), in which the query t + i finds key s in column
 // count - 1 - i + s: a matrix with rows one shorter that begins at element count - 1. So nothing is moved but while it
 // is added, and what a causal mask hides is not made.
-#include "attention/relative_product.h"
+#include "attention/methods/relative/relative_product.h"
 
 #include <ATen/ops/bmm.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -1,7 +1,7 @@
 // The ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with an M that is drawn once,
 // saved with the model and not trained. Columns sum to 1; those of normal numbers may sum to almost 0 before, so that
 // their entries are large.
-#include "attention/mixhead.h"
+#include "attention/methods/mixhead/mixhead.h"
 
 namespace mh::attention {
 namespace {

@@ -1,4 +1,4 @@
-#include "attention/fused_gpu.h"
+#include "attention/fused/fused_gpu.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "attention/mixed_cpu.h"
+#include "attention/fused/mixed_cpu.h"
 #include "attention/row_layout.h"
 #include "cuda/table.h"
 #include "nn/device.h"

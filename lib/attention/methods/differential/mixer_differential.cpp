@@ -1,8 +1,8 @@
 // The mixing half of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so that the pair's two
 // value heads, side by side, are met by the same probabilities. λ is a layer's own; its four vectors (dk) are drawn
 // with a standard deviation of 0.1, and all pairs share them.
-#include "attention/differential.h"
-#include "attention/mixhead.h"
+#include "attention/methods/differential/differential.h"
+#include "attention/methods/mixhead/mixhead.h"
 #include "base/error.h"
 
 namespace mh::attention {

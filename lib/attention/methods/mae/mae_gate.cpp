@@ -1,4 +1,4 @@
-#include "attention/mae_gate.h"
+#include "attention/methods/mae/mae_gate.h"
 
 #include <c10/core/GradMode.h>
 

@@ -1,4 +1,4 @@
-#include "attention/mixhead.h"
+#include "attention/methods/mixhead/mixhead.h"
 
 namespace mh::attention {
 

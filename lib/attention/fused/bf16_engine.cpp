@@ -1,4 +1,4 @@
-#include "attention/bf16_engine.h"
+#include "attention/fused/bf16_engine.h"
 
 #include <ATen/native/CPUBlas.h>
 

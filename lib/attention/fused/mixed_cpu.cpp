@@ -1,4 +1,4 @@
-#include "attention/mixed_cpu.h"
+#include "attention/fused/mixed_cpu.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -9,9 +9,9 @@
 #include <cstring>
 #include <optional>
 
-#include "attention/bf16_engine.h"
+#include "attention/fused/bf16_engine.h"
+#include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
-#include "attention/scratch.h"
 #include "cpu/mixed_attention.h"
 
 namespace mh::attention {

@@ -1,6 +1,6 @@
 // The other half of differential attention (differential.h): heads 2i and 2i + 1 side by side are one output of 2 dv
 // numbers z, which becomes (1 - λ0) w ⊙ z / √(mean(z²) + ε); all pairs share the weight w (2 dv), 1 at the start.
-#include "attention/differential.h"
+#include "attention/methods/differential/differential.h"
 #include "attention/stage.h"
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 // Talking-heads attention (Shazeer et al. 2020): a matrix across the heads' logits before the mask, Ā_k = Σ_j L[j, k]
 // A_j, and one across the probabilities, P̄_i = Σ_k W[k, i] P_k. Between the two there may be another number of heads.
-#include "attention/mixhead.h"
+#include "attention/methods/mixhead/mixhead.h"
 #include "base/error.h"
 
 namespace mh::attention {

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/relative_product.h"
+#include "attention/methods/relative/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"
 #include "nn/device.h"

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "attention/cache.h"
-#include "attention/fused_policy.h"
+#include "attention/fused/fused_policy.h"
 
 namespace mh::attention {
 
