@@ -3,7 +3,7 @@
 // g + 8, columns 2 t and 2 t + 1.
 //
 // All of it is written over `Thread`, which offers what one thread of a block can do: cuda/thread.h on a GPU, and
-// tests/host_thread.h on the CPU, where tests run every kernel thread by thread.
+// tests/emulator/host_thread.h on the CPU, where tests run every kernel thread by thread.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // What one thread of a block can do, as kernel bodies ask for it: its place, barriers, exchange within its warp, the
-// tensor cores and asynchronous copies, each one instruction of PTX (sm_80 and later). tests/host_thread.h does the
-// same on the CPU.
+// tensor cores and asynchronous copies, each one instruction of PTX (sm_80 and later). tests/emulator/host_thread.h
+// does the same on the CPU.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -49,7 +49,7 @@ Corpus corpus_of(const io::ShardFile& shard, const text::Tokenizers& tokenizers,
     return examples_of(shard, tokenizers, how);
   const int32_t end = tokenizers.target->end_of_line();
   if (kind == io::kPairsKind) {
-    shard.verify();  // a token beyond the vocabulary of its side would be an index into nothing
+    text::verify(shard);  // a token beyond the vocabulary of its side would be an index into nothing
     return pairs_of(shard, tokenizers.of_source().end_of_line(), end);
   }
   return text_of(shard, end);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "io/shard.h"
 #include "task/example_options.h"
+#include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 
@@ -157,7 +158,7 @@ void require_targets(const Examples& examples, const std::string& name) {
 }
 
 Examples examples_of(const io::ShardFile& shard, const text::Tokenizers& tokenizers, const ExampleOptions& o) {
-  shard.verify();  // a number beyond its field's limit would be an index into nothing
+  text::verify(shard);  // a number beyond its field's limit would be an index into nothing
   const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, shard.name());
   Examples all;
   all.head = o.head;

@@ -8,10 +8,13 @@
 #include "model/model_config.h"
 #include "text/records/example.h"
 
+namespace mh::text {
+class Classification;  // records/classification.h
+}
+
 namespace mh::task {
 
-class Classification;  // classification.h
-struct QuestionTask;   // example_options.h
+struct QuestionTask;  // example_options.h
 
 class ExampleSource {
  public:

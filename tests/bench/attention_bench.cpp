@@ -25,11 +25,11 @@
 #include <string>
 #include <vector>
 
-#include "../peak.h"
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/fused_gpu.h"
 #include "attention/fused/mixed_cpu.h"
 #include "base/error.h"
+#include "fixtures/peak_memory.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 

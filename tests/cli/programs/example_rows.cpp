@@ -1,0 +1,22 @@
+// The rows that a model reads of a shard of examples, for the check against the package transformers:
+// example-rows SHARD LENGTH prints a line for each: its label, how many tokens are of the first segment, its tokens.
+#include <cstdio>
+#include <string>
+
+#include "text/records/classification.h"
+#include "text/tokenizers.h"
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const mh::io::ShardFile shard(argv[1]);
+  text::verify(shard);
+  const auto tokenizers = mh::text::tokenizers_of(shard.header(), argv[1]);
+  const mh::text::Classification rows(mh::text::runs_of(shard), mh::text::task_of(shard.header(), argv[1]),
+                                      mh::text::require_wordpiece(*tokenizers.target, argv[1]), std::stoll(argv[2]));
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const mh::text::Example row = rows.make(i);
+    std::printf("%lld %d", static_cast<long long>(row.targets[0]), row.first);
+    for (int32_t token : row.tokens) std::printf(" %d", token);
+    std::putchar('\n');
+  }
+}

@@ -1,0 +1,25 @@
+// Launches of attention kernels on the CPU, thread by thread.
+#pragma once
+
+#include "cuda/attention_launches.h"
+#include "emulator/host_thread.h"
+
+namespace host {
+
+struct Launcher {
+  Device& device;
+  int limit = 163 << 10;  // of shared memory, as an A100 has it
+  template <class Body>
+  const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {
+    if (threads > Body::kThreads) return "more threads than the kernel is compiled for";
+    if (bytes > static_cast<size_t>(limit)) return "more shared memory than a block has";
+    if (grid.x > 0 && grid.y > 0)
+      device.run({grid.x, grid.y, grid.z}, threads, std::max<size_t>(bytes, 16),
+                 [&](const Thread& thread, void* memory) { body(thread, memory); });
+    return nullptr;
+  }
+  int most_shared_memory() const { return limit; }
+  static int multiprocessors() { return 108; }  // as an A100
+};
+
+}  // namespace host

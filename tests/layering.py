@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Checks that each folder of lib includes only itself and folders below it, as the table in docs/architecture.md lists them.
+
+    layering.py             checks every include of lib, kernels and tools, and that the check finds a broken one
+    layering.py --compile FLAG...
+                            also compiles the headers of each folder with only the folders below it on the include path;
+                            FLAG: what the compiler needs for LibTorch and other libraries
+
+Folders without the tensor library must not include it either.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TENSORS = re.compile(r"(ATen|c10|torch)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def folders_of(text):
+    """(name, whether it may use tensors) of each folder, from the highest to the lowest, as the table has them."""
+    rows = re.findall(r"^\| `(lib|kernels|tools)(?:/(\w+))?/` \| (tensors|no tensors) \|", text, re.MULTILINE)
+    return [(name or top, tensors == "tensors") for top, name, tensors in rows]
+
+
+def faults_of(sources, folders):
+    """What the sources, (path, folder, text), include that they may not, a line each."""
+    level = {name: -i for i, (name, _) in enumerate(folders)}
+    tensors = dict(folders)
+    faults = []
+    for path, folder, text in sources:
+        if folder not in level:
+            faults.append(f"{path}: expected a folder of the table in docs/architecture.md; found {folder}")
+            continue
+        for quoted, angled in INCLUDE.findall(text):
+            if angled:
+                if TENSORS.match(angled) and not tensors[folder]:
+                    faults.append(f"{path}: expected no tensor library in {folder}; found <{angled}>")
+                continue
+            other = quoted.split("/")[0] if "/" in quoted else folder
+            if other in ("cpu", "cuda") or (ROOT / "kernels" / quoted).exists():
+                other = "kernels"
+            if level.get(other, 1) > level[folder]:
+                faults.append(f'{path}: expected a folder at or below {folder}; found "{quoted}"')
+    return faults
+
+
+def sources_of():
+    for top in ("lib", "kernels", "tools"):
+        for path in sorted((ROOT / top).rglob("*")):
+            parts = path.relative_to(ROOT).parts
+            if path.suffix in (".cpp", ".h", ".cu") and parts[1] != "pch":  # precompiled headers hold nothing of lib
+                yield path.relative_to(ROOT), parts[1] if top == "lib" else top, path.read_text(encoding="utf-8")
+
+
+def compile_folders(folders, flags):
+    """Compiles all headers of each folder of lib in one unit, with only lower folders to be found."""
+    faults = []
+    for i, (name, _) in enumerate(folders):
+        if not (ROOT / "lib" / name).is_dir():
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            place = pathlib.Path(place)
+            for lower, _ in folders[i:]:
+                if (ROOT / "lib" / lower).is_dir():
+                    (place / lower).symlink_to(ROOT / "lib" / lower)
+            headers = sorted(path.relative_to(ROOT / "lib") for path in (ROOT / "lib" / name).rglob("*.h"))
+            unit = "".join(f'#include "{header}"\n' for header in headers)
+            done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", place, "-I", ROOT / "kernels", *flags, "-x", "c++", "-"],
+                                  input=unit, text=True, capture_output=True, check=False)
+            if done.returncode != 0:
+                faults.append(f"lib/{name}: does not compile with only lower folders:\n{done.stderr}")
+    return faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compile", nargs=argparse.REMAINDER, metavar="FLAG")
+    arguments = parser.parse_args()
+    folders = folders_of((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+    faults = faults_of(sources_of(), folders)
+    lowest, highest = folders[-2][0], folders[1][0]
+    broken = [("lib/x.h", lowest, f'#include "{highest}/x.h"\n'), ("lib/y.h", lowest, "#include <ATen/ATen.h>\n"), ("lib/z.h", "none", "")]
+    for one in broken:
+        if len(faults_of([one], folders)) != 1:
+            faults.append(f"layering.py: expected a fault in {one}; found none")
+    if arguments.compile is not None:
+        faults += compile_folders(folders, arguments.compile)
+    print("\n".join(faults), end="\n" if faults else "")
+    print(f"{len(folders)} folders, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

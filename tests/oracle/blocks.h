@@ -1,0 +1,119 @@
+// The parts of a transformer by plain loops in double precision, with the weights of a model: embeddings, layer norms,
+// attention (reference_attention.h) and feed-forward parts, each with its sum and norm.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "model/language_model.h"
+#include "oracle/attention.h"
+
+namespace reference {
+
+struct Blocks {
+  mh::model::LanguageModel& model;
+  bool pre;
+  int64_t width = 16, heads = 4;
+  int64_t head_size = 0;  // 0: their share of the width
+  bool gelu = false;      // or relu
+  double epsilon = 1e-5;
+
+  double active(double v) const { return gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v); }
+
+  std::vector<double> values(const std::string& name) const {
+    const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
+    return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
+  }
+  using Rows = std::vector<std::vector<double>>;  // [position][d]
+
+  // Rows of a table, times `scale`.
+  Rows entries(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
+    const auto table = values(owner + ".embedding.weight");
+    Rows x;
+    for (int64_t token : tokens) {
+      x.emplace_back();
+      for (int64_t c = 0; c < width; ++c) x.back().push_back(table[static_cast<size_t>(token * width + c)] * scale);
+    }
+    return x;
+  }
+  // Of positions from 0 on, one row behind another.
+  std::vector<double> sinusoids(size_t positions) const {
+    std::vector<double> all;
+    for (size_t p = 0; p < positions; ++p)
+      for (int64_t c = 0; c < width; ++c) {
+        const int64_t half = width / 2, k = c % half;
+        const double angle = static_cast<double>(p + 2) *
+                             std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(half - 1));
+        all.push_back(c < half ? std::sin(angle) : std::cos(angle));
+      }
+    return all;
+  }
+  Rows norm(const std::string& name, const Rows& x) const {
+    const auto w = values(name + ".weight"), b = values(name + ".bias");
+    Rows y = x;
+    for (auto& row : y) {
+      double mean = 0, variance = 0;
+      for (double v : row) mean += v / static_cast<double>(width);
+      for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(width);
+      for (size_t c = 0; c < row.size(); ++c) row[c] = (row[c] - mean) / std::sqrt(variance + epsilon) * w[c] + b[c];
+    }
+    return y;
+  }
+  static std::vector<double> flat(const Rows& x) {
+    std::vector<double> all;
+    for (const auto& row : x) all.insert(all.end(), row.begin(), row.end());
+    return all;
+  }
+  static Rows sum(Rows x, const std::vector<double>& y) {
+    for (size_t t = 0, i = 0; t < x.size(); ++t)
+      for (double& v : x[t]) v += y[i++];
+    return x;
+  }
+  Rows attend(const std::string& name, const Rows& x, const Rows* source, bool causal) const {
+    Weights w;
+    for (const char* part : {"query", "key", "value", "output"})
+      for (const char* what : {".weight", ".bias"}) w[std::string(part) + what] = values(name + "." + part + what);
+    const Rows in = pre ? norm(name + ".norm", x) : x, keys = source != nullptr ? *source : in;
+    const Sizes sizes{1,
+                      static_cast<int64_t>(x.size()),
+                      static_cast<int64_t>(keys.size()),
+                      width,
+                      heads,
+                      head_size > 0 ? head_size : width / heads,
+                      head_size > 0 ? head_size : width / heads};
+    const Rows y = sum(
+        x, attention(sizes, flat(in), flat(keys), w, [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
+    return pre ? y : norm(name + ".norm", y);
+  }
+  Rows feed(const std::string& name, const Rows& x) const {
+    const auto up = values(name + ".up.weight"), up_bias = values(name + ".up.bias"),
+               down = values(name + ".down.weight"), down_bias = values(name + ".down.bias");
+    const Rows in = pre ? norm(name + ".norm", x) : x;
+    Rows y = x;
+    for (size_t t = 0; t < x.size(); ++t) {
+      std::vector<double> inner;
+      for (size_t i = 0; i < up_bias.size(); ++i) {
+        double v = up_bias[i];
+        for (size_t c = 0; c < in[t].size(); ++c) v += up[i * in[t].size() + c] * in[t][c];
+        inner.push_back(active(v));
+      }
+      for (size_t c = 0; c < y[t].size(); ++c) {
+        y[t][c] += down_bias[c];
+        for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down[c * inner.size() + i] * inner[i];
+      }
+    }
+    return pre ? y : norm(name + ".norm", y);
+  }
+};
+
+inline std::vector<int64_t> row_of(const at::Tensor& tokens, int64_t row, int64_t length) {
+  std::vector<int64_t> values;
+  for (int64_t t = 0; t < length; ++t) values.push_back(tokens[row][t].item<int64_t>());
+  return values;
+}
+
+}  // namespace reference

@@ -1,0 +1,281 @@
+// Models without heads: all in one pass as one after the other, and what is made of their scores.
+#include "analysis/ablation.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "analysis/curve.h"
+#include "fixtures/numbers.h"
+#include "fixtures/status.h"
+#include "model/model_config.h"
+
+using namespace mh;
+using namespace mh::analysis;
+using attention::Kind;
+
+namespace {
+
+std::unique_ptr<model::LanguageModel> build(const std::string& model, const std::string& attention,
+                                            int64_t layers = 3) {
+  Config config;
+  config.load_text(
+      str("[model]\nlayers = ", layers, "\nwidth = 12\nffn = 16\n", model, "\n[attention]\nheads = 3\n", attention),
+      "test");
+  auto built = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
+  built->parameters().initialise(1);
+  c10::NoGradGuard no_gradient;
+  uint64_t seed = 5;
+  for (auto& p : built->parameters().all()) p.master().add_(numbers::normal(p.master().sizes().vec(), seed++), 0.3);
+  return built;
+}
+
+std::vector<int32_t> some_text(int n) {
+  std::vector<int32_t> text;
+  for (int i = 0; i < n; ++i) text.push_back((i * i * 7 + i / 3) % 11);
+  return text;
+}
+
+// The scores by plain means: one evaluation after the other, each with scales of its own.
+std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>& without) {
+  std::vector<task::Score> scores;
+  for (const HeadSet& heads : without) {
+    for (attention::AttentionLayer* layer : s.model.attention_layers()) {
+      using attention::HeadSide;
+      const auto scale = [&, &gone = heads](HeadSide of) {
+        at::Tensor ones = at::ones({layer->shape().heads_of(of)});
+        for (const auto& [kind, set] : gone)
+          for (const Head& head : set)
+            if (kind == layer->shape().kind && head.layer == layer->shape().layer) ones[head.head] = 0;
+        return ones;
+      };
+      attention::HeadScales scales;
+      const auto meant = [&](Side side, HeadSide of) {
+        return layer->has_side(of) && (s.side == Side::whole || s.side == side);
+      };
+      if (meant(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
+      if (meant(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
+      if (meant(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
+      layer->set_head_scales(scales);
+    }
+    scores.push_back(task::score(s.model, s.text, s.how));
+  }
+  for (attention::AttentionLayer* layer : s.model.attention_layers()) layer->set_head_scales({});
+  return scores;
+}
+
+// Every head, all others of its layer, heads of several layers, everything and nothing.
+std::vector<HeadSet> many(model::LanguageModel& model, Side side) {
+  const Kind kind = Kind::decoder_self;
+  const auto all = all_heads(model, side).at(kind);
+  std::vector<HeadSet> sets;
+  for (const Head& head : all) {
+    sets.push_back({{kind, {head}}});
+    HeadSet others;
+    for (const Head& other : all)
+      if (other.layer == head.layer && other.head != head.head) others[kind].insert(other);
+    sets.push_back(others);
+  }
+  sets.push_back({{kind, {{0, 1}, {2, 0}, {2, 2}}}});
+  sets.push_back({{kind, {{0, 1}, {2, 0}}}});
+  sets.push_back({{kind, {{0, 1}, {2, 0}}}});
+  sets.push_back({{kind, {{1, 0}, {1, 1}, {1, 2}}}});
+  sets.push_back({{kind, all}});
+  sets.insert(sets.begin() + 4, HeadSet{});
+  return sets;
+}
+
+void check_same(const Subject& s) {
+  const auto sets = many(s.model, s.side);
+  const auto wanted = one_by_one(s, sets);
+  bool differs = false;
+  for (const auto& score : wanted) differs = differs || std::abs(score.nll - wanted[4].nll) > 1e-3 * score.nll;
+  CHECK(differs);
+  // All at once, in several groups, and each alone.
+  for (int64_t tokens : {1 << 16, 60, 1}) {
+    const auto found = score_without(s, sets, tokens);
+    REQUIRE(found.size() == wanted.size());
+    for (size_t i = 0; i < sets.size(); ++i) {
+      INFO("set " << i << ", " << tokens << " tokens at once");
+      CHECK(found[i].tokens == wanted[i].tokens);
+      CHECK(found[i].nll == Approx(wanted[i].nll).epsilon(1e-5));
+    }
+  }
+  for (auto* layer : s.model.attention_layers()) CHECK(!layer->head_scales().value.defined());
+}
+
+}  // namespace
+
+TEST_CASE("models without heads score in one pass as one after the other", "[ablation]") {
+  const auto text = some_text(41);
+  for (const std::string attention :
+       {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
+        "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
+        "combiner = 'mae'\n", "combiner = 'gates'\n", "pairing = 'cross-head'\n"})
+    for (const std::string model : {"", "backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n"}) {
+      INFO(model << attention);
+      auto m = build(model, attention + (model.empty() ? "" : "score = 'relative'\n"));
+      task::ScoringOptions how;
+      how.block = 6, how.streams = model.empty() ? 0 : 3;
+      how.batch = 2;
+      const task::Corpus source = task::text_of(text, 0);
+      check_same({*m, source, how, Side::whole});
+      check_same({*m, source, how, Side::value});
+      for (Side side : {Side::score, Side::output})
+        if (m->attention_layers()[0]->has_side(side == Side::score ? attention::HeadSide::score
+                                                                   : attention::HeadSide::output))
+          check_same({*m, source, how, side});
+        else CHECK(status_of([&] { score_without({*m, source, how, side}, {{}}); }) == 2);
+    }
+}
+
+TEST_CASE("layers with other numbers of heads on their sides are scored without heads of one side", "[ablation]") {
+  const auto text = some_text(77);
+  const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
+  const task::Corpus source = task::text_of(text, 0);
+  Subject s{*mixed, source, {}};
+  s.how.block = 8, s.how.batch = 3;
+  s.how = task::resolve(s.how, *mixed, source);
+  CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
+  for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
+    s.side = side;
+    CHECK(all_heads(*mixed, side).at(Kind::decoder_self).size() == static_cast<size_t>(3 * heads));
+    check_same(s);
+  }
+}
+
+TEST_CASE("a sample is scored without heads as one after the other, contexts too", "[ablation]") {
+  const auto text = some_text(90);
+  const task::Corpus source = task::text_of(text, 0);
+  auto m = build("", "");
+  task::ScoringOptions how;
+  how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
+  check_same({*m, source, task::resolve(how, *m, source)});
+  auto xl = build("backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n", "score = 'relative'\n");
+  how.context = 0;
+  check_same({*xl, source, task::resolve(how, *xl, source)});
+}
+
+TEST_CASE("heads that are not there are refused, with the range", "[ablation]") {
+  auto m = build("", "");
+  const auto text = some_text(20);
+  const task::Corpus source = task::text_of(text, 0);
+  task::ScoringOptions how;
+  how.block = 5;
+  const Subject s{*m, source, task::resolve(how, *m, source)};
+  for (const HeadSet& heads : {HeadSet{{Kind::decoder_self, {{3, 0}}}}, HeadSet{{Kind::decoder_self, {{1, 3}}}},
+                               HeadSet{{Kind::decoder_self, {{0, -1}}}}, HeadSet{{Kind::encoder_self, {{0, 0}}}}}) {
+    CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
+    CHECK(status_of([&] { Masked(*m, Side::whole, heads); }) == 2);
+  }
+  CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{Kind::decoder_self, {{1, 3}}}}, "--heads"),
+                    Catch::Contains("heads 0 to 2"));
+}
+
+TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ablation]") {
+  auto m = build("", "");
+  const auto text = some_text(40);
+  const task::Corpus source = task::text_of(text, 0);
+  task::ScoringOptions how;
+  how.block = 8;
+  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const auto heads = [](std::set<Head> set) { return HeadSet{{Kind::decoder_self, set}}; };
+  const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
+  {
+    const Masked masked(*m, Side::whole, heads({{0, 1}}));
+    const auto found = score_without(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
+    for (size_t i = 0; i < 3; ++i) CHECK(found[i].nll == Approx(wanted[i].nll).epsilon(1e-5));
+  }
+  CHECK(score_without(s, {{}})[0].nll == Approx(wanted[3].nll).epsilon(1e-6));
+}
+
+TEST_CASE("the sample deviation of the published first rows", "[ablation]") {
+  // Skip Cross-Head Transformer-XL, table 3, layer 1: Transformer-XL, and with cross-head attention.
+  const double plain = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
+  const double crossed = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
+  CHECK(plain == Approx(.276).margin(5e-4));
+  CHECK(crossed == Approx(.0076).margin(5e-5));
+  CHECK(std::isnan(deviation({1})));
+  CHECK(deviation({3, 3}) == 0);
+}
+
+TEST_CASE("ablation is the loss without the head, and random is drawn by a seed", "[ablation]") {
+  auto m = build("", "mixer = 'mixhead-a'\n");
+  const auto text = some_text(40);
+  const task::Corpus source = task::text_of(text, 0);
+  task::ScoringOptions how;
+  how.block = 8;
+  Subject s{*m, source, task::resolve(how, *m, source)};
+  std::vector<HeadSet> sets{{}};
+  for (int64_t layer = 0; layer < 3; ++layer)
+    for (int64_t head = 0; head < 3; ++head) sets.push_back({{Kind::decoder_self, {{layer, head}}}});
+  const auto wanted = one_by_one(s, sets);
+  const auto scores = importance_of("ablation", s).at(Kind::decoder_self);
+  for (size_t i = 0; i < 9; ++i)
+    CHECK(scores[i / 3][i % 3] == Approx((wanted[i + 1].nll - wanted[0].nll) / 40).margin(2e-5));
+  const auto first = importance_of("random", s);
+  CHECK((first == importance_of("random", s)));
+  s.how.sample.seed = 2;
+  CHECK((first != importance_of("random", s)));
+}
+
+TEST_CASE("heads are ranked from the least important; ties go by layer and head", "[ablation]") {
+  const std::map<Kind, LayerScores> scores{{Kind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
+  const auto all = ranked(scores, false);
+  const std::vector<Head> wanted{{0, 1}, {2, 0}, {0, 2}, {0, 0}, {2, 1}};
+  REQUIRE(all.size() == 5);
+  for (size_t i = 0; i < 5; ++i) {
+    CHECK(all[i].head == wanted[i]);
+    CHECK(all[i].rank == static_cast<int64_t>(i) + 1);
+  }
+  const auto by_layer = ranked(scores, true);
+  const std::vector<Head> each{{0, 1}, {0, 2}, {0, 0}, {2, 0}, {2, 1}};
+  const std::vector<int64_t> ranks{1, 2, 3, 1, 2};
+  for (size_t i = 0; i < 5; ++i) {
+    CHECK(by_layer[i].head == each[i]);
+    CHECK(by_layer[i].rank == ranks[i]);
+  }
+}
+
+TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
+  auto m = build("", "", 4);
+  const auto text = some_text(50);
+  const task::Corpus source = task::text_of(text, 0);
+  task::ScoringOptions how;
+  how.block = 10;
+  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const auto order = ranked(importance_of("ablation", s), false);
+  for (const bool rerank : {false, true})
+    for (const bool per_layer : {false, true}) {
+      INFO(rerank << per_layer);
+      const auto points = pruning_curve(s, s, "ablation", {0.3, per_layer, rerank});
+      REQUIRE(points.size() == 5);  // 0, .3, .6, .9, 1
+      std::vector<HeadSet> sets;
+      for (const auto& point : points) sets.push_back(point.gone);
+      const auto wanted = one_by_one(s, sets);
+      const std::vector<int64_t> counts{0, 4, 7, 11, 12};
+      for (size_t i = 0; i < 5; ++i) {
+        auto& gone = sets[i][Kind::decoder_self];
+        if (i > 0)
+          CHECK(std::includes(gone.begin(), gone.end(), sets[i - 1][Kind::decoder_self].begin(),
+                              sets[i - 1][Kind::decoder_self].end()));
+        if (!per_layer) CHECK(static_cast<int64_t>(gone.size()) == counts[i]);
+        for (int64_t layer = 0; per_layer && layer < 4; ++layer)
+          CHECK(std::count_if(gone.begin(), gone.end(), [&](const Head& h) { return h.layer == layer; }) ==
+                std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
+        CHECK(points[i].score.nll == Approx(wanted[i].nll).epsilon(1e-5));
+      }
+      if (per_layer) continue;
+      // The first step is the same whether or not heads are ranked again.
+      const auto& first = sets[1][Kind::decoder_self];
+      for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
+      // The next is of those that are the least important once these are gone.
+      const Masked masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
+      int64_t more = 3;
+      for (const auto& r : ranked(importance_of("ablation", s), false))
+        if (first.count(r.head) == 0 && more-- > 0) CHECK(sets[2][Kind::decoder_self].count(r.head) == 1);
+    }
+  CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);
+}

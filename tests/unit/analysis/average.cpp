@@ -1,0 +1,128 @@
+// The mean of checkpoints, and what is not alike.
+#include "analysis/average.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "base/error.h"
+#include "fixtures/runs.h"
+
+using namespace runs;
+
+namespace {
+
+constexpr const char* kGated = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
+
+std::string length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
+
+// What is said where the mean of these files is refused as input.
+std::string refusal(const std::vector<const io::Checkpoint*>& files) {
+  try {
+    analysis::average(files);
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::input);
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+// Writes the tensors of a checkpoint that `wanted` gives, each under that name.
+void rewrite(const io::Checkpoint& from, const std::string& to,
+             const std::function<std::string(const std::string&)>& name) {
+  std::vector<io::TensorView> views;
+  for (io::TensorInfo info : from.tensors()) {
+    const void* data = from.data(info.name);
+    info.name = name(info.name);
+    if (!info.name.empty()) views.push_back({info, data});
+  }
+  auto sink = open_sink(to);
+  io::write_checkpoint(*sink, views, from.metadata());
+  sink->close();
+}
+
+}  // namespace
+
+TEST_CASE("the mean of checkpoints is that of plain loops in double, statistics included", "[average]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  std::vector<std::unique_ptr<io::Checkpoint>> files;
+  std::vector<const io::Checkpoint*> all;
+  for (const auto& [name, seed] : {std::pair{"a", 1}, {"b", 2}, {"c", 3}}) {
+    run_of(folder, name, kGated + length(2) + str("seed = ", seed, "\n"));
+    // Training states, with moments that have no part in it.
+    files.push_back(std::make_unique<io::Checkpoint>(folder.file(name) + "/last.safetensors"));
+    all.push_back(files.back().get());
+  }
+  const model::LoadedModel mean = analysis::average(all);
+  int statistics = 0;
+  for (const auto& p : mean.model->parameters().all()) {
+    INFO(p.name());
+    const auto* got = p.master().const_data_ptr<float>();
+    int wrong = 0, moved = 0;
+    for (int64_t i = 0; i < p.master().numel(); ++i) {
+      double sum = 0;
+      float first = 0;
+      for (const io::Checkpoint* file : all) {
+        float value;
+        std::memcpy(&value, static_cast<const char*>(file->data(p.name())) + i * 4, 4);
+        sum += static_cast<double>(value);
+        if (file == all[0]) first = value;
+      }
+      wrong += got[i] == static_cast<float>(sum / 3) ? 0 : 1;
+      moved += got[i] == first ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+    CHECK(moved > 0);
+    statistics += p.traits().trainable ? 0 : 1;
+  }
+  CHECK(statistics == 4);  // a mean and a variance of two layers' gates
+  CHECK(mean.tokenizers.target->size() == 6);
+  // Of one it is that one.
+  const model::LoadedModel one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);
+  for (const auto& p : one.model->parameters().all())
+    CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));
+}
+
+TEST_CASE("checkpoints that are not alike have no mean", "[average]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  run_of(folder, "a", length(1));
+  run_of(folder, "rate", length(1) + "lr = 0.5\n");
+  run_of(folder, "heads", length(1) + "[attention]\nheads = 2\n");
+  run_of(folder, "layer", length(1) + "[attention.decoder.self.1]\nmixer = 'mixhead-a'\n");
+  run_of(folder, "dropout", length(1) + "[model]\ndropout_ffn = 0.2\n");
+  const io::Checkpoint a(folder.file("a") + "/last.safetensors"), rate(folder.file("rate") + "/last.safetensors"),
+      heads(folder.file("heads") + "/last.safetensors"), layer(folder.file("layer") + "/last.safetensors"),
+      dropout(folder.file("dropout") + "/last.safetensors");
+  CHECK(refusal({&a, &rate}).empty());
+  for (const auto& [file, said] :
+       {std::pair{&heads, "attention.heads: 4 -> 2"}, {&layer, "mixhead-a"}, {&dropout, "model.dropout_ffn"}}) {
+    const std::string text = refusal({&a, &rate, file});
+    CHECK(has(text, said));
+    CHECK((has(text, a.name()) && has(text, file->name())));
+  }
+  auto words = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
+  io::Metadata other = a.metadata();
+  other[io::kTokenizerKey] = io::base64(words->serialize());
+  other[io::kFingerprintKey] = words->fingerprint();
+  other.erase(io::kSumsKey);
+  std::vector<io::TensorView> views;
+  for (const io::TensorInfo& info : a.tensors()) views.push_back({info, a.data(info.name)});
+  auto sink = open_sink(folder.file("words"));
+  io::write_checkpoint(*sink, views, other);
+  sink->close();
+  const io::Checkpoint of_words(folder.file("words"));
+  CHECK((has(refusal({&a, &of_words}), "the vocabulary of " + a.name()) && has(refusal({&a, &of_words}), "words")));
+
+  rewrite(a, folder.file("lacks"), [](const std::string& name) { return name == "decoder.norm.bias" ? "" : name; });
+  rewrite(a, folder.file("more"),
+          [](const std::string& name) { return name == "decoder.norm.bias" ? "decoder.norm.bais" : name; });
+  const io::Checkpoint lacks(folder.file("lacks")), more(folder.file("more"));
+  CHECK((has(refusal({&a, &lacks}), "decoder.norm.bias") && has(refusal({&a, &lacks}), "lacks")));
+  CHECK(has(refusal({&a, &more}), "decoder.norm.bais"));
+}

@@ -1,0 +1,199 @@
+// What the experts of a mixture do, and gates that an observer puts in their place.
+#include "attention/methods/mae/experts.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "analysis/experts_report.h"
+#include "fixtures/layers.h"
+#include "fixtures/status.h"
+#include "model/model_config.h"
+
+using namespace mh;
+using namespace mh::analysis;
+using numbers::doubles;
+using numbers::normal;
+
+namespace {
+
+std::unique_ptr<model::LanguageModel> build(const std::string& attention) {
+  Config config;
+  config.load_text("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 4\n" + attention, "test");
+  auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
+  model->parameters().initialise(3);
+  c10::NoGradGuard no_gradient;
+  uint64_t seed = 5;
+  for (auto& p : model->parameters().all())
+    if (p.traits().trainable) p.master().add_(normal(p.master().sizes().vec(), seed++), 0.4);
+  return model;
+}
+
+const std::vector<int32_t>& some_text() {
+  static const std::vector<int32_t> text = [] {
+    std::vector<int32_t> t;
+    for (int i = 0; i < 62; ++i) t.push_back(i * i * i % 7);
+    return t;
+  }();
+  return text;
+}
+
+Subject subject_of(model::LanguageModel& model, const task::Corpus& text, int64_t batch = 0) {
+  task::ScoringOptions how;
+  how.block = 6, how.batch = batch;
+  return {model, text, how};
+}
+
+struct Seen : attention::Observer {
+  std::vector<std::vector<at::Tensor>> g = std::vector<std::vector<at::Tensor>>(2);  // by layer
+  at::Tensor gates(const attention::Shape& s, const at::Tensor& x) override {
+    g[static_cast<size_t>(s.layer)].push_back(x);
+    return x;
+  }
+};
+
+struct Replace : attention::Observer {
+  at::Tensor z, by;
+  at::Tensor head_outputs(const attention::Shape&, const at::Tensor& x) override { return z = x; }
+  at::Tensor gates(const attention::Shape&, const at::Tensor& g) override {
+    CHECK(g.sizes() == by.sizes());
+    return by;
+  }
+};
+
+const char* const kMae = "combiner = 'mae'\n[attention.mae]\nhidden = 5\n";
+
+}  // namespace
+
+TEST_CASE("one expert alone is attention without its heads, scaled up", "[experts]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({2, 5, 8}, 1);
+  attention::Mask mask;
+  mask.causal = true;
+  for (const char* options : {"drop = 1\n", "drop = 2\n", "drop = 2\ngate = 'uniform'\n"}) {
+    INFO(options);
+    layers::Shaken l(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8, 3);
+    const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
+    const auto all = attention::experts(4, drop);
+    const bool by_row = std::string(options).find("uniform") != std::string::npos;
+    for (size_t e = 0; e < all.size(); ++e) {
+      Replace replace;
+      const auto count = static_cast<int64_t>(all.size());
+      replace.by = at::zeros(by_row ? std::vector<int64_t>{2, count} : std::vector<int64_t>{2, 5, count});
+      replace.by.select(-1, static_cast<int64_t>(e)).fill_(1);
+      const at::Tensor y = l(x, x, mask, {}, &replace);
+      at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
+      for (int64_t head : all[e]) scale[head] = 0;
+      CHECK(numbers::close(y, layers::by_heads(l, replace.z, scale)));
+    }
+  }
+  // Gates of heads are replaced alike.
+  layers::Shaken l("heads = 4\ncombiner = 'gates'\n", 8, 3);
+  Replace replace;
+  replace.by = normal({4}, 5);
+  const at::Tensor y = l(x, x, mask, {}, &replace);
+  CHECK(numbers::close(y, layers::by_heads(l, replace.z, replace.by)));
+}
+
+TEST_CASE("a report of experts is that of plain loops", "[experts]") {
+  c10::NoGradGuard no_gradient;
+  auto model = build(kMae);
+  const task::Corpus text = task::text_of(some_text(), 0);
+  const Subject subject = subject_of(*model, text, 3);
+  const ExpertReport report = report_experts(subject, 3, 2);
+  Seen seen;
+  task::Walk walk;
+  walk.observer = &seen;
+  std::vector<int32_t> inputs;  // of real positions, in order
+  walk.visit = [&](const task::Pass& pass) {
+    for (size_t b = 0; b < pass.rows.size(); ++b)
+      for (int64_t t = 0; t < pass.rows[b].length; ++t)
+        inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
+  };
+  task::walk(*model, text, subject.how, walk);
+  REQUIRE(report.layers.size() == 2);
+  std::vector<int64_t> first;  // experts of the first layer's positions
+  for (size_t layer = 0; layer < 2; ++layer) {
+    double entropy = 0;
+    std::vector<int64_t> counts(4);
+    int64_t units = 0;
+    for (const at::Tensor& g : seen.g[layer])
+      for (int64_t b = 0; b < g.size(0); ++b)
+        for (int64_t t = 0; t < g.size(1) && units < 62; ++t, ++units) {
+          size_t best = 0;
+          for (int64_t e = 0; e < 4; ++e) {
+            const double p = g[b][t][e].item<double>();
+            entropy -= p * std::log(p);
+            if (p > g[b][t][static_cast<int64_t>(best)].item<double>()) best = static_cast<size_t>(e);
+          }
+          ++counts[best];
+          if (layer == 0) first.push_back(static_cast<int64_t>(best));
+        }
+    CHECK(report.layers[layer].by_position);
+    CHECK(report.layers[layer].units == 62);
+    CHECK(report.layers[layer].counts == counts);
+    CHECK(report.layers[layer].entropy == Approx(entropy).epsilon(1e-5));
+  }
+  REQUIRE(inputs.size() == 62);
+  std::map<std::pair<int64_t, int32_t>, double> joint;
+  std::map<int64_t, double> of_expert;
+  std::map<int32_t, double> of_token;
+  for (size_t i = 0; i < 62; ++i) ++joint[{first[i], inputs[i]}], ++of_expert[first[i]], ++of_token[inputs[i]];
+  CHECK(of_expert.size() > 1);
+  REQUIRE(!report.tokens.empty());
+  std::map<int64_t, std::vector<TokenOfExpert>> shown;
+  for (const auto& t : report.tokens) {
+    const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (of_expert[t.expert] * of_token[t.token]));
+    CHECK(t.pmi == Approx(pmi).margin(1e-9));
+    CHECK(t.count >= 2);
+    CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token}]);
+    auto& mine = shown[t.expert];
+    if (!mine.empty()) CHECK(mine.back().pmi >= t.pmi);
+    mine.push_back(t);
+  }
+  for (const auto& [key, count] : joint) {
+    const auto& mine = shown[key.first];
+    CHECK(mine.size() <= 3);
+    if (count < 2 || mine.size() < 3) continue;
+    const double pmi = std::log(count * 62 / (of_expert[key.first] * of_token[key.second]));
+    CHECK((pmi <= mine.back().pmi + 1e-9 ||
+           std::any_of(mine.begin(), mine.end(), [&](const TokenOfExpert& t) { return t.token == key.second; })));
+  }
+}
+
+TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alone", "[experts]") {
+  auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
+  const task::Corpus text = task::text_of(some_text(), 0);
+  const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
+  REQUIRE(report.layers.size() == 2);
+  CHECK(!report.layers[0].by_position);
+  CHECK(report.layers[0].units == 11);  // rows, the short last one too
+  CHECK(report.layers[0].entropy / 11 == Approx(std::log(4)));
+  CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
+  const auto scores = evaluate_experts(subject_of(*model, text, 1), 3),
+             again = evaluate_experts(subject_of(*model, text, 4), 3);
+  REQUIRE(scores.size() == 3);
+  CHECK(scores[0].gates == "own");
+  CHECK(scores[0].score ==
+        Approx(std::exp(task::score(*model, text, subject_of(*model, text).how).nll / 62)).epsilon(1e-6));
+  CHECK(scores[1].score != Approx(scores[0].score).epsilon(1e-6));
+  CHECK(std::isnan(scores[1].deviation));
+  CHECK(scores[2].deviation > 0);
+  CHECK(scores[2].runs == 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == Approx(again[i].score).epsilon(1e-5));
+  CHECK(again[2].deviation == Approx(scores[2].deviation).epsilon(1e-3));
+}
+
+TEST_CASE("a model without experts has no report of them", "[experts]") {
+  for (const char* attention : {"", "combiner = 'gates'\n", "combiner = 'alphas'\n", "combiner = 'head-weights'\n"}) {
+    INFO(attention);
+    auto model = build(attention);
+    CHECK(status_of([&] { require_experts(*model); }) == 2);
+  }
+  auto model = build(kMae);
+  CHECK(status_of([&] { require_experts(*model); }) == 0);
+}

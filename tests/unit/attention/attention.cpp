@@ -1,0 +1,317 @@
+// The attention layer against plain loops in double precision, forward and gradients; its paths against each other.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+
+#include "fixtures/gradients.h"
+
+using namespace mh;
+using namespace mh::attention;
+using layers::Layer;
+using numbers::close;
+using numbers::doubles;
+using numbers::normal;
+using numbers::worst;
+using reference::Sizes;
+using reference::Vector;
+
+namespace {
+
+std::string sized(const Sizes& z, bool bias = true) {
+  return str("heads = ", z.heads, "\nhead_size = ", z.key_size, "\nvalue_size = ", z.value_size,
+             "\nbias = ", bias ? "true" : "false", "\n");
+}
+
+}  // namespace
+
+TEST_CASE("attention equals plain loops over random shapes and masks") {
+  CHECK(rc::check([] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    Sizes z{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
+    const bool cross = *rc::gen::arbitrary<bool>(), bias = *rc::gen::arbitrary<bool>(),
+               padded = *rc::gen::arbitrary<bool>(), causal = *rc::gen::arbitrary<bool>(),
+               additive = *rc::gen::arbitrary<bool>();
+    z.keys = cross ? pick(1, 7) : z.queries;
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    Layer l(sized(z, bias), z.width, seed, cross ? Kind::decoder_cross : Kind::decoder_self);
+    at::Tensor x = normal({z.batch, z.queries, z.width}, seed),
+               m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
+    Mask mask;
+    mask.causal = causal;
+    mask.offset = causal ? pick(0, 2) : 0;
+    mask.window = *rc::gen::arbitrary<bool>() ? pick(1, 4) : 0;
+    std::vector<int64_t> lengths;
+    if (padded) {
+      for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));  // 0: no key at all
+      mask.key_lengths = at::tensor(lengths, at::kLong);
+    }
+    if (additive) mask.additive = normal({z.batch, z.heads, z.queries, z.keys}, seed + 2);
+    if (additive && *rc::gen::arbitrary<bool>())  // what minus infinity hides may be all that a query has
+      mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
+    auto allowed = [&](int64_t b, int64_t t, int64_t s) {
+      return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
+             (!padded || s < lengths[static_cast<size_t>(b)]);
+    };
+    auto add = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
+      return static_cast<double>(mask.additive[b][i][t][s].item<float>());
+    };
+    Vector wanted = reference::attention(z, doubles(x), doubles(m), l.weights(), allowed,
+                                         additive ? reference::Additive(add) : reference::Additive());
+    for (Path path : {Path::composed, Path::automatic}) {
+      l.layer->set_path(path);
+      RC_ASSERT(worst(doubles(l(x, m, mask)), wanted) < 2e-5);
+    }
+  }));
+}
+
+TEST_CASE("gradients of every parameter and input equal differences of the plain loops") {
+  for (bool cross : {false, true}) {
+    const Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
+    Layer l(sized(z), z.width, 5, cross ? Kind::decoder_cross : Kind::decoder_self);
+    const at::Tensor m = normal({z.batch, z.keys, z.width}, 8);
+    Mask mask;
+    mask.causal = !cross;
+    auto allowed = [&](int64_t, int64_t t, int64_t s) { return cross || s <= t; };
+    for (Path path : {Path::composed, Path::automatic}) {
+      l.layer->set_path(path);
+      layers::check_gradients(
+          l, normal({z.batch, z.queries, z.width}, 7), [&](const at::Tensor& x) { return l(x, cross ? m : x, mask); },
+          [&](const reference::Weights& w, const Vector& x) {
+            return reference::attention(z, x, cross ? doubles(m) : x, w, allowed);
+          });
+    }
+  }
+}
+
+TEST_CASE("the fused path errs at most twice as much as the composed one") {
+  const Sizes z{2, 48, 48, 64, 4, 16, 16};
+  Layer l(sized(z), 64, 3);
+  at::Tensor x = normal({2, 48, 64}, 4) * 0.3;
+  Mask mask;
+  mask.causal = true;
+  Vector wanted = reference::attention(z, doubles(x), doubles(x), l.weights(),
+                                       [](int64_t, int64_t t, int64_t s) { return s <= t; });
+  l.layer->set_path(Path::composed);
+  double composed = worst(doubles(l(x, x, mask)), wanted);
+  l.layer->set_path(Path::fused);
+  double fused = worst(doubles(l(x, x, mask)), wanted);
+  CHECK(fused <= 2 * composed + 8 * 1.2e-7);
+}
+
+TEST_CASE("a fused path that cannot be taken names each reason") {
+  Layer l("heads = 2\nvalue_size = 3", 8, 3);
+  l.layer->set_path(Path::fused);
+  at::Tensor x = normal({1, 3, 8}, 1);
+  try {
+    l(x, x, {});
+    FAIL("taken");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("value_size 3 differs from head_size 4") != std::string::npos);
+  }
+}
+
+TEST_CASE("under the fused path every pass that would be composed is refused with its reason") {
+  const auto refused = [](Layer& l, const std::string& reason, const auto& pass) {
+    INFO(reason);
+    // The same pass is composed by `auto`, and by `composed`.
+    l.layer->set_path(Path::composed);
+    const at::Tensor composed = pass();
+    l.layer->set_path(Path::automatic);
+    CHECK(at::equal(pass(), composed));
+    l.layer->set_path(Path::fused);
+    try {
+      pass();
+      FAIL("taken");
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::usage);
+      const std::string what = error.what();
+      INFO(what);
+      CHECK(what.find("x: expected ") != std::string::npos);
+      CHECK(what.find(reason) != std::string::npos);
+      CHECK(what.find("use --attention auto") != std::string::npos);
+    }
+  };
+  c10::NoGradGuard no_gradient;
+  Mask causal;
+  causal.causal = true;
+  const at::Tensor x = normal({2, 20, 32}, 1);
+  const auto plain = [&](Layer& l, const Mask& mask = {}) { return [&l, &x, mask] { return l(x, x, mask); }; };
+
+  // Of the layer.
+  Layer logits("heads = 2\nmixer = 'talking-heads'\n", 32, 3), sizes("heads = 2\nvalue_size = 8\n", 32, 3),
+      synthesizer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32, 3),
+      narrow("heads = 4\nnormaliser = 'sigsoftmax'\n", 32, 3);
+  refused(logits, "mixer 'talking-heads': it mixes logits", plain(logits, causal));
+  refused(sizes, "value_size 8 differs from head_size 16", plain(sizes, causal));
+  refused(synthesizer, "score 'synthesizer-random'", plain(synthesizer, causal));
+  refused(narrow, "Sigsoftmax, with head_size 8, no multiple of 16", plain(narrow, causal));
+
+  // Of scales and observers.
+  Layer mixed("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
+  mixed.layer->set_head_scales({at::tensor({0.5F, 1.0F}), {}, {}});
+  CHECK(mixed.layer->describe_path(false) == "composed: score heads are scaled before they are mixed");
+  refused(mixed, "score heads are scaled before they are mixed", plain(mixed, causal));
+  mixed.layer->set_head_scales({{}, at::tensor({0.5F, 1.0F}), {}});
+  mixed.layer->set_path(Path::fused);
+  CHECK_NOTHROW(plain(mixed, causal)());  // scales of value heads multiply what the kernel gives
+  mixed.layer->set_head_scales({});
+  layers::Watch watch;
+  refused(mixed, "an observer reads the probabilities", [&] { return mixed(x, x, causal, {}, &watch); });
+
+  // Of masks: additive, and a memory of which some keys are missing.
+  Mask additive = causal, memory = causal;
+  additive.additive = normal({1, 1, 20, 20}, 2);
+  refused(mixed, "mixed heads with an additive mask or with a part of the keys", plain(mixed, additive));
+  memory.offset = 12;
+  memory.key_lengths = at::tensor({32, 25}, at::kLong);
+  const at::Tensor keys = normal({2, 32, 32}, 4);
+  refused(mixed, "mixed heads with an additive mask or with a part of the keys",
+          [&] { return mixed(x, keys, memory); });
+  Layer relative("heads = 2\nscore = 'relative'\n", 32, 3);
+  refused(relative, "relative positions with an additive mask or with a part of the keys",
+          [&] { return relative(x, keys, memory); });
+
+  // Of few queries, fewer in the batch than head_size: the composed path is faster, and the fused one gives the same.
+  for (int64_t queries : {1, 2, 7, 8}) {
+    const at::Tensor some = x.narrow(1, 0, queries);
+    relative.layer->set_path(Path::composed);
+    const at::Tensor composed = relative(some, some, causal);
+    relative.layer->set_path(Path::fused);
+    CHECK(relative(some, some, causal).allclose(composed, 1e-4, 1e-6));
+  }
+
+  // Of decoding where the released Mixhead mixes nothing.
+  const auto decode = [&](Layer& l) {
+    return [&] {
+      Cache cache;
+      const at::Tensor some = x.narrow(1, 0, 7);
+      return l.layer->forward(some, some, causal, {}, &cache);
+    };
+  };
+  const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
+  Layer eights("heads = 4\n" + released, 32, 3), others("heads = 2\nvalue_size = 8\n" + released, 32, 3);
+  CHECK(eights.layer->describe_path(false) == "fused");
+  refused(eights, "mixed heads, with head_size 8, no multiple of 16, where mixer 'mixhead-a' mixes nothing",
+          decode(eights));
+  refused(others, "value_size 8 differs from head_size 16 where mixer 'mixhead-a' mixes nothing", decode(others));
+}
+
+TEST_CASE("a model logs each reason for the composed path once for a kind of layer") {
+  PathLog log;
+  CHECK(log.first(Kind::decoder_self, "few"));
+  CHECK_FALSE(log.first(Kind::decoder_self, "few"));
+  CHECK(log.first(Kind::decoder_self, "a mask"));
+  CHECK(log.first(Kind::encoder_self, "few"));
+}
+
+TEST_CASE("an observer sees probabilities that sum to 1 and may replace head outputs") {
+  struct Watch : Observer {
+    at::Tensor p;
+    void probabilities(const Shape&, const at::Tensor& probabilities) override { p = probabilities; }
+    at::Tensor head_outputs(const Shape&, const at::Tensor& z) override {
+      at::Tensor out = z.clone();
+      out.select(1, 1).zero_();
+      return out;
+    }
+  } watch;
+  Layer l("heads = 2", 8, 3);
+  at::Tensor x = normal({2, 5, 8}, 1);
+  Mask mask;
+  mask.causal = true;
+  at::Tensor ablated = l.layer->forward(x, x, mask, {}, nullptr, &watch);
+  CHECK(watch.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
+  CHECK(at::allclose(watch.p.sum(-1), at::ones({2, 2, 5})));
+  CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
+  // The same by a head scale of 0, on either path.
+  l.layer->set_head_scales({{}, at::tensor({1.0F, 0.0F}), {}});
+  CHECK(close(l(x, x, mask), ablated));
+  l.layer->set_head_scales({{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});
+  CHECK(close(l(x, x, mask), ablated));
+}
+
+TEST_CASE("permuting the heads' parameters leaves the layer as it is") {
+  Layer l("heads = 3", 12, 3);
+  const at::Tensor x = normal({2, 5, 12}, 1), before = l(x, x, {});
+  l.permute_heads({2, 0, 1});
+  CHECK(close(l(x, x, {}), before));
+}
+
+TEST_CASE("heads of any size: the layer padded with zero columns is the same layer") {
+  // Fixhead: a layer with larger heads whose added rows and columns are zero computes the smaller one (scaled queries).
+  Layer small("heads = 2\nbias = false", 8, 3), large("heads = 2\nhead_size = 9\nbias = false", 8, 4);
+  c10::NoGradGuard no_gradient;
+  for (auto& p : large.parameters.all()) {
+    const at::Tensor& from = small.parameters.find(p.name())->master();
+    p.master().zero_();
+    const bool output = p.name() == "x.output.weight";
+    for (int64_t i = 0; i < 2; ++i) {
+      auto to = p.master().narrow(output ? 1 : 0, 9 * i, 4);
+      to.copy_(from.narrow(output ? 1 : 0, 4 * i, 4));
+      if (p.name() == "x.query.weight") to.mul_(1.5);  // √9 / √4
+    }
+  }
+  at::Tensor x = normal({2, 5, 8}, 1);
+  CHECK(close(large(x, x, {}), small(x, x, {})));
+}
+
+TEST_CASE("heads that do not divide the width are refused, unless a size is given") {
+  AttentionOptions options;
+  options.heads = 3;
+  CHECK_THROWS_AS(make_shape(options, Kind::decoder_self, 0, 8, "x"), Error);
+  options.head_size = 5;
+  CHECK(make_shape(options, Kind::decoder_self, 0, 8, "x").value_size == 5);
+}
+
+TEST_CASE("a head as large as the length attends in any way: Theorem 1 of the low-rank bottleneck") {
+  // Row convention. X (n, d) of rank n, P any positive matrix with rows that sum to 1, D any positive diagonal:
+  // A = √dk log(D P), W_q = X⁺ [A | 0], W_k = X⁺ [I | 0] give softmax(X W_q (X W_k)ᵀ / √dk) = P.
+  CHECK(rc::check([] {
+    c10::NoGradGuard no_gradient;
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const int64_t n = pick(1, 6), d = n + pick(0, 4), dk = n + pick(0, 3);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    const at::Tensor x = normal({n, d}, seed).to(at::kDouble) + 3 * at::eye(n, d, at::kDouble);
+    RC_PRE(at::linalg_cond(x).item<double>() < 50);
+    const at::Tensor p = at::softmax(normal({n, n}, seed + 1).to(at::kDouble), -1),
+                     scale = normal({n, 1}, seed + 2).to(at::kDouble).exp();
+    auto wide = [&](const at::Tensor& m) {  // (n, n) -> X⁺ [m | 0], as a weight (dk, d)
+      return at::matmul(at::linalg_pinv(x), at::constant_pad_nd(m, {0, dk - n})).t().contiguous().to(at::kFloat);
+    };
+    Layer l(str("heads = 1\nbias = false\nhead_size = ", dk), d, seed);
+    l.set("query.weight", wide(std::sqrt(static_cast<double>(dk)) * (scale * p).log()));
+    l.set("key.weight", wide(at::eye(n, at::kDouble)));
+    layers::Watch watch;
+    const at::Tensor in = x.to(at::kFloat).unsqueeze(0);
+    l(in, in, {}, {}, &watch);
+    RC_ASSERT((watch.p[0][0] - p).abs().max().item<double>() < 1e-4);
+  }));
+}
+
+TEST_CASE("a head smaller than the length cannot attend in every way") {
+  c10::NoGradGuard no_gradient;
+  for (uint64_t seed = 1; seed < 6; ++seed) {
+    // Ones, and a last token of zeros: its query is 0 whatever the weights, so it attends evenly.
+    Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
+    at::Tensor x = at::ones({1, 7, 4});
+    x[0][6].zero_();
+    layers::Watch watch;
+    l(x, x, {}, {}, &watch);
+    CHECK(close(watch.p[0][0][6], at::full({7}, 1.0 / 7)));
+    // Logits of a head have at most the rank of its size.
+    Layer wide("heads = 1\nbias = false\nhead_size = 3", 16, seed);
+    const at::Tensor in = normal({12, 16}, seed).to(at::kDouble);
+    const at::Tensor logits = at::matmul(at::matmul(in, wide["query.weight"].to(at::kDouble).t()),
+                                         at::matmul(in, wide["key.weight"].to(at::kDouble).t()).t());
+    CHECK(at::linalg_matrix_rank(logits, 1e-9).item<int64_t>() == 3);
+  }
+}
+
+TEST_CASE("a head size of width / heads is the standard layer, parameters included") {
+  c10::NoGradGuard no_gradient;
+  Layer standard("heads = 4", 12, 3), sized("heads = 4\nhead_size = 3", 12, 3), more("heads = 5\nhead_size = 3", 12, 3);
+  CHECK(sized.parameters.count() == standard.parameters.count());
+  CHECK(more.parameters.count() - sized.parameters.count() == 4 * 12 * 3 + 3 * 3);  // 4 d dp, and biases
+  const at::Tensor x = normal({2, 5, 12}, 1);
+  CHECK(at::equal(sized(x, x, {}), standard(x, x, {})));
+}

@@ -1,0 +1,220 @@
+// The relative score against brute force over explicit distances, with memories of any age and with gaps.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "fixtures/gradients.h"
+
+using namespace mh;
+using namespace mh::attention;
+using namespace mh::nn;
+using namespace numbers;
+using namespace reference;
+using layers::check_gradients;
+using Layer = layers::Shaken;
+
+namespace {
+
+// distance(t, s) as fed to the sinusoid.
+using Distance = std::function<int64_t(int64_t, int64_t)>;
+
+// Transformer-XL's attention by plain loops: what a dot product lacks of it is added to the logits.
+Vector brute_force(const Shape& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
+                   const reference::Allowed& allowed, const Distance& distance) {
+  const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
+  const reference::Sizes z{batch,
+                           static_cast<int64_t>(x.size()) / (batch * d),
+                           static_cast<int64_t>(m.size()) / (batch * d),
+                           d,
+                           h,
+                           dk,
+                           shape.value_size};
+  const Vector q = projected(w, "query", x, d), k = projected(w, "key", m, d);
+  const Vector &u = w.at("relative.content_bias"), &v = w.at("relative.position_bias"), &wr = w.at("relative.weight");
+  std::map<int64_t, Vector> positions;  // distance to W^R S(distance), (h * dk)
+  for (int64_t t = 0; t < z.queries; ++t)
+    for (int64_t s = 0; s < z.keys; ++s) {
+      const int64_t delta = distance(t, s);
+      if (positions.count(delta) != 0) continue;
+      Vector r(static_cast<size_t>(h * dk));
+      for (int64_t o = 0; o < h * dk; ++o)
+        for (int64_t c = 0; c < d; ++c) {
+          const int64_t i = c < d / 2 ? c : c - d / 2;
+          const double angle =
+              static_cast<double>(delta) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+          r[static_cast<size_t>(o)] +=
+              wr[static_cast<size_t>(o * d + c)] * (c < d / 2 ? std::sin(angle) : std::cos(angle));
+        }
+      positions[delta] = r;
+    }
+  auto rest = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
+    const Vector& r = positions.at(distance(t, s));
+    double sum = 0;
+    for (int64_t c = 0; c < dk; ++c) {
+      const auto at = static_cast<size_t>(i * dk + c);
+      sum += u[at] * k[static_cast<size_t>((b * z.keys + s) * h * dk) + at] +
+             (q[static_cast<size_t>((b * z.queries + t) * h * dk) + at] + v[at]) * r[at];
+    }
+    return sum / std::sqrt(static_cast<double>(dk));
+  };
+  return reference::attention(z, x, m, w, allowed, rest);
+}
+
+// Ascending positions of `slots` memory slots before position 0: each skipped layer leaves a gap.
+std::vector<int64_t> random_memory(int64_t slots) {
+  std::vector<int64_t> positions(static_cast<size_t>(slots));
+  int64_t at = 0;
+  for (auto it = positions.rbegin(); it != positions.rend(); ++it) {
+    at -= *rc::gen::weightedElement<int64_t>({{6, 1}, {1, 4}, {1, 9}});
+    *it = at;
+  }
+  return positions;
+}
+
+}  // namespace
+
+TEST_CASE("relative attention equals brute force for any age and length of the memory", "[relative]") {
+  CHECK(rc::check([] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const bool causal = *rc::gen::arbitrary<bool>(), padded = *rc::gen::arbitrary<bool>(),
+               gaps = *rc::gen::arbitrary<bool>(), block_end = *rc::gen::arbitrary<bool>();
+    const int64_t batch = pick(1, 3), queries = pick(1, 7), slots = pick(0, 9), clamp = pick(0, 1) * pick(1, 8);
+    const int64_t keys = slots + queries, h = pick(1, 3), dk = pick(1, 9), d = 2 * pick(1, 4);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    Layer l(str("heads = ", h, "\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\nclamp = ", clamp,
+                "\nshared_biases = ", *rc::gen::arbitrary<bool>() ? "true" : "false", "\ndistances = '",
+                block_end ? "block_end" : "true", "'\n"),
+            d, seed, causal ? Kind::decoder_self : Kind::encoder_self);
+    at::Tensor m = normal({batch, keys, d}, seed), x = slots == 0 ? m : m.narrow(1, slots, queries);
+    std::vector<int64_t> positions(static_cast<size_t>(slots));
+    for (int64_t s = 0; s < slots; ++s) positions[static_cast<size_t>(s)] = s - slots;
+    if (gaps) positions = random_memory(slots);
+    for (int64_t t = 0; t < queries; ++t) positions.push_back(t);
+    Mask mask;
+    mask.causal = causal;
+    mask.offset = slots;
+    mask.window = pick(0, 1) * pick(1, 5);
+    if (gaps) mask.key_positions = at::tensor(positions, at::kLong);
+    std::vector<int64_t> lengths;
+    if (padded) {
+      for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
+      mask.key_lengths = at::tensor(lengths, at::kLong);
+    }
+    auto allowed = [&](int64_t b, int64_t t, int64_t s) {
+      return (!causal || s <= t + slots) && (mask.window == 0 || s > t + slots - mask.window) &&
+             (!padded || s < lengths[static_cast<size_t>(b)]);
+    };
+    auto distance = [&](int64_t t, int64_t s) {
+      const int64_t delta = (block_end ? queries - 1 : t) - positions[static_cast<size_t>(s)];
+      return clamp > 0 ? std::clamp(delta, -clamp, clamp) : delta;
+    };
+    const Vector wanted = brute_force(l.layer->shape(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
+    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 3e-5);
+    // Each key in a run of its own, in whatever order, is the same as one shift for all.
+    if (!causal && !padded && mask.window == 0) {
+      std::vector<int64_t> order(static_cast<size_t>(keys));
+      for (int64_t s = 0; s < keys; ++s) order[static_cast<size_t>(s)] = keys - 1 - s;
+      Mask turned = mask;
+      turned.key_positions = at::tensor(positions, at::kLong).flip(0);
+      RC_ASSERT(worst(doubles(l.layer->forward(x, m.flip(1), turned, {})), wanted) < 3e-5);
+    }
+  }));
+}
+
+TEST_CASE("gradients of relative attention equal differences of brute force", "[relative]") {
+  // The second is wide enough in rows for the positions to be projected before they meet the queries.
+  for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
+    for (const char* distances : {"true", "block_end"}) {
+      const int64_t slots = 3, d = 4;
+      Layer l(str("heads = 2\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\ndistances = '", distances,
+                  "'\n"),
+              d, 5);
+      const bool block_end = std::string(distances) == "block_end";
+      const std::vector<int64_t> before{-7, -6, -2};
+      std::vector<int64_t> positions = before;
+      for (int64_t t = 0; t < queries; ++t) positions.push_back(t);
+      const at::Tensor all = normal({batch, slots + queries, d}, 7);
+      Mask mask;
+      mask.causal = true;
+      mask.offset = slots;
+      mask.key_positions = at::tensor(positions, at::kLong);
+      const int64_t count = batch, length = queries;
+      check_gradients(
+          l, all, [&](const at::Tensor& m) { return l.layer->forward(m.narrow(1, slots, length), m, mask, {}); },
+          [&](const Weights& w, const Vector& m) {
+            Vector x;
+            for (int64_t b = 0; b < count; ++b)
+              x.insert(x.end(), m.begin() + (b * (slots + length) + slots) * d,
+                       m.begin() + (b + 1) * (slots + length) * d);
+            return brute_force(
+                l.layer->shape(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
+                [&](int64_t t, int64_t s) { return (block_end ? length - 1 : t) - positions[static_cast<size_t>(s)]; });
+          });
+    }
+  }
+}
+
+TEST_CASE("relative attention sees distances only: moving all positions changes nothing", "[relative]") {
+  // Query t + 5 with keys moved by 5 as well is what a cache of five more, hidden, keys is.
+  Layer l("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3);
+  at::Tensor x = normal({2, 4, 8}, 1), longer = at::cat({normal({2, 5, 8}, 2), x}, 1);
+  Mask mask, windowed;
+  mask.causal = windowed.causal = true;
+  windowed.window = 4;  // the last query's view
+  at::Tensor a = l.layer->forward(x, x, mask, {}), b = l.layer->forward(longer, longer, windowed, {});
+  CHECK(at::allclose(a.select(1, 3), b.select(1, 8), 1e-4, 1e-5));
+}
+
+TEST_CASE("position embeddings drop alike in all micro-batches and layers, and not outside of training", "[relative]") {
+  Layer plain("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3),
+      dropping("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3);
+  at::Tensor x = normal({6, 5, 8}, 1);
+  Mask mask;
+  mask.causal = true;
+  CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
+  ForwardContext step{true, 1, 4, 0, false}, later{true, 1, 4, 2, false};
+  at::Tensor whole = dropping.layer->forward(x, x, mask, step), part = x.narrow(0, 2, 4);
+  CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, step)));
+  CHECK(at::allclose(dropping.layer->forward(part, part, mask, later), whole.narrow(0, 2, 4), 1e-4, 1e-5));
+  // Keys in runs of one: what is dropped of a distance stays the same.
+  Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
+                Kind::encoder_self);
+  Mask turned;
+  turned.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
+  CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), turned, step), encoder.layer->forward(x, x, {}, step), 1e-4,
+                     1e-5));
+}
+
+TEST_CASE("the biases of relative scores are shared by a stack's layers, or each layer's own", "[relative]") {
+  auto build = [](const std::string& extra) {
+    Config config;
+    config.load_text("[attention]\nheads = 2\nscore = 'relative'\n" + extra, "test");
+    AttentionConfig attention;
+    attention.read(config, {{Kind::decoder_self, 2}});
+    nn::ParameterList parameters(at::kMeta);
+    for (int64_t i = 0; i < 2; ++i) {
+      const auto& o = attention.layer(Kind::decoder_self, i);
+      AttentionLayer layer(parameters, o, make_shape(o, Kind::decoder_self, i, 8, str("decoder.layers.", i, ".self")),
+                           {});
+    }
+    std::vector<std::string> names;
+    for (const auto& p : parameters.all())
+      if (p.name().find("_bias") != std::string::npos) names.push_back(p.name());
+    return names;
+  };
+  CHECK(build("") == std::vector<std::string>{"decoder.relative.content_bias", "decoder.relative.position_bias"});
+  CHECK(build("relative.shared_biases = false\n").size() == 4);
+  CHECK_THROWS_AS(build("[attention.decoder.self.1]\nheads = 4\n"), Error);
+  CHECK(build("relative.shared_biases = false\n[attention.decoder.self.1]\nheads = 4\n").size() == 4);
+}
+
+TEST_CASE("relative scores are refused in cross-attention and for odd widths", "[relative]") {
+  CHECK_THROWS_AS(Layer("heads = 2\nscore = 'relative'\n", 8, 1, Kind::decoder_cross), Error);
+  CHECK_THROWS_AS(Layer("heads = 3\nscore = 'relative'\n", 9, 1), Error);
+  CHECK(!Layer("heads = 2\nscore = 'relative'\n[attention.relative]\ndistances = 'block_end'\n", 8, 1)
+             .layer->places()
+             .incremental);
+}

@@ -1,0 +1,111 @@
+// Synthesizers against plain loops, and where they cannot act.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "fixtures/gradients.h"
+
+using namespace mh;
+using namespace mh::attention;
+using namespace numbers;
+using namespace reference;
+using layers::check_gradients;
+using Layer = layers::Shaken;
+
+namespace {
+
+// The logits alone differ from a dot product's, whose keys are zero here.
+Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
+                   int64_t first, const reference::Allowed& allowed) {
+  const Shape& s = l.layer->shape();
+  const int64_t d = s.width, h = s.heads, dk = s.key_size;
+  const reference::Sizes z{
+      batch,       static_cast<int64_t>(x.size()) / (batch * d), static_cast<int64_t>(m.size()) / (batch * d), d, h, dk,
+      s.value_size};
+  const Vector q = projected(w, "query", x, d);
+  w["key.weight"] = Vector(static_cast<size_t>(h * dk * d));
+  auto logit = [&](int64_t b, int64_t i, int64_t t, int64_t key) {
+    auto table = w.find("synthesizer.logits");
+    if (table != w.end()) return table->second[static_cast<size_t>((i * length + first + t) * length + key)];
+    const Vector &weight = w.at("synthesizer.weight"), &bias = w.at("synthesizer.bias");
+    const bool own = static_cast<int64_t>(bias.size()) > length;  // one for each head
+    double sum = bias[static_cast<size_t>((own ? i * length : 0) + key)];
+    for (int64_t c = 0; c < dk; ++c)
+      sum += std::max(0.0, q[static_cast<size_t>(((b * z.queries + t) * h + i) * dk + c)]) *
+             weight[static_cast<size_t>((own ? i * dk * length : 0) + c * length + key)];
+    return sum;
+  };
+  return reference::attention(z, x, m, w, allowed, logit);
+}
+
+std::string configured(const std::string& score, int64_t heads, int64_t size, int64_t length,
+                       const std::string& extra = "") {
+  return str("heads = ", heads, "\nhead_size = ", size, "\nscore = '", score, "'\n[attention.", score,
+             "]\nlength = ", length, "\n", extra);
+}
+
+}  // namespace
+
+TEST_CASE("synthesizers equal plain loops over random shapes and masks", "[synthesizer]") {
+  CHECK(rc::check([] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const bool random = *rc::gen::arbitrary<bool>(), own = *rc::gen::arbitrary<bool>(),
+               cross = !random && *rc::gen::arbitrary<bool>(), causal = !cross && *rc::gen::arbitrary<bool>(),
+               padded = *rc::gen::arbitrary<bool>();
+    const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = cross ? pick(1, 7) : queries, d = pick(1, 7),
+                  length = 7 + pick(0, 3);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    Layer l(configured(random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
+                       random || !own ? "" : "per_head = true\n"),
+            d, seed, cross ? Kind::decoder_cross : Kind::encoder_self);
+    at::Tensor x = normal({batch, queries, d}, seed), m = cross ? normal({batch, keys, d}, seed + 1) : x;
+    Mask mask;
+    mask.causal = causal;
+    std::vector<int64_t> lengths;
+    if (padded) {
+      for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
+      mask.key_lengths = at::tensor(lengths, at::kLong);
+    }
+    auto allowed = [&](int64_t b, int64_t t, int64_t s) {
+      return (!causal || s <= t) && (!padded || s < lengths[static_cast<size_t>(b)]);
+    };
+    const Vector wanted = synthesized(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
+    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 2e-5);
+  }));
+}
+
+TEST_CASE("gradients of synthesizers equal differences of plain loops", "[synthesizer]") {
+  for (auto [score, extra] :
+       {std::pair{"synthesizer-dense", ""}, {"synthesizer-dense", "per_head = true\n"}, {"synthesizer-random", ""}}) {
+    Layer l(configured(score, 2, 3, 5, extra), 4, 5);
+    Mask mask;
+    mask.causal = true;
+    check_gradients(
+        l, normal({2, 4, 4}, 7), [&](const at::Tensor& x) { return l.layer->forward(x, x, mask, {}); },
+        [&](const Weights& w, const Vector& x) {
+          return synthesized(l, w, x, x, 2, 5, 0, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+        });
+  }
+}
+
+TEST_CASE("synthesizers have no keys; their sizes", "[synthesizer]") {
+  auto count = [](const std::string& toml) { return Layer(toml, 1024, 1).parameters.count(); };
+  // 8 heads of 128 in a width of 1024: three projections with biases, and 128 · 512 + 512 in the place of the keys.
+  const int64_t rest = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
+  CHECK(count(configured("synthesizer-dense", 8, 128, 512)) == rest + 66048);
+  CHECK(count(configured("synthesizer-dense", 8, 128, 16, "per_head = true\n")) == rest + 8 * (128 * 16 + 16));
+  CHECK(count(configured("synthesizer-random", 8, 128, 16)) == rest + 8 * 16 * 16);
+  CHECK(count(configured("synthesizer-random", 8, 128, 16, "train = false\n")) == rest);
+}
+
+TEST_CASE("synthesizers are refused beyond their length, behind a memory, and where places are not known",
+          "[synthesizer]") {
+  for (const char* score : {"synthesizer-dense", "synthesizer-random"}) {
+    Layer l(configured(score, 2, 3, 5), 4, 5);
+    at::Tensor x = normal({1, 6, 4}, 1);
+    CHECK_THROWS_AS(l.layer->forward(x, x, {}, {}), Error);
+    CHECK(!l.layer->places().memory);
+  }
+  CHECK_THROWS_AS(Layer(configured("synthesizer-random", 2, 3, 5), 4, 5, Kind::decoder_cross), Error);
+}

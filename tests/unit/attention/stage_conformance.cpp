@@ -1,0 +1,236 @@
+// Every stage that is registered, in every place that it declares: outputs are finite and follow from each row alone,
+// later tokens change nothing before them, padded keys nothing at all, decoding by steps equals the full pass, and each
+// trained parameter gets a finite gradient. The list is made from the registries.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+
+#include "fixtures/layers.h"
+
+using namespace mh;
+using namespace mh::attention;
+using namespace mh::nn;
+using layers::Layer;
+using layers::normal;
+
+namespace {
+
+// Of the layer and its inputs; more keys than queries come from a memory, or in cross-attention.
+struct Sizes {
+  int64_t width = 12, rows = 2, queries = 6, keys = 9, heads = 4, head_size = 5;
+  int64_t real = 4;  // of the padded row; below queries
+  uint64_t seed = 1;
+};
+
+struct Combination {
+  std::string pairing, score, normaliser, mixer, combiner;
+  Sizes z{};
+  std::string toml() const {
+    return str("heads = ", z.heads, "\nhead_size = ", z.head_size, "\npairing = '", pairing, "'\nscore = '", score,
+               "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
+  }
+  std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
+};
+
+// All of mixer x normaliser x combiner, and all of pairing x score x mixer x combiner; the rest as by default.
+std::vector<Combination> combinations() {
+  std::vector<Combination> all;
+  const AttentionOptions plain;
+  for (const auto& mixer : mixers().names())
+    for (const auto& combiner : combiners().names()) {
+      for (const auto& normaliser : normalisers().names())
+        all.push_back({plain.pairing, plain.score, normaliser, mixer, combiner});
+      for (const auto& pairing : pairings().names())
+        for (const auto& score : scores().names())
+          if (pairing != plain.pairing || score != plain.score)
+            all.push_back({pairing, score, plain.normaliser, mixer, combiner});
+    }
+  return all;
+}
+
+template <class S>
+Places places_of(const Registry<StageFactory<S>>& registry, const std::string& name, const AttentionOptions& options,
+                 const Shape& shape) {
+  auto it = options.stages.find(name);
+  return registry.make(name, "test")->make(it == options.stages.end() ? nullptr : it->second.get(), shape)->places();
+}
+
+// What the stages say, without a layer around them.
+Places declared(const AttentionOptions& o, const Shape& shape) {
+  Places all;
+  for (const Places& p : {places_of(pairings(), o.pairing, o, shape), places_of(scores(), o.score, o, shape),
+                          places_of(normalisers(), o.normaliser, o, shape), places_of(mixers(), o.mixer, o, shape),
+                          places_of(combiners(), o.combiner, o, shape)})
+    all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
+           all.incremental && p.incremental};
+  return all;
+}
+
+// Builds the layer where the stages can act in it, else checks that it is refused.
+std::unique_ptr<Layer> built(const Combination& c, Kind kind) {
+  const AttentionOptions options = layers::options_of(c.toml(), kind);
+  const Places places = declared(options, make_shape(options, kind, 0, c.z.width, "x"));
+  const bool possible = kind == Kind::decoder_cross  ? places.cross
+                        : kind == Kind::decoder_self ? places.self && places.causal
+                                                     : places.self;
+  if (!possible) {
+    CHECK_THROWS_AS(Layer(c.toml(), c.z.width, 1, kind), Error);
+    return nullptr;
+  }
+  auto layer = std::make_unique<Layer>(c.toml(), c.z.width, c.z.seed, kind);
+  layer->shake(c.z.seed + 6);
+  return layer;
+}
+
+// Numbers that cancel are as exact as the largest of them.
+bool close(const at::Tensor& a, const at::Tensor& b) {
+  return at::allclose(a, b, 2e-4, 2e-5 * std::max(1.0, b.abs().max().item<double>()));
+}
+
+// Outputs and gradients are finite, and each row is as if it were alone.
+void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask) {
+  at::Tensor whole;
+  {
+    c10::NoGradGuard no_gradient;
+    whole = l(x, m, mask);
+    CHECK(whole.isfinite().all().item<bool>());
+    for (int64_t b = 0; b < x.size(0); ++b) {
+      Mask own = mask;
+      if (mask.key_lengths.defined()) own.key_lengths = mask.key_lengths.narrow(0, b, 1);
+      if (mask.query_lengths.defined()) own.query_lengths = mask.query_lengths.narrow(0, b, 1);
+      const at::Tensor row = x.narrow(0, b, 1);
+      CHECK(close(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), own), whole.narrow(0, b, 1)));
+    }
+    l.layer->set_path(Path::composed);
+    CHECK(close(l(x, m, mask), whole));
+    l.layer->set_path(Path::automatic);
+  }
+  ForwardContext step;
+  step.training = true;
+  l.parameters.zero_gradients();
+  const at::Tensor y = l(x, m, mask, step);
+  CHECK(y.isfinite().all().item<bool>());
+  if (y.requires_grad()) (y * normal(y.sizes().vec(), 5)).sum().backward();
+  for (auto& p : l.parameters.all())
+    if (const at::Tensor& g = p.master().grad(); g.defined() && !g.isfinite().all().item<bool>())
+      FAIL_CHECK("the gradient of " << p.name() << " is not finite");
+}
+
+// Queries from `first` on may see later inputs; those before may not.
+void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask, int64_t first) {
+  c10::NoGradGuard no_gradient;
+  const int64_t past = m.size(1) - x.size(1);
+  at::Tensor other = m.clone();
+  other.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
+  const at::Tensor queries = m.is_same(x) ? other : other.narrow(1, past, x.size(1));
+  const at::Tensor a = l(x, m, mask), b = l(queries, other, mask);
+  CHECK(close(a.narrow(1, 0, first), b.narrow(1, 0, first)));
+  CHECK(!close(a, b));
+}
+
+Mask padded(std::vector<int64_t> lengths, bool queries) {
+  Mask mask;
+  mask.key_lengths = at::tensor(lengths, at::kLong);
+  if (queries) mask.query_lengths = mask.key_lengths;
+  return mask;
+}
+
+// One query, then two, one, two, …
+int64_t step_size(int64_t past, int64_t queries) { return past % 3 == 0 ? 1 : std::min<int64_t>(2, queries - past); }
+
+void check_causal_self(const Combination& c) {
+  const Sizes& z = c.z;
+  auto l = built(c, Kind::decoder_self);
+  if (l == nullptr) return;
+  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
+  Mask mask;
+  mask.causal = true;
+  check_rows(*l, x, x, mask);
+  check_causality(*l, x, x, mask, z.queries / 2);
+  const Places places = l->layer->places();
+  if (places.memory) {
+    const at::Tensor m = at::cat({normal({z.rows, z.keys - z.queries, z.width}, z.seed + 1), x}, 1);
+    mask.offset = z.keys - z.queries;
+    check_rows(*l, x, m, mask);
+    check_causality(*l, x, m, mask, z.queries / 2);
+  }
+  if (!places.incremental) return;
+  c10::NoGradGuard no_gradient;
+  mask.offset = 0;
+  const at::Tensor full = (*l)(x, x, mask);
+  Cache cache;
+  while (cache.length() < z.queries) {
+    const at::Tensor part = x.narrow(1, cache.length(), step_size(cache.length(), z.queries));
+    mask.offset = cache.length();
+    CHECK(close(l->layer->forward(part, part, mask, {}, &cache), full.narrow(1, mask.offset, part.size(1))));
+  }
+}
+
+void check_open_self(const Combination& c) {
+  const Sizes& z = c.z;
+  auto l = built(c, Kind::encoder_self);
+  if (l == nullptr) return;
+  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
+  check_rows(*l, x, x, {});
+  const Mask mask = padded({z.queries, z.real}, true);
+  check_rows(*l, x, x, mask);
+  // What stands behind a row's end reaches nothing before it.
+  c10::NoGradGuard no_gradient;
+  at::Tensor other = x.clone();
+  other[1].narrow(0, z.real, z.queries - z.real).add_(3);
+  const at::Tensor a = (*l)(x, x, mask), b = (*l)(other, other, mask);
+  CHECK(close(a[0], b[0]));
+  CHECK(close(a[1].narrow(0, 0, z.real), b[1].narrow(0, 0, z.real)));
+}
+
+void check_cross(const Combination& c) {
+  const Sizes& z = c.z;
+  auto l = built(c, Kind::decoder_cross);
+  if (l == nullptr) return;
+  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
+  check_rows(*l, x, m, {});
+  const Mask mask = padded({z.real, z.keys}, false);
+  check_rows(*l, x, m, mask);
+  c10::NoGradGuard no_gradient;
+  const at::Tensor full = (*l)(x, m, mask);
+  at::Tensor other = m.clone();
+  other[0].narrow(0, z.real, z.keys - z.real).add_(3);
+  CHECK(close((*l)(x, other, mask), full));
+  if (!l->layer->places().incremental) return;
+  Cache cache;
+  for (int64_t at = 0, size; at < z.queries; at += size) {
+    size = step_size(at, z.queries);
+    CHECK(close(l->layer->forward(x.narrow(1, at, size), m, mask, {}, &cache), full.narrow(1, at, size)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every combination of stages, in every place that it declares", "[combinations]") {
+  for (const Combination& c : combinations()) {
+    INFO(c.name());
+    check_causal_self(c);
+    check_open_self(c);
+    check_cross(c);
+  }
+}
+
+TEST_CASE("random combinations of stages, shapes and masks", "[combinations]") {
+  const std::vector<Combination> all = combinations();
+  CHECK(rc::check([&] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
+    c.z.width = 2 * pick(2, 9);
+    c.z.queries = pick(2, 9);
+    c.z.keys = c.z.queries + pick(1, 9);
+    c.z.heads = 2 * pick(2, 4);
+    c.z.head_size = pick(1, 9);
+    c.z.real = pick(1, c.z.queries - 1);
+    c.z.seed = static_cast<uint64_t>(pick(1, 1000000));
+    INFO(c.name());
+    check_causal_self(c);
+    check_open_self(c);
+    check_cross(c);
+  }));
+}

@@ -1,0 +1,354 @@
+// Base: errors, units, random numbers, options, configuration, files.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "base/command_line.h"
+#include "base/config.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "base/registry.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "fixtures/folder.h"
+
+using namespace mh;
+
+TEST_CASE("how deep JSON is nested", "[base]") {
+  CHECK(json_depth("") == 0);
+  CHECK(json_depth("3") == 0);
+  CHECK(json_depth("{}") == 1);
+  CHECK(json_depth(R"([{"a": [1, 2]}, [[]]])") == 3);
+  CHECK(json_depth(R"(["[[[[", "\"[[", "\\", [1]])") == 2);  // brackets within text are text
+  CHECK(json_depth("]]]{") == 0);
+  CHECK(json_depth(std::string(1000, '[')) == 1000);
+}
+
+TEST_CASE("JSON that a parser reads although it is damaged is refused with its byte", "[base]") {
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      require_sound_json(text, "f", "copy it");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* sound :
+       {"", "3", "{}", R"({"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]})", R"({"a":"a","b":"a,\"a\":1"})", R"(["a","a"])",
+        R"({"a\\":1,"a":2,"":3})", R"({"a)", "}]\"", R"({"a":"\)"})
+    CHECK(message(sound).empty());
+  CHECK(message(std::string("{}\0{}", 5)) == "f: byte 2: expected JSON without NUL bytes; found a NUL byte; copy it");
+  CHECK(message(R"({"a":{"x":1},"b":2,"a":3})") ==
+        "f: byte 19: expected each key of a JSON object once; found 'a' again; copy it");
+  CHECK(message(R"([{"a":[1,2],"\u0061":3}])").starts_with("f: byte 12"));
+  CHECK(message(R"({"a":1 , "a" : 2)").starts_with("f: byte 9"));
+  CHECK(message(std::string(65, '[')).find("nested 65 deep") != std::string::npos);
+}
+
+namespace {
+
+std::string message(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return str(static_cast<int>(error.exit()), ": ", error.what());
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+struct Inner {
+  double lr = 5e-4;
+  Length every{100, Length::Unit::updates};
+  std::vector<double> betas{0.9, 0.98};
+  void describe(Fields& f) {
+    f.field("lr", lr, "learning rate", positive());
+    f.field("every", every, "how often");
+    f.field("betas", betas, "decay of the moments", between(0, 1));
+  }
+};
+struct Outer {
+  int64_t heads = 8;
+  bool tied = true;
+  std::string norm = "pre";
+  Inner train;
+  void describe(Fields& f) {
+    f.field("heads", heads, "heads", at_least(1));
+    f.field("tied", tied, "tied");
+    f.field("norm", norm, "where", {"pre", "post"});
+    f.section("train", train);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an error has the parts expected, found, next") {
+  Error error(Exit::input, Problem{"a.mhs", "a shard", "a folder", "name a file"});
+  CHECK(std::string(error.what()) == "a.mhs: expected a shard; found a folder; name a file");
+  CHECK(std::string(Error(Exit::usage, Problem{"", "x", "y", ""}).what()) == "expected x; found y");
+}
+
+TEST_CASE("lengths carry a unit") {
+  CHECK(parse_length("300u", "x") == Length{300, Length::Unit::updates});
+  CHECK(parse_length("10e", "x") == Length{10, Length::Unit::epochs});
+  CHECK(parse_length("16ku", "x") == Length{16000, Length::Unit::updates});
+  CHECK(parse_length("2Mt", "x") == Length{2000000, Length::Unit::tokens});
+  for (const char* bad : {"", "300", "u", "-3u", "3x", "3uu", "3.5u", "99999999999999999999u", "9999999999999999Gt"})
+    CHECK(contains(message([&] { parse_length(bad, "train.length"); }),
+                   "2: train.length: expected a length with a unit"));
+  CHECK(to_string(Length{5, Length::Unit::epochs}) == "5e");
+}
+
+TEST_CASE("Philox agrees with the published known answers") {
+  // Salmon et al. 2011, the known-answer values of philox4x32 with ten rounds.
+  CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==
+        std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+}
+
+TEST_CASE("random sequences have the moments they should and differ by name, seed, update and site") {
+  RandomSequence s(RandomStream(1, "test"));
+  double sum = 0, squares = 0;
+  const int n = 200000;
+  for (int i = 0; i < n; ++i) {
+    double x = s.normal();
+    sum += x;
+    squares += x * x;
+  }
+  CHECK(std::abs(sum / n) < 0.01);
+  CHECK(std::abs(squares / n - 1) < 0.02);
+  auto first = [](uint64_t seed, const char* name, uint32_t update, uint32_t site) {
+    return RandomSequence(RandomStream(seed, name), update, site).next_u64();
+  };
+  std::vector<uint64_t> values{first(1, "a", 0, 0), first(2, "a", 0, 0), first(1, "b", 0, 0), first(1, "a", 1, 0),
+                               first(1, "a", 0, 1)};
+  std::sort(values.begin(), values.end());
+  CHECK(std::unique(values.begin(), values.end()) == values.end());
+  CHECK(first(1, "a", 0, 0) == first(1, "a", 0, 0));
+
+  std::vector<int> counts(7);
+  for (int i = 0; i < 70000; ++i) ++counts[s.below(7)];
+  for (int c : counts) CHECK(std::abs(c - 10000) < 500);
+  std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7};
+  s.shuffle(order);
+  std::sort(order.begin(), order.end());
+  CHECK(order == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+}
+
+TEST_CASE("a draw from an empty range is refused, and one from a range of one gives 0") {
+  RandomSequence s(RandomStream(1, "test"));
+  CHECK_THROWS_AS(s.below(0), std::logic_error);
+  CHECK(s.below(1) == 0);
+  std::vector<int64_t> none, one{7};
+  s.shuffle(none);
+  s.shuffle(one);
+  CHECK(none.empty());
+  CHECK(one == std::vector<int64_t>{7});
+  for (uint64_t bound = 1; bound < 100; ++bound) CHECK(s.below(bound) < bound);
+}
+
+TEST_CASE("a configuration fills structs, later values win, and reads back as it was written") {
+  Config config;
+  config.load_text("heads = 4\nnorm = 'post'\n[train]\nlr = 1\nbetas = [0.5, 0.75]\n", "a.toml");
+  config.set("train.every=2e");
+  config.set("heads=2");
+  Outer o;
+  config.read("", o);
+  config.check_all_known();
+  CHECK(o.heads == 2);
+  CHECK(o.norm == "post");
+  CHECK(o.train.lr == 1.0);
+  CHECK(o.train.every == Length{2, Length::Unit::epochs});
+  CHECK(o.train.betas == std::vector<double>{0.5, 0.75});
+
+  TomlWriter writer;
+  writer.section("", o);
+  Config again;
+  again.load_text(writer.text(), "written");
+  Outer p;
+  again.read("", p);
+  again.check_all_known();
+  TomlWriter second;
+  second.section("", p);
+  CHECK(second.text() == writer.text());
+}
+
+TEST_CASE("bad configuration values say where, what was expected and what was found") {
+  auto complaint = [](const std::string& text) {
+    return message([&] {
+      Config config;
+      config.load_text(text, "a.toml");
+      Outer o;
+      config.read("", o);
+      config.check_all_known();
+    });
+  };
+  CHECK(complaint("\nhaeds = 4") ==
+        "2: a.toml:2: expected a known key; found unknown key 'haeds'; did you mean 'heads'?");
+  CHECK(complaint("heads = 'four'") == "2: a.toml:1: heads: expected an integer of at least 1; found \"four\"");
+  CHECK(contains(complaint("heads = 0"), "of at least 1"));
+  CHECK(contains(complaint("heads = 1.5"), "an integer"));
+  CHECK(contains(complaint("norm = 'psot'"), "did you mean 'post'?"));
+  CHECK(contains(complaint("[train]\nlr = -1"), "a number above 0"));
+  CHECK(contains(complaint("[train]\nevery = 100"), "a length with a unit"));
+  CHECK(contains(complaint("[train]\nevery = '100'"), "add the unit, as in 100u"));
+  CHECK(contains(complaint("[train]\nbetas = [0.9, 2]"), "from 0 to 1"));
+  CHECK(contains(complaint("[train]\nlr = nan"), "a number above 0"));
+  CHECK(contains(complaint("heads = "), "2: a.toml:1"));
+  CHECK(contains(message([] { Config().set("train.lr"); }), "key=value"));
+}
+
+TEST_CASE("configuration files include others relative to themselves, and no cycle") {
+  Folder folder;
+  std::filesystem::create_directory(folder.path / "base");
+  write_file_atomically(folder.file("base/b.toml"), "heads = 3\ntied = false\n");
+  write_file_atomically(folder.file("a.toml"), "include = 'base/b.toml'\nheads = 5\n");
+  write_file_atomically(folder.file("c.toml"), "include = 'c.toml'\n");
+  write_file_atomically(folder.file("d.toml"), "include = 'base/../e.toml'\n");
+  write_file_atomically(folder.file("e.toml"), "include = ['base/link.toml']\n");
+  std::filesystem::create_symlink("../d.toml", folder.path / "base" / "link.toml");
+  Config config;
+  config.load_file(folder.file("a.toml"));
+  Outer o;
+  config.read("", o);
+  CHECK(o.heads == 5);
+  CHECK(o.tied == false);
+  CHECK(contains(message([&] { Config().load_file(folder.file("c.toml")); }), "includes itself"));
+  // Under other names, too, and said with them.
+  const std::string said = message([&] { Config().load_file(folder.file("d.toml")); });
+  CHECK(contains(said, "includes itself"));
+  CHECK(contains(said, "base/../e.toml -> " + folder.file("base/../base/link.toml")));
+  CHECK(message([&] { Config().load_file(folder.file("none.toml")); }).substr(0, 2) == "3:");
+}
+
+TEST_CASE("the command line binds the same struct") {
+  CLI::App app;
+  Outer o;
+  CommandLineFields fields(app);
+  fields.declare(o);
+  app.parse("--heads 3 --tied=false --train-lr 0.5 --train-betas 0.1,0.2", false);
+  fields.take(o);
+  CHECK(o.heads == 3);
+  CHECK(o.tied == false);
+  CHECK(o.train.lr == 0.5);
+  CHECK(o.train.betas == std::vector<double>{0.1, 0.2});
+  app.parse("--heads 0", false);
+  CHECK(contains(message([&] { fields.take(o); }), "2: --heads: expected an integer of at least 1"));
+}
+
+TEST_CASE("an unknown name of a registry brings the nearest one") {
+  Registry<int> registry("mixer");
+  registry.add("none", "", [] { return std::make_unique<int>(1); });
+  registry.add("mixhead-a", "", [] { return std::make_unique<int>(2); });
+  CHECK(*registry.make("mixhead-a", "attention.mixer") == 2);
+  CHECK(contains(message([&] { registry.make("mixhead", "attention.mixer"); }), "did you mean 'mixhead-a'?"));
+  // Not one in place of the other.
+  CHECK_THROWS_AS(registry.add("mixhead-a", "", [] { return std::make_unique<int>(3); }), std::logic_error);
+  CHECK(*registry.make("mixhead-a", "attention.mixer") == 2);
+}
+
+TEST_CASE("a file appears whole or not at all") {
+  Folder folder;
+  write_file_atomically(folder.file("x"), "old");
+  {
+    auto sink = open_sink(folder.file("x"));
+    sink->write("new and longer");
+  }  // not closed
+  CHECK(read_text_file(folder.file("x")) == "old");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
+  write_file_atomically(folder.file("x"), "new");
+  CHECK(read_text_file(folder.file("x")) == "new");
+  std::filesystem::create_symlink("x", folder.path / "link");
+  write_file_atomically(folder.file("link"), "through");
+  CHECK(std::filesystem::is_symlink(folder.path / "link"));
+  CHECK(read_text_file(folder.file("x")) == "through");
+}
+
+TEST_CASE("writing where one cannot says why") {
+  Folder folder;
+  CHECK(contains(message([&] { open_sink(folder.file("no/such")); }), "1: "));
+  CHECK(contains(message([&] { open_sink(folder.path.string()); }), "2: "));
+  CHECK(contains(message([&] { write_file_atomically("/dev/full", "x"); }), "No space left on device"));
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  close(ends[0]);
+  signal(SIGPIPE, SIG_IGN);
+  auto sink = sink_of_descriptor(ends[1], "pipe");
+  sink->write("x");
+  CHECK_THROWS_AS(sink->close(), BrokenPipe);
+  close(ends[1]);
+}
+
+TEST_CASE("reading what is no file says why") {
+  Folder folder;
+  CHECK(contains(message([&] { open_source(folder.file("none")); }), "3: "));
+  CHECK(contains(message([&] { open_source(folder.path.string()); }), "found a folder"));
+  CHECK(contains(message([&] { MappedFile m(folder.path.string()); }), "found a folder"));
+  write_file_atomically(folder.file("empty"), "");
+  CHECK(MappedFile(folder.file("empty")).size() == 0);
+  CHECK(contains(message([&] { refuse_output_onto_input(folder.file("empty"), {folder.file("./empty")}); }), "2: "));
+  refuse_output_onto_input(folder.file("new"), {folder.file("empty")});
+}
+
+TEST_CASE("lines of any length pass in pieces, and none is lost") {
+  Folder folder;
+  std::string text = "one\n\n" + std::string(1000000, 'x') + "\nlast";
+  write_file_atomically(folder.file("t"), text);
+  for (size_t limit : {3UL, 1000UL, 100000UL, 5000000UL}) {
+    auto source = open_source(folder.file("t"));
+    LineReader reader(*source, limit);
+    LineReader::Piece piece;
+    std::string joined;
+    uint64_t lines = 0;
+    while (reader.next(piece)) {
+      CHECK(piece.text.size() <= limit);
+      CHECK(piece.offset == joined.size());
+      joined += piece.text;
+      if (piece.ends_line) {
+        ++lines;
+        joined += "\n";
+        CHECK(piece.line == lines);
+      }
+    }
+    CHECK(lines == 4);
+    CHECK(joined == text + "\n");
+  }
+}
+
+TEST_CASE("numbers are written shortly and exactly") {
+  CHECK(shortest(0.1) == "0.1");
+  CHECK(with_commas(1234567) == "1,234,567");
+  CHECK(with_commas(-1234) == "-1,234");
+  CHECK(with_commas(12) == "12");
+  CHECK(human_bytes(999) == "999 B");
+  CHECK(human_bytes(12345678) == "12.3 MB");
+  CHECK(human_seconds(45) == "45s");
+  CHECK(human_seconds(750) == "12m30s");
+  CHECK(human_seconds(11100) == "3h05m");
+}
+
+TEST_CASE("a section with nothing in it is there, if something knows it") {
+  struct Options {
+    int64_t a = 1;
+    void describe(Fields& f) { f.field("a", a, "a number"); }
+  } options;
+  Config config;
+  config.load_text("[one.two]\n[one.three]\na = 2\n", "test");
+  CHECK(config.keys_below("one") == std::vector<std::string>{"three.a", "two"});
+  config.read("one.three", options);
+  CHECK_THROWS_AS(config.check_all_known(), Error);
+  config.read("one.two", options);
+  CHECK_NOTHROW(config.check_all_known());
+  Config wrong;
+  wrong.load_text("[one]\na = {}\n", "test");
+  CHECK_THROWS_AS(wrong.read("one", options), Error);
+}

@@ -1,0 +1,320 @@
+// Work in a child process: its result, its errors, and every way in which it can die, come back to the parent.
+#include "base/child.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+
+using namespace mh;
+
+namespace {
+
+struct Ended {
+  ChildEnd end;
+  std::vector<std::string> lines;
+};
+
+Ended run(const Child::Work& work, const std::string& input = "") {
+  Ended ended;
+  Child child(work, [&](std::string_view line) { ended.lines.emplace_back(line); });
+  child.write(input);
+  ended.end = child.finish();
+  return ended;
+}
+
+// Sets the action of a signal for the life of the object.
+class Action {
+ public:
+  Action(int number, void (*handler)(int)) : number_(number) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    sigaction(number, &action, &before_);
+  }
+  ~Action() { sigaction(number_, &before_, nullptr); }
+  Action(const Action&) = delete;
+  Action& operator=(const Action&) = delete;
+
+ private:
+  int number_;
+  struct sigaction before_ {};
+};
+
+// The socket of a child to its parent, the only one it has.
+int socket_of_child() {
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0) return descriptor;
+  }
+  std::abort();
+}
+
+// The open descriptors of a process that are the same file as `descriptor`.
+std::string descriptors_like(int descriptor) {
+  namespace fs = std::filesystem;
+  const fs::path folder = "/proc/self/fd", file = fs::read_symlink(folder / std::to_string(descriptor));
+  std::string all;
+  std::error_code error;
+  for (int other = 0; other < 1024; ++other)
+    if (fs::read_symlink(folder / std::to_string(other), error) == file) all += std::to_string(other) + " ";
+  return all;
+}
+
+// Sends a signal to a process between its fork and the first of its own instructions.
+bool signal_after_fork = false;
+std::string file_of_parent;
+void raise_after_fork() {
+  if (signal_after_fork) raise(SIGTERM);
+}
+void remove_file_of_parent(int) { unlink(file_of_parent.c_str()); }
+
+}  // namespace
+
+TEST_CASE("a child returns what its work returns, and the parent reads its standard error by lines", "[child]") {
+  std::string text, longest(300000, 'x');
+  for (int i = 0; i < 20000; ++i) text += std::to_string(i) + "\n";
+  text += longest + "\n\nlast";
+  const Ended ended = run(
+      [](ChildInput& input) {
+        std::string all, line;
+        while (input.next(line)) {
+          if (line == "7" || line.size() > 1000) std::fprintf(stderr, "line of %zu bytes\n\n", line.size());
+          all += "<" + line + ">";
+        }
+        std::fputs("no line feed", stderr);
+        return all;
+      },
+      text);
+  CHECK(ended.end.done);
+  CHECK(ended.end.cause.empty());
+  std::string expected;
+  for (int i = 0; i < 20000; ++i) expected += "<" + std::to_string(i) + ">";
+  CHECK(ended.end.result == expected + "<" + longest + "><><last>");
+  CHECK(ended.lines == std::vector<std::string>{"line of 1 bytes", "line of 300000 bytes", "no line feed"});
+}
+
+TEST_CASE("a child that writes much to its standard error while it is fed never waits", "[child]") {
+  std::string text(100, 'x');
+  text.back() = '\n';
+  size_t lines = 0, read = 0;
+  Child child(
+      [](ChildInput& input) {
+        for (std::string line; input.next(line);) std::fprintf(stderr, "%s\n", line.c_str());
+        return std::string(1 << 20, 'r');
+      },
+      [&](std::string_view line) { ++lines, read += line.size(); });
+  for (int i = 0; i < 20000; ++i) REQUIRE(child.write(text));
+  CHECK(child.finish().result.size() == 1 << 20);
+  CHECK(lines == 20000);
+  CHECK(read == 99 * 20000);
+}
+
+TEST_CASE("an Error of the work is thrown in the parent with its exit status", "[child]") {
+  for (const Exit exit : {Exit::failed, Exit::usage, Exit::input, Exit::device}) {
+    std::string message;
+    try {
+      run([&](ChildInput&) -> std::string { throw Error(exit, "what was found"); });
+    } catch (const Error& error) {
+      message = error.what();
+      CHECK(error.exit() == exit);
+    }
+    CHECK(message == "what was found");
+  }
+}
+
+TEST_CASE("a child that dies leaves the parent alive and says how", "[child]") {
+  auto cause = [](const Child::Work& work) {
+    const Ended ended = run(work, std::string(1 << 20, 'x'));
+    CHECK_FALSE(ended.end.done);
+    CHECK_FALSE(ended.end.out_of_memory);
+    return ended.end.cause + (ended.end.crashed ? "; crashed" : "");
+  };
+  const auto ended_by = [&](int number) {
+    return cause([=](ChildInput&) -> std::string {
+      raise(number);
+      return "";
+    });
+  };
+  CHECK(cause([](ChildInput&) -> std::string { std::exit(7); }) == "ended by exit status 255; crashed");
+  CHECK(cause([](ChildInput&) -> std::string { std::abort(); }) == "ended by signal 6 (Aborted); crashed");
+  CHECK(ended_by(SIGSEGV) == "ended by signal 11 (Segmentation fault); crashed");
+  CHECK(ended_by(SIGBUS) == "ended by signal 7 (Bus error); crashed");
+  CHECK(ended_by(SIGTERM) == "ended by signal 15 (Terminated)");
+  CHECK(cause([](ChildInput&) -> std::string { throw std::runtime_error("odd"); }) == "threw the exception odd");
+  CHECK(cause([](ChildInput&) -> std::string {
+          std::thread([] { throw std::runtime_error("in a thread"); }).join();
+          return "";
+        }) == "threw the exception in a thread");
+  // The work is done only when the process has ended well.
+  CHECK(cause([](ChildInput&) -> std::string { _exit(0); }) == "ended by exit status 0");
+  // A result is taken only as a whole.
+  CHECK(cause([](ChildInput&) -> std::string {
+          const std::string part = std::string("R") + "\x64" + std::string(7, '\0') + "less than 100 bytes";
+          if (send(socket_of_child(), part.data(), part.size(), 0) < 0) std::abort();
+          _exit(0);
+        }) == "ended by exit status 0");
+  CHECK(cause([](ChildInput&) -> std::string {
+          shutdown(socket_of_child(), SHUT_WR);
+          return "what is never sent";
+        }) == "ended by exit status 254");
+}
+
+TEST_CASE("the end of a child is known although the process ignores SIGCHLD", "[child]") {
+  const Action ignored(SIGCHLD, SIG_IGN);
+  const ChildEnd crash = run([](ChildInput&) -> std::string { std::abort(); }).end;
+  CHECK_FALSE(crash.done);
+  CHECK(crash.cause == "ended by signal 6 (Aborted)");
+  const ChildEnd killed = run([](ChildInput&) -> std::string {
+                            raise(SIGKILL);
+                            return "";
+                          }).end;
+  CHECK(killed.out_of_memory);
+  CHECK(run([](ChildInput&) { return std::string("result"); }).end.result == "result");
+  struct sigaction after {};
+  sigaction(SIGCHLD, nullptr, &after);
+  CHECK(after.sa_handler == SIG_IGN);
+}
+
+TEST_CASE("a child without a status is not done", "[child]") {
+  Child child([](ChildInput&) { return std::string("result"); }, [](std::string_view) {});
+  REQUIRE(waitpid(child.pid(), nullptr, 0) == child.pid());
+  const ChildEnd end = child.finish();
+  CHECK_FALSE(end.done);
+  CHECK_FALSE(end.crashed);
+  CHECK(end.cause == "ended with an unknown status");
+}
+
+TEST_CASE("a signal to a child never runs a handler of its parent", "[child]") {
+  REQUIRE(pthread_atfork(nullptr, nullptr, raise_after_fork) == 0);
+  Folder folder;
+  file_of_parent = folder.file("unfinished");
+  write_file_atomically(file_of_parent, "text");
+  const Action handler(SIGTERM, remove_file_of_parent);
+  signal_after_fork = true;
+  const ChildEnd end = run([](ChildInput&) { return std::string("result"); }).end;
+  signal_after_fork = false;
+  CHECK(end.cause == "ended by signal 15 (Terminated)");
+  CHECK(std::filesystem::exists(file_of_parent));
+  sigset_t signals;
+  sigemptyset(&signals);
+  pthread_sigmask(SIG_SETMASK, nullptr, &signals);
+  CHECK_FALSE(sigismember(&signals, SIGTERM));
+}
+
+TEST_CASE("a child holds its end of each descriptor alone, and its standard output and error", "[child]") {
+  const auto work = [](ChildInput&) {
+    const int socket = socket_of_child();
+    return descriptors_like(STDERR_FILENO) + (descriptors_like(socket) == std::to_string(socket) + " " ? "one" : "");
+  };
+  CHECK(run(work).end.result == "1 2 one");
+  // Whatever the parent has closed.
+  for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    std::fflush(nullptr);
+    const int copy = dup(standard);
+    close(standard);
+    const Ended ended = run([](ChildInput&) {
+      std::fputs("line\n", stderr);
+      return descriptors_like(STDERR_FILENO);
+    });
+    dup2(copy, standard);
+    close(copy);
+    CHECK(ended.end.result == "1 2 ");
+    CHECK(ended.lines == std::vector<std::string>{"line"});
+  }
+}
+
+TEST_CASE("out of memory is distinguished from other failures of a child", "[child]") {
+  for (const Child::Work& work : {Child::Work([](ChildInput&) -> std::string { throw std::bad_alloc(); }),
+                                  Child::Work([](ChildInput&) -> std::string {
+                                    std::thread([] { throw std::bad_alloc(); }).join();
+                                    return "";
+                                  }),
+                                  Child::Work([](ChildInput&) -> std::string {
+                                    raise(SIGKILL);
+                                    return "";
+                                  })}) {
+    const ChildEnd end = run(work).end;
+    CHECK_FALSE(end.done);
+    CHECK(end.out_of_memory);
+    CHECK_FALSE(end.cause.empty());
+  }
+}
+
+TEST_CASE("a child that is not waited for is ended with its parent's object", "[child]") {
+  pid_t pid = 0;
+  {
+    Child child(
+        [](ChildInput&) -> std::string {
+          for (;;) pause();
+        },
+        [](std::string_view) {});
+    pid = child.pid();
+    CHECK(kill(pid, 0) == 0);
+  }
+  CHECK(kill(pid, 0) != 0);
+}
+
+TEST_CASE("a child dies with a parent that is killed", "[child]") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t middle = fork();
+  if (middle == 0) {
+    // An exception must not return to the test runner, of which this process is a copy.
+    try {
+      close(ends[0]);
+      Child child(
+          [](ChildInput&) -> std::string {
+            for (;;) pause();
+          },
+          [](std::string_view) {});
+      raise(SIGKILL);
+    } catch (...) {
+    }
+    _exit(1);
+  }
+  close(ends[1]);
+  // The child holds the writing end too, so the pipe ends when both are gone.
+  char byte = 0;
+  CHECK(read(ends[0], &byte, 1) == 0);
+  close(ends[0]);
+  int status = 0;
+  CHECK(waitpid(middle, &status, 0) == middle);
+  CHECK(WIFSIGNALED(status));
+}
+
+TEST_CASE("a child is refused where other threads run", "[child]") {
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  std::string message;
+  CHECK(status_of([&] {
+          try {
+            run([](ChildInput&) { return std::string(); });
+          } catch (const Error& error) {
+            message = error.what();
+            throw;
+          }
+        }) == 1);
+  CHECK(message.find("expected a process with one thread; found 2 threads; unset LD_PRELOAD") != message.npos);
+  stop = true;
+  other.join();
+}

@@ -1,0 +1,64 @@
+// Pictures by gnuplot: files whole or not at all, and what is refused before any work.
+#include "base/plot.h"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "fixtures/folder.h"
+#include "fixtures/skip.h"
+#include "fixtures/status.h"
+
+using namespace mh;
+
+namespace {
+
+bool has_gnuplot() {
+  return status_of([] { Plot plot("x.svg"); }) == 0;
+}
+
+Plot some(const std::string& path) {
+  Plot plot(path);
+  Chart chart{"it's one", "k", "share", {}};
+  chart.curves.push_back({"layer 0", {1, 2, 3}, {0.2, 0.7, 1}});
+  chart.curves.push_back({"", {1, 2, 3}, {0.3, 0.6, 1}, true});
+  plot.add(chart);
+  plot.add(HeatMap{"map", "head", "layer", {{0, 1, 2}, {3, 4}}});
+  return plot;
+}
+
+}  // namespace
+
+TEST_CASE("curves and heat maps become files of the kind their ending says", "[plot]") {
+  if (!has_gnuplot()) SKIP("gnuplot is not installed");
+  const Folder folder;
+  const std::pair<const char*, const char*> kinds[] = {{"a b.svg", "<?xml"}, {"a.png", "\x89PNG"}, {"a'.pdf", "%PDF"}};
+  for (const auto& [name, begins] : kinds) {
+    some(folder.file(name)).draw();
+    CHECK(read_text_file(folder.file(name)).rfind(begins, 0) == 0);
+  }
+  const std::string svg = read_text_file(folder.file("a b.svg"));
+  for (const char* text : {"it's one", "layer 0", "share", "map"}) CHECK(svg.find(text) != std::string::npos);
+}
+
+TEST_CASE("a picture that cannot be drawn leaves nothing behind", "[plot]") {
+  CHECK(status_of([] { Plot plot("x.jpeg"); }) == 2);
+  CHECK(status_of([] { Plot plot("svg"); }) == 2);
+  if (!has_gnuplot()) SKIP("gnuplot is not installed");
+  const Folder folder;
+  write_file_atomically(folder.file("old.svg"), "old");
+  CHECK(status_of([&] { some(folder.file("none/x.svg")).draw(); }) == 1);
+  // A gnuplot that fails halfway.
+  const std::string path = std::getenv("PATH");
+  write_file_atomically(folder.file("gnuplot"), "#!/bin/sh\nexit 3\n");
+  chmod(folder.file("gnuplot").c_str(), 0755);
+  setenv("PATH", (folder.path.string() + ":" + path).c_str(), 1);
+  CHECK(status_of([&] { some(folder.file("old.svg")).draw(); }) == 1);
+  setenv("PATH", (folder.path / "none").c_str(), 1);
+  CHECK(status_of([&] { Plot plot("x.svg"); }) == 1);
+  setenv("PATH", path.c_str(), 1);
+  CHECK(read_text_file(folder.file("old.svg")) == "old");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
+}

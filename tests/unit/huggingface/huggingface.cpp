@@ -1,0 +1,179 @@
+// Names of settings and tensors of transformers: both directions of each table, defaults, and what is refused.
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "base/file.h"
+#include "base/unicode.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "huggingface/architecture.h"
+#include "text/folder_tokenizer.h"
+
+using namespace mh;
+using namespace mh::huggingface;
+
+namespace {
+
+ConfigFile config(const std::string& text) { return {text, "config.json"}; }
+
+Settings settings_from(const std::string& type, const std::string& text, const std::set<std::string>& tensors = {}) {
+  return architectures().make(type, "model_type")->settings(config(text), tensors);
+}
+
+std::string refused(const std::string& type, const std::string& text) {
+  try {
+    settings_from(type, text);
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::input);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("values of a file of settings have a default and a kind", "[huggingface]") {
+  const ConfigFile file = config(R"({"a": 3, "b": null, "c": 1, "d": "x", "e": [1]})");
+  CHECK(file.value("a", 1) == 3);
+  CHECK(file.value("b", 7) == 7);
+  CHECK(file.value("none", "y") == "y");
+  CHECK(file.value("c", 0.5) == 1);
+  CHECK(file.others() == std::vector<std::string>{"d", "e"});
+  CHECK_THROWS_WITH(file.value("d", 1), Catch::Contains("config.json: d") && Catch::Contains("a whole number"));
+  CHECK_THROWS_WITH(file.value("a", true), Catch::Contains("true or false"));
+  CHECK_THROWS_WITH(file.require("a", 0, {1, 2}, "why"), Catch::Contains("1 or 2") && Catch::Contains("why"));
+  for (const char* bad : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(bad); }) == 3);
+  CHECK(ConfigFile::optional("/nowhere/at/all").empty());
+}
+
+TEST_CASE("what config.json leaves out is as transformers has it", "[huggingface]") {
+  Settings s = settings_from("gpt2", "{}");
+  CHECK(s["model.width"] == 768);
+  CHECK(s["model.ffn"] == 3072);
+  CHECK(s["model.activation"] == "gelu-tanh");
+  CHECK(s["model.norm_epsilon"] == 1e-5);
+  CHECK(s["attention.heads"] == 12);
+  CHECK(settings_from("gpt2", R"({"n_inner": 100})")["model.ffn"] == 100);
+  s = settings_from("bert", "{}");
+  CHECK(s["model.norm_epsilon"] == 1e-12);
+  CHECK(s["model.activation"] == "gelu");
+  CHECK(s["model.segments"] == 2);
+  CHECK(s["model.dropout_ffn"] == 0.1);
+  CHECK(s["model.head"] == "words");
+  CHECK(s["model.next_sentence"] == false);
+  CHECK(settings_from("bert", "{}", {"pooler.dense.weight"})["model.next_sentence"] == true);
+  CHECK(settings_from("bert", "{}", {"qa_outputs.weight"})["model.head"] == "span");
+  const std::string kind = R"({"architectures": ["BertForSequenceClassification"])";
+  CHECK(settings_from("bert", kind + "}")["model.classes"] == 2);
+  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a", "1": "b", "2": "c"}})")["model.classes"] == 3);
+  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a"}})")["model.head"] == "number");
+  CHECK(settings_from("bert", kind + R"(, "classifier_dropout": 0.3})")["model.dropout_output"] == 0.3);
+}
+
+TEST_CASE("settings come back from what is written, and tensors are named once", "[huggingface]") {
+  const std::set<std::string> pooler{"pooler.dense.weight"};
+  for (const auto& [type, text] : std::vector<std::pair<std::string, std::string>>{
+           {"gpt2", R"({"n_embd": 32, "n_inner": 48, "n_layer": 3, "n_head": 4, "attn_pdrop": 0.25})"},
+           {"gpt2", R"({"tie_word_embeddings": false, "activation_function": "relu", "layer_norm_epsilon": 1e-3})"},
+           {"bert", R"({"hidden_size": 32, "num_hidden_layers": 2, "hidden_act": "gelu_new"})"},
+           {"bert", R"({"architectures": ["BertForQuestionAnswering"], "tie_word_embeddings": false})"},
+           {"bert", R"({"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a"}})"},
+           {"bert", R"({"architectures": ["BertForSequenceClassification"], "classifier_dropout": 0})"}}) {
+    INFO(type << " " << text);
+    const auto architecture = architectures().make(type, "model_type");
+    Settings s = settings_from(type, text, pooler);
+    CHECK(settings_of(toml_of(s)) == s);
+    Settings whole = s;
+    whole.insert({{"model.next_sentence", false}, {"model.classes", 0}, {"model.dropout_output", 0.0}});
+    CHECK(settings_from(type, architecture->config(whole).dump(), pooler) == s);
+    // Every setting is written, whatever its default in transformers is.
+    const Json written = architecture->config(whole);
+    for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "add_cross_attention", "dtype"})
+      CHECK(written.contains(key));
+    std::set<std::string> theirs, ours;
+    const TensorNames names = architecture->names(s);
+    for (const TensorPair& pair : names.pairs) {
+      CHECK(theirs.insert(pair.theirs).second);
+      CHECK(plain_name(architecture->prefix() + pair.theirs, architecture->prefix()) == pair.theirs);
+      CHECK_FALSE(architecture->is_buffer(pair.theirs));
+      for (const std::string& one : pair.ours) CHECK(ours.insert(one).second);
+    }
+    for (const auto& [copy, of] : names.copies) {
+      CHECK(theirs.count(copy) == 0);
+      CHECK(theirs.count(of) == 1);
+    }
+  }
+}
+
+TEST_CASE("names of old files are the new ones", "[huggingface]") {
+  CHECK(plain_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
+  CHECK(plain_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
+  CHECK(plain_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
+}
+
+TEST_CASE("settings that ours do not have are refused by their key", "[huggingface]") {
+  CHECK_THAT(refused("gpt2", R"({"scale_attn_by_inverse_layer_idx": true})"), Catch::Contains("inverse_layer_idx"));
+  CHECK_THAT(refused("gpt2", R"({"activation_function": "silu"})"), Catch::Contains("\"silu\""));
+  CHECK_THAT(refused("bert", R"({"position_embedding_type": "relative_key"})"), Catch::Contains("relative_key"));
+  CHECK_THAT(refused("bert", R"({"is_decoder": true})"), Catch::Contains("is_decoder"));
+  CHECK_THAT(refused("bert", R"({"architectures": ["BertForTokenClassification"]})"), Catch::Contains("BertModel"));
+}
+
+TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
+  std::string pieces = "{", separator;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string letter;
+    append_utf8(text::letter_of_byte(static_cast<uint8_t>(byte)), letter);
+    pieces += separator + Json(letter).dump() + ":" + std::to_string(byte);
+    separator = ",";
+  }
+  const std::string vocabulary = pieces + "}";
+  // tokenizer.json of these pieces, one merge and one added token.
+  auto whole = [&](const std::string& token) {
+    return R"({"added_tokens":[{"id":256,"content":"<|endoftext|>","special":true}, )" + token +
+           R"(], "normalizer":null, "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
+           "model":{"type":"BPE","merges":[["a","b"]],"vocab":)" +
+           pieces + R"(,"ab":257}}})";
+  };
+  const Folder folder;
+  auto write = [&](const char* name, const std::string& text) { write_file_atomically(folder.file(name), text); };
+  auto read = [&] { return text::read_byte_bpe_folder(folder.path); };
+  CHECK_THROWS_WITH(read(), Catch::Contains("vocab.json"));
+  write("vocab.json", vocabulary);
+  CHECK_THROWS_WITH(read(), Catch::Contains("merges.txt"));
+  write("merges.txt", "! #\n");
+  CHECK(status_of(read) == 3);  // no <|endoftext|>
+  write("vocab.json", pieces + R"(,"<|endoftext|>":256,"!#":257})");
+  CHECK(read()->size() == 258);
+  CHECK(read()->serialize().find("added_tokens") == std::string::npos);
+  write("added_tokens.json", R"({"<a>": 258})");
+  CHECK(read()->added_tokens().at(258) == std::set<std::string>{"appended"});
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"258": {"content": "<a>"}, "259": {"content": "<b>", "special": true}},
+                                     "pad_token": "<a>", "sep_token": "<nowhere>", "additional_special_tokens": ["<b>"]})");
+  const auto t = read();
+  CHECK(t->size() == 260);
+  CHECK(t->added_tokens().at(258) == std::set<std::string>{"appended", "pad_token", "special"});
+  CHECK(t->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
+  CHECK(text::token_of_role(t->added_tokens(), "eos_token") == 256);
+  CHECK(text::token_of_role(t->added_tokens(), "sep_token") == -1);
+  for (const char* bad : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
+                          R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
+    write("added_tokens.json", bad);
+    INFO(bad);
+    CHECK(status_of(read) == 3);
+  }
+  std::filesystem::remove(folder.file("added_tokens.json"));
+  for (const char* bad :
+       {R"({"added_tokens_decoder": {"x": {"content": "a"}}})", R"({"added_tokens_decoder": {"258": "a"}})"}) {
+    write("tokenizer_config.json", bad);
+    CHECK(status_of(read) == 3);
+  }
+  write("tokenizer_config.json", R"({"eos_token": {"content": "<c>"}})");
+  for (const char* name : {"vocab.json", "merges.txt"}) std::filesystem::remove(folder.file(name));
+  write("tokenizer.json", whole(R"({"id":258,"content":"<c>","special":true,"normalized":true})"));
+  CHECK(read()->size() == 259);
+  CHECK(read()->added_tokens().at(258) == std::set<std::string>{"appended", "eos_token", "normalized", "special"});
+  write("vocab.json", vocabulary);
+  CHECK_THROWS_WITH(read(), Catch::Contains("vocab.json") && Catch::Contains("'ab'"));
+}

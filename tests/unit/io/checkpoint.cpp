@@ -1,0 +1,195 @@
+// Checkpoints: round trips, and every way to be broken is refused.
+#include "io/checkpoint.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "text/tokenizers.h"
+
+using namespace mh;
+using namespace mh::io;
+using namespace mh::text;
+
+namespace {
+
+struct Content {
+  std::vector<float> a;
+  std::vector<int64_t> b;
+  std::vector<TensorView> views() const {
+    return {{{"layer.weight", DType::f32, {static_cast<int64_t>(a.size()) / 4, 4}}, a.data()},
+            {{"empty", DType::f32, {0, 3}}, nullptr},
+            {{"steps", DType::i64, {static_cast<int64_t>(b.size())}}, b.data()},
+            {{"scalar", DType::i64, {}}, b.data()}};
+  }
+};
+
+Content content() {
+  Content c;
+  c.a.resize(400);
+  std::iota(c.a.begin(), c.a.end(), 0.5F);
+  c.b = {1, -2, int64_t{1} << 60};
+  return c;
+}
+
+void write_to(const std::string& path, const Content& c) {
+  auto sink = open_sink(path);
+  write_checkpoint(*sink, c.views(), {{kConfigKey, "heads = 8\n"}, {kTokenizerKey, base64(std::string("a\0b", 3))}});
+  sink->close();
+}
+
+bool equals(const std::string& path, const Content& c) {
+  Checkpoint read(path);
+  read.verify();
+  if (read.tensors().size() != 4) return false;
+  for (const TensorView& v : c.views()) {
+    const TensorInfo* info = read.find(v.info.name);
+    if (info == nullptr || info->shape != v.info.shape || info->type != v.info.type) return false;
+    if (v.info.bytes() > 0 && std::memcmp(read.data(v.info.name), v.data, v.info.bytes()) != 0) return false;
+  }
+  return read.entry(kConfigKey) == "heads = 8\n";
+}
+
+std::string with_header(const std::string& json, const std::string& data) {
+  std::string bytes(8, '\0');
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(json.size() >> (8 * i));
+  return bytes + json + data;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint gives back what was written") {
+  Folder folder;
+  write_to(folder.file("x"), content());
+  CHECK(equals(folder.file("x"), content()));
+  Checkpoint read(folder.file("x"));
+  CHECK(from_base64(read.entry(kTokenizerKey)) == std::string("a\0b", 3));
+  CHECK(status_of([&] { read.entry("multihead.none"); }) == 3);
+}
+
+TEST_CASE("base64 round trip") {
+  RandomSequence random(RandomStream(1, "base64"));
+  for (size_t n = 0; n < 50; ++n) {
+    std::string bytes(n, '\0');
+    for (char& c : bytes) c = static_cast<char>(random.next_u32());
+    CHECK(from_base64(base64(bytes)) == bytes);
+  }
+  CHECK(base64("multihead") == "bXVsdGloZWFk");
+  for (const char* bad : {"a", "====", "ab!=", "a==="}) CHECK_THROWS_AS(from_base64(bad), std::invalid_argument);
+}
+
+TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
+  Folder folder;
+  write_to(folder.file("x"), content());
+  std::string whole = read_text_file(folder.file("x"));
+  auto refused = [&](const std::string& bytes) {
+    std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // not synced: there are thousands
+    return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
+  };
+  for (size_t i = 0; i < 16; ++i) CHECK(refused(whole.substr(0, whole.size() * i / 16)));
+  CHECK(refused(whole.substr(0, whole.size() - 1)));
+  CHECK(refused(whole + "x"));
+  RandomSequence random(RandomStream(1, "flips"));
+  const Metadata metadata = Checkpoint(folder.file("x")).metadata();
+  for (int i = 0; i < 4000; ++i) {
+    std::string broken = whole;
+    size_t at = i % 2 == 0 ? random.below(1000) : random.below(whole.size());
+    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
+    INFO("byte " << at);
+    CHECK((refused(broken) ||
+           (equals(folder.file("y"), content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
+  }
+}
+
+TEST_CASE("a header changed with care is refused all the same") {
+  Folder folder;
+  write_to(folder.file("x"), content());
+  const std::string whole = read_text_file(folder.file("x"));
+  auto with = [&](const std::string& from, const std::string& to) {
+    std::string broken = whole;
+    size_t at = broken.find(from);
+    REQUIRE(at != std::string::npos);
+    broken.replace(at, from.size(), to);
+    write_file_atomically(folder.file("y"), broken);
+    return status_of([&] { Checkpoint(folder.file("y")).verify(); });
+  };
+  CHECK(with("heads = 8", "heads = 4") == 3);
+  CHECK(with("[100,4]", "[4,100]") == 3);
+  CHECK(with("multihead.xxh64", "multihead.xxh65") == 3);
+  CHECK(with("__metadata__\\\"", "__metadatb__\\\"") == 3);
+}
+
+TEST_CASE("headers that make no sense are refused") {
+  Folder folder;
+  auto refused = [&](const std::string& bytes) {
+    write_file_atomically(folder.file("y"), bytes);
+    CHECK(status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3);
+  };
+  refused("");
+  refused("short");
+  refused("a long text that is no checkpoint at all");
+  refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // a header of 2^60 bytes
+  refused(with_header("{\"a\":1}", ""));
+  refused(with_header("[1]", ""));
+  refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})",
+                      "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // a gap
+  refused(with_header(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      "0000"));
+  refused(with_header(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      "00000000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
+  // Damage that the parser accepts: fractions, bytes after a NUL, a key twice within a tensor or the metadata.
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})" + std::string("\0other", 6), "0000"));
+  refused(with_header(R"({"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  refused(with_header(
+      R"({"__metadata__":{"format":"pt","format":"np"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      "0000"));
+  CHECK(status_of([&] { Checkpoint c(folder.file("none")); }) == 3);
+  CHECK(status_of([&] { Checkpoint c(folder.path.string()); }) == 3);
+}
+
+TEST_CASE("a header that no reader of the format takes is not written") {
+  Folder folder;
+  auto sink = open_sink(folder.file("y"));
+  CHECK(status_of([&] { write_checkpoint(*sink, {}, {{"text", std::string(100'000'000, 'a')}}); }) == 1);
+}
+
+TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is read") {
+  ShardHeader header;
+  header.source_vocabulary = 1;
+  header.tokenizer = header.source_tokenizer = std::string(33'750'001, 'x');
+  CHECK_THROWS_WITH(
+      tokenizers_of(header, "t.mhs"),
+      "t.mhs: expected vocabularies of at most 67500000 bytes, which the header of a checkpoint can hold; "
+      "found 67500002 bytes; take a smaller vocabulary");
+  CHECK(status_of([&] { tokenizers_of(header, "t.mhs"); }) == 3);
+  // At the bound, what is found is no vocabulary.
+  header.tokenizer.pop_back();
+  header.source_tokenizer.pop_back();
+  CHECK_THROWS_WITH(tokenizers_of(header, "t.mhs"), !Catch::Contains("header of a checkpoint"));
+}
+
+TEST_CASE("a checkpoint of others, without our entries, is plain tensors") {
+  Folder folder;
+  write_file_atomically(folder.file("y"),
+                        with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  Checkpoint read(folder.file("y"));
+  CHECK(read.tensors().size() == 1);
+  CHECK(std::memcmp(read.data("a"), "0000", 4) == 0);
+}

@@ -1,0 +1,474 @@
+// Shards: round trips, streaming equals random access, and every way to be broken is refused.
+#include "io/shard.h"
+
+#include <rapidcheck.h>
+#include <zstd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "fixtures/corrupt_shards.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "io/shard_format.h"
+#include "text/records/pair_stream.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizer.h"
+
+using namespace mh;
+using namespace mh::io;
+using namespace mh::text;
+
+namespace {
+
+using Runs = std::vector<std::vector<int32_t>>;
+
+ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<std::string> fields = {"tokens"}) {
+  ShardHeader h;
+  h.token_bytes = token_bytes;
+  h.vocabulary = vocabulary;
+  h.fields = std::move(fields);
+  h.fingerprint = "0123456789abcdef";
+  h.tokenizer = std::string("any\0bytes", 9);
+  h.provenance = R"({"tool":"test"})";
+  return h;
+}
+
+void write_shard(const std::string& path, const ShardHeader& h, const Runs& runs) {
+  auto sink = open_sink(path);
+  ShardWriter writer(*sink, h);
+  for (const auto& run : runs) {
+    writer.add_run(run);
+    writer.add_text_bytes(run.size() * 3);
+  }
+  writer.finish();
+  sink->close();
+}
+
+Runs random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t longest = 40) {
+  RandomSequence random(RandomStream(seed, "runs"));
+  Runs runs(count);
+  for (auto& run : runs) {
+    run.resize(random.below(longest));
+    for (int32_t& t : run) t = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary)));
+  }
+  return runs;
+}
+
+std::vector<int32_t> joined(const Runs& runs) {
+  std::vector<int32_t> all;
+  for (const auto& run : runs) all.insert(all.end(), run.begin(), run.end());
+  return all;
+}
+
+// Reads a file both ways; throws what either throws.
+std::vector<int32_t> read_all(const std::string& path) {
+  ShardFile file(path);
+  verify(file);
+  std::vector<int32_t> tokens(file.counts().tokens);
+  file.read(0, tokens);
+  TokenText streamed = read_tokens(path);
+  REQUIRE(streamed.tokens == tokens);
+  REQUIRE(streamed.counts.text_bytes == file.counts().text_bytes);
+  return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("a shard gives back what was written, by file and by stream") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  for (auto [width, vocabulary] : {std::pair{2, 65536}, {2, 7}, {4, 1 << 20}}) {
+    for (size_t count : {0UL, 1UL, 10UL, 9000UL}) {
+      Runs runs = random_runs(count, vocabulary, count + static_cast<size_t>(width));
+      ShardHeader h = header(width, vocabulary);
+      write_shard(path, h, runs);
+      CHECK(read_all(path) == joined(runs));
+      ShardFile file(path);
+      CHECK(file.header().tokenizer == h.tokenizer);
+      CHECK(file.header().fingerprint == h.fingerprint);
+      CHECK(file.header().provenance == h.provenance);
+      CHECK(file.counts().records == count);
+      std::vector<uint32_t> lengths;
+      for (const auto& run : runs) lengths.push_back(static_cast<uint32_t>(run.size()));
+      CHECK(file.run_lengths() == lengths);
+    }
+  }
+}
+
+TEST_CASE("random blocks of a shard are what a plain array gives") {
+  Folder folder;
+  Runs runs = random_runs(20000, 900, 5);
+  write_shard(folder.file("x.mhs"), header(), runs);
+  std::vector<int32_t> all = joined(runs);
+  ShardFile file(folder.file("x.mhs"));
+  CHECK(rc::check([&] {
+    auto first = *rc::gen::inRange<size_t>(0, all.size());
+    auto count = *rc::gen::inRange<size_t>(0, std::min<size_t>(all.size() - first, 100000) + 1);
+    std::vector<int32_t> block(count);
+    file.read(first, block);
+    RC_ASSERT(std::equal(block.begin(), block.end(), all.begin() + static_cast<int64_t>(first)));
+  }));
+  std::vector<int32_t> one(1);
+  CHECK_THROWS_AS(file.read(all.size(), one), std::out_of_range);
+}
+
+TEST_CASE("records of several fields keep their runs") {
+  Folder folder;
+  ShardHeader two = header(2, 1000, {"one", "other"});
+  two.kind = "any";
+  write_shard(folder.file("x.mhs"), two, {{1, 2, 3}, {4}, {}, {5, 6}});
+  ShardFile file(folder.file("x.mhs"));
+  CHECK(file.counts().records == 2);
+  CHECK(file.run_lengths() == std::vector<uint32_t>{3, 1, 0, 2});
+  auto sink = open_sink(folder.file("y.mhs"));
+  ShardWriter writer(*sink, two);
+  writer.add_run(std::vector<int32_t>{1});
+  CHECK_THROWS_AS(writer.finish(), Error);
+}
+
+TEST_CASE("zstd alone reads a shard's tokens") {
+  Folder folder;
+  Runs runs = random_runs(5000, 1000, 9);
+  write_shard(folder.file("x.mhs"), header(), runs);
+  std::string bytes = read_text_file(folder.file("x.mhs"));
+  std::vector<int32_t> all = joined(runs);
+  std::vector<uint16_t> out(all.size() + 1);
+  size_t n = ZSTD_decompress(out.data(), out.size() * 2, bytes.data(), bytes.size());
+  REQUIRE(ZSTD_isError(n) == 0);
+  REQUIRE(n == 2 * all.size());
+  CHECK(std::equal(all.begin(), all.end(), out.begin()));
+}
+
+TEST_CASE("the same input gives the same bytes") {
+  Folder folder;
+  Runs runs = random_runs(300, 1000, 2);
+  write_shard(folder.file("a"), header(), runs);
+  write_shard(folder.file("b"), header(), runs);
+  CHECK(read_text_file(folder.file("a")) == read_text_file(folder.file("b")));
+}
+
+TEST_CASE("a shard cut off anywhere is refused") {
+  Folder folder;
+  write_shard(folder.file("x.mhs"), header(), random_runs(3000, 1000, 3));
+  std::string whole = read_text_file(folder.file("x.mhs"));
+  for (size_t i = 0; i < 64; ++i) {
+    size_t size = i < 16 ? whole.size() * i / 16 : whole.size() - (64 - i);
+    write_file_atomically(folder.file("y.mhs"), whole.substr(0, size));
+    CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
+    CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
+  }
+  write_file_atomically(folder.file("y.mhs"), whole + "x");
+  CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
+  CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
+}
+
+TEST_CASE("a flipped bit anywhere is refused or changes nothing") {
+  Folder folder;
+  Runs runs = random_runs(3000, 1000, 4);
+  write_shard(folder.file("x.mhs"), header(), runs);
+  std::string whole = read_text_file(folder.file("x.mhs"));
+  std::vector<int32_t> all = joined(runs);
+  RandomSequence random(RandomStream(4, "flips"));
+  int refused = 0;
+  for (size_t i = 0; i < 2000; ++i) {
+    // Half of the flips go where little stands: the first and last 400 bytes.
+    size_t at = i % 4 == 0   ? random.below(400)
+                : i % 4 == 1 ? whole.size() - 1 - random.below(400)
+                             : random.below(whole.size());
+    std::string broken = whole;
+    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
+    write_file_atomically(folder.file("y.mhs"), broken);
+    try {
+      std::vector<int32_t> found = read_all(folder.file("y.mhs"));
+      CHECK(found == all);
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::input);
+      ++refused;
+    }
+    try {
+      std::vector<int32_t> found = read_tokens(folder.file("y.mhs")).tokens;
+      CHECK(found == all);
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::input);
+    }
+  }
+  CHECK(refused > 1900);
+}
+
+TEST_CASE("headers that claim too much are refused before memory is taken") {
+  Folder folder;
+  auto refused = [&](const std::string& bytes) {
+    write_file_atomically(folder.file("y.mhs"), bytes);
+    CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
+    CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
+  };
+  std::string head;
+  store32(head, kHeaderMagic);
+  store32(head, 0xFFFFFFFF);
+  refused(head + std::string(100, 'x'));
+  refused("");
+  refused("x");
+  refused("plain text that is no shard at all");
+  // A sealed header of 2^60 vocabulary entries, and one whose JSON claims 2^60 bytes.
+  ShardHeader h = header(4, 1000);
+  h.vocabulary = int64_t{1} << 60;
+  std::string payload = encode_header(h);
+  head.clear();
+  store32(head, kHeaderMagic);
+  store32(head, static_cast<uint32_t>(payload.size()));
+  refused(head + payload);
+  std::string huge = encode_header(header());
+  huge[8 + 7] = 0x10;
+  refused(head + huge);
+  CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
+  CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
+}
+
+TEST_CASE("another kind and another vocabulary are refused with what to do") {
+  ShardHeader h = header();
+  CHECK(status_of([&] { require_kind(h, "x.mhs", "translation"); }) == 3);
+  require_kind(h, "x.mhs", "language-model");
+  try {
+    require_vocabulary(h, "x.mhs", "ffff", "run1");
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("ffff") != std::string::npos);
+    CHECK(std::string(error.what()).find(h.fingerprint) != std::string::npos);
+  }
+  // A tokenizer has an entry for every token that the header allows.
+  const auto bytes = make_byte_tokenizer();
+  h.fingerprint = bytes->fingerprint(), h.vocabulary = bytes->size();
+  require_vocabulary(h, "x.mhs", *bytes, "run1");
+  ++h.vocabulary;
+  CHECK(status_of([&] { require_vocabulary(h, "x.mhs", *bytes, "run1"); }) == 3);
+}
+
+namespace {
+
+// Words w2, w3, … behind the end of a line (0) and the unknown word (1).
+std::unique_ptr<Tokenizer> words(int64_t size) {
+  std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
+  for (int64_t i = 2; i < size; ++i) pieces.push_back({"w" + std::to_string(i), 1});
+  return make_word_tokenizer(std::move(pieces));
+}
+
+// Of a source side of its own where it has entries, else of one joint vocabulary.
+ShardHeader pair_header(int64_t target_size, int64_t source_size) {
+  ShardHeader h;
+  const auto target = words(target_size);
+  h.vocabulary = target_size;
+  h.fingerprint = target->fingerprint();
+  h.tokenizer = target->serialize();
+  if (source_size > 0) {
+    const auto source = words(source_size);
+    h.source_vocabulary = source_size;
+    h.source_fingerprint = source->fingerprint();
+    h.source_tokenizer = source->serialize();
+  }
+  h.hold(kPairsKind);
+  return h;
+}
+
+// All pairs, one after the other.
+Runs streamed(const std::string& path) {
+  ShardStream stream(path);
+  Runs runs;
+  std::vector<int32_t> source, target;
+  for (PairStream pairs(stream); pairs.next(source, target);) runs.insert(runs.end(), {source, target});
+  return runs;
+}
+
+// All readers of all of it must refuse with the status 3.
+void refused_whole(const std::string& path) {
+  CHECK(status_of([&] { verify(ShardFile(path)); }) == 3);
+  CHECK(status_of([&] { read_pairs(path); }) == 3);
+  CHECK(status_of([&] { streamed(path); }) == 3);
+}
+
+}  // namespace
+
+TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  CHECK(rc::check([&] {
+    const int64_t target_size = *rc::gen::inRange<int64_t>(3, 300);
+    const int64_t source_size = *rc::gen::element<int64_t>(0, 3, 40, 70000);
+    const ShardHeader h = pair_header(target_size, source_size);
+    RC_ASSERT(h.token_bytes == (source_size > 65536 ? 4 : 2));
+    Runs runs(2 * *rc::gen::inRange<size_t>(0, 40));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const int64_t size = i % 2 == 0 && source_size > 0 ? source_size : target_size;
+      runs[i] = *rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(1, static_cast<int32_t>(size)));
+      runs[i].push_back(0);
+    }
+    auto sink = open_sink(path);
+    ShardWriter writer(*sink, h);
+    for (const auto& run : runs) writer.add_run(run);
+    writer.add_text_bytes(12);
+    writer.add_dropped("too long", 2);
+    writer.add_dropped("too long", 1);
+    writer.finish();
+    sink->close();
+
+    const PairText text = read_pairs(path);
+    RC_ASSERT(text.size() == runs.size() / 2);
+    RC_ASSERT(text.tokens == joined(runs));
+    RC_ASSERT(streamed(path) == runs);
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto source = text.source(i), target = text.target(i);
+      RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == runs[2 * i]);
+      RC_ASSERT(std::vector<int32_t>(target.begin(), target.end()) == runs[2 * i + 1]);
+    }
+    RC_ASSERT(text.counts.records == text.size());
+    RC_ASSERT(text.counts.dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
+    const ShardFile file(path);
+    verify(file);
+    RC_ASSERT(file.counts().dropped == text.counts.dropped);
+    for (const ShardHeader& found : {file.header(), text.header}) {
+      RC_ASSERT(found.kind == "translation");
+      RC_ASSERT(found.joint() == (source_size == 0));
+      RC_ASSERT(found.vocabulary == target_size);
+      RC_ASSERT(found.source_vocabulary == source_size);
+      RC_ASSERT(found.tokenizer == h.tokenizer);
+      RC_ASSERT(found.source_tokenizer == h.source_tokenizer);
+      RC_ASSERT(found.source_fingerprint == h.source_fingerprint);
+    }
+  }));
+}
+
+TEST_CASE("each side of a header is the joint vocabulary or its own", "[pairs]") {
+  const ShardHeader joint = pair_header(10, 0), two = pair_header(10, 20);
+  for (Side side : {Side::source, Side::target}) {
+    CHECK(joint.vocabulary_of(side) == 10);
+    CHECK(joint.tokenizer_of(side) == joint.tokenizer);
+    require_vocabulary(joint, "x.mhs", *words(10), "m", side);
+  }
+  CHECK(two.vocabulary_of(Side::source) == 20);
+  CHECK(two.vocabulary_of(Side::target) == 10);
+  CHECK(two.largest_limit() == 20);
+  require_vocabulary(two, "x.mhs", *words(20), "m", Side::source);
+  require_vocabulary(two, "x.mhs", *words(10), "m", Side::target);
+  CHECK(status_of([&] { require_vocabulary(two, "x.mhs", *words(11), "m", Side::source); }) == 3);
+  try {
+    require_vocabulary(two, "x.mhs", *words(10), "m", Side::source);
+    FAIL("the vocabulary of the other side is taken");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);
+    CHECK(std::string(error.what()).find("the other side") != std::string::npos);
+  }
+  // What one vocabulary's header says stays as it was before there were pairs.
+  CHECK(encode_header(header()).find("source") == std::string::npos);
+  CHECK(encode_trailer(Trailer{}).find("dropped") == std::string::npos);
+}
+
+TEST_CASE("pairs that are none are refused by the writer", "[pairs]") {
+  Folder folder;
+  auto sink = open_sink(folder.file("x.mhs"));
+  {
+    ShardWriter writer(*sink, pair_header(10, 20));
+    writer.add_run(std::vector<int32_t>{19, 0});
+    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);  // above the target's, below the source's
+  }
+  ShardWriter writer(*sink, pair_header(20, 10));
+  CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);
+  CHECK_THROWS_AS(ShardWriter(*sink, pair_header(20, 10)).end_run(), Error);
+  auto bad = [&](const std::function<void(ShardHeader&)>& change) {
+    ShardHeader h = pair_header(10, 20);
+    change(h);
+    CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
+    // The same header, sealed, in a file.
+    const std::string payload = encode_header(h);
+    std::string head;
+    store32(head, kHeaderMagic);
+    store32(head, static_cast<uint32_t>(payload.size()));
+    CHECK(status_of([&] { decode_header(payload, "x.mhs"); }) == 3);
+  };
+  bad([](ShardHeader& h) { h.fields = {"target", "source"}; });
+  bad([](ShardHeader& h) { h.fields = {"source"}; });
+  bad([](ShardHeader& h) { h.kind = kTextKind; });
+  bad([](ShardHeader& h) { h.source_vocabulary = -1; });
+  bad([](ShardHeader& h) { h.source_vocabulary = int64_t{1} << 40; });
+  bad([](ShardHeader& h) { h.source_fingerprint.clear(); });
+  bad([](ShardHeader& h) { h.source_tokenizer.clear(); });
+  CHECK(status_of([&] {
+          ShardHeader h = pair_header(10, 70000);
+          h.token_bytes = 2;
+          ShardWriter w(*sink, h);
+        }) == 2);
+}
+
+TEST_CASE("sealed shards with runs that no pair has are refused by both readers", "[pairs]") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  // Written with a header that lets the writer pass them, which then is exchanged for that of pairs.
+  auto sealed = [&](const Runs& runs, ShardHeader wanted, bool fits) {
+    ShardHeader h = header(2, 1000, {"source", "target"});
+    h.kind = "any";
+    auto sink = open_sink(path);
+    ShardWriter writer(*sink, h);
+    for (const auto& run : runs) writer.add_run(run);
+    writer.finish();
+    sink->close();
+    exchange_header(path, wanted);
+    if (!fits) return refused_whole(path);
+    verify(ShardFile(path));
+    CHECK(read_pairs(path).tokens == joined(runs));
+  };
+  const ShardHeader two = pair_header(10, 20);
+  sealed({{19, 0}, {9, 0}, {0}, {0}}, two, true);
+  sealed({{19, 0}, {10, 0}}, two, false);        // outside the target's vocabulary, inside the source's
+  sealed({{20, 0}, {9, 0}}, two, false);         // outside both
+  sealed({{19, 0}, {9}}, two, false);            // no end
+  sealed({{19}, {9, 0}}, two, false);            //
+  sealed({{19, 0, 18, 0}, {9, 0}}, two, false);  // an end amid the run
+  sealed({{19, 0}, {}}, two, false);             // an empty side
+  sealed({{19, 0, 9}, {0}}, two, false);         // the right tokens, cut elsewhere
+  ShardHeader wrong = two;
+  std::swap(wrong.tokenizer, wrong.source_tokenizer);
+  sealed({{9, 0}, {9, 0}}, wrong, false);
+  wrong = two;
+  wrong.source_tokenizer = "no vocabulary";
+  sealed({{9, 0}, {9, 0}}, wrong, false);
+  // A text is not read as pairs.
+  write_shard(path, header(), {{1, 2}});
+  CHECK(status_of([&] { read_pairs(path); }) == 3);
+}
+
+TEST_CASE("a flipped bit anywhere in pairs is refused or changes nothing", "[pairs]") {
+  Folder folder;
+  Runs runs = random_runs(600, 20, 6);
+  for (auto& run : runs) {
+    for (int32_t& t : run) t = 1 + t % 9;
+    run.push_back(0);
+  }
+  write_shard(folder.file("x.mhs"), pair_header(10, 20), runs);
+  const std::string whole = read_text_file(folder.file("x.mhs"));
+  RandomSequence random(RandomStream(5, "flips"));
+  int refused = 0;
+  for (size_t i = 0; i < 600; ++i) {
+    std::string broken = whole;
+    const size_t at = random.below(whole.size());
+    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
+    write_file_atomically(folder.file("y.mhs"), broken);
+    try {
+      const std::vector<int32_t> found = read_pairs(folder.file("y.mhs")).tokens;
+      CHECK(found == joined(runs));
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::input);
+      ++refused;
+    }
+  }
+  CHECK(refused > 500);
+}
+
+TEST_CASE("tokens outside the vocabulary are refused by the writer") {
+  Folder folder;
+  auto sink = open_sink(folder.file("x.mhs"));
+  ShardWriter writer(*sink, header());
+  CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{1000}), Error);
+  CHECK_THROWS_AS(ShardWriter(*sink, header(2, 70000)), Error);
+}

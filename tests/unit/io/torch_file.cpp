@@ -1,0 +1,284 @@
+// Files of torch.save, made by hand: tensors in every form that they come in, and every way to be broken is refused.
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "fixtures/zip_bytes.h"
+#include "io/pickle.h"
+#include "io/tensor_files.h"
+
+using namespace mh;
+using namespace mh::io;
+
+namespace {
+
+const auto n = bytes_of_number;
+using Numbers = std::vector<uint64_t>;
+
+std::string text(const std::string& s) { return "X" + n(s.size(), 4) + s; }
+std::string integer(uint64_t i) { return i < 256 ? "K" + n(i, 1) : i < 65536 ? "M" + n(i, 2) : "\x8a\x08" + n(i, 8); }
+std::string tuple(const Numbers& numbers) {
+  std::string out = "(";
+  for (uint64_t i : numbers) out += integer(i);
+  return out + "t";
+}
+const std::string kOrderedDict = "ccollections\nOrderedDict\n)R";
+std::string stored(const std::string& type, const std::string& key, uint64_t size) {
+  return "(" + text("storage") + "ctorch\n" + type + "\n" + text(key) + text("cpu") + integer(size) + "tQ";
+}
+std::string tensor(const std::string& storage, uint64_t offset, const Numbers& shape, const Numbers& strides) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + integer(offset) + tuple(shape) + tuple(strides) + "\x89" +
+         kOrderedDict + "tR";
+}
+std::string dict(const std::vector<std::pair<std::string, std::string>>& items) {
+  std::string out = "\x80\x02" + kOrderedDict + "(";
+  for (const auto& [name, value] : items) out += text(name) + value;
+  return out + "u.";
+}
+
+template <class Number>
+std::string data(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+
+std::vector<StoredTensor> read(const std::string& pickle) {
+  return read_state_dict({reinterpret_cast<const uint8_t*>(pickle.data()), pickle.size()}, "test");
+}
+
+// What is said of a pickle that is refused.
+std::string said(const std::string& pickle) {
+  try {
+    read(pickle);
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::input);
+    return error.what();
+  }
+  return "";
+}
+
+const std::string kOne = tensor(stored("FloatStorage", "0", 6), 0, {2, 3}, {3, 1});
+
+struct Files {
+  Folder folder;
+  std::string save(const std::string& bytes, const std::string& name = "pytorch_model.bin") const {
+    write_file_atomically(folder.file(name), bytes);
+    return folder.file(name);
+  }
+  TensorFiles open(const std::string& bytes) const {
+    TensorFiles files;
+    const std::string path = save(bytes);
+    files.add(path, open_torch_file(path));
+    return files;
+  }
+};
+
+const std::vector<float> kSix{1, 2, 3, 4, 5, 6};
+
+}  // namespace
+
+TEST_CASE("the checksum of zip", "[torch-file]") {
+  const std::string nine = "123456789";
+  auto sum = [](const std::string& s) { return crc32({reinterpret_cast<const uint8_t*>(s.data()), s.size()}); };
+  CHECK(sum(nine) == 0xCBF43926);
+  CHECK(sum("") == 0);
+  CHECK(sum("The quick brown fox jumps over the lazy dog") == 0x414FA339);
+}
+
+TEST_CASE("tensors of torch.save: types, strides, offsets and storages that are shared", "[torch-file]") {
+  const std::string pickle = dict({
+      {"plain", kOne},
+      {"transposed", tensor(stored("FloatStorage", "0", 6), 0, {3, 2}, {1, 3})},
+      {"row", tensor(stored("FloatStorage", "0", 6), 3, {3}, {1})},
+      {"scalar", tensor(stored("FloatStorage", "0", 6), 5, {}, {})},
+      {"repeated", tensor(stored("FloatStorage", "0", 6), 1, {2, 2}, {0, 1})},
+      {"empty", tensor(stored("FloatStorage", "0", 6), 0, {0, 4}, {4, 1})},
+      {"parameter", "ctorch._utils\n_rebuild_parameter\n(" + kOne + "\x88" + kOrderedDict + "tR"},
+      {"half", tensor(stored("HalfStorage", "1", 6), 0, {6}, {1})},
+      {"brain", tensor(stored("BFloat16Storage", "2", 2), 0, {2}, {1})},
+      {"double", tensor(stored("DoubleStorage", "3", 1), 0, {1}, {1})},
+      {"positions", tensor(stored("LongStorage", "4", 2), 0, {1, 2}, {2, 1})},
+  });
+  const std::vector<std::pair<std::string, std::string>> entries{
+      {"model/data.pkl", pickle},
+      {"model/byteorder", "little"},
+      {"model/data/0", data(kSix)},
+      {"model/data/1", data<uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00, 0x8000, 0x3555})},
+      {"model/data/2", data<uint16_t>({0x3F80, 0xC049})},
+      {"model/data/3", data<double>({0.1})},
+      {"model/data/4", data<int64_t>({0, 1})},
+      {"model/version", "3\n"}};
+  const Files here;
+  for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.large = true}, ZipOptions{.sums = false}}) {
+    const TensorFiles files = here.open(zip_of(entries, options));
+    CHECK(files.all().size() == 11);
+    CHECK(files.floats("plain") == kSix);
+    CHECK(files.floats("parameter") == kSix);
+    CHECK(files.floats("transposed") == std::vector<float>{1, 4, 2, 5, 3, 6});
+    CHECK(files.floats("row") == std::vector<float>{4, 5, 6});
+    CHECK(files.floats("scalar") == std::vector<float>{6});
+    CHECK(files.floats("repeated") == std::vector<float>{2, 3, 2, 3});
+    CHECK(files.floats("empty").empty());
+    CHECK(files.floats("half") == std::vector<float>{1, -2, 0x1p-24F, INFINITY, -0.0F, 0x1.554p-2F});
+    CHECK(std::signbit(files.floats("half")[4]));
+    CHECK(files.floats("brain") == std::vector<float>{1, -3.140625F});
+    CHECK(files.floats("double") == std::vector<float>{0.1F});
+    CHECK(files.find("positions")->info.shape == std::vector<int64_t>{1, 2});
+    CHECK(files.find("nothing") == nullptr);
+    CHECK_THROWS_WITH(files.floats("positions"), Catch::Contains("positions") && Catch::Contains("I64"));
+  }
+}
+
+TEST_CASE("what a pickle remembers, and attributes of its dict", "[torch-file]") {
+  // The storage's name is put down and taken again; the dict carries _metadata, as state_dict() has it.
+  std::string pickle = "\x80\x02" + kOrderedDict + "q\x01(" + text("a");
+  pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + n(300, 4) + "(" + stored("FloatStorage", "0", 6) + "q\x02" +
+            integer(0) + tuple({6}) + tuple({1}) + "\x89" + kOrderedDict + "tR";
+  pickle += text("b") + "j" + n(300, 4) + "(h\x02" + integer(2) + integer(2) + "\x85" + integer(1) + "\x85\x89" +
+            kOrderedDict + "tR" + "u";
+  pickle += "}" + text("_metadata") + kOrderedDict + text("") + "}" + text("version") + integer(1) + "sssb.";
+  const auto tensors = read(pickle);
+  REQUIRE(tensors.size() == 2);
+  CHECK(tensors[0].info.name == "a");
+  CHECK(tensors[1].info.name == "b");
+  CHECK(tensors[1].offset == 2);
+  CHECK(tensors[1].storage == "0");
+  CHECK(read("\x80\x02}.").empty());
+}
+
+TEST_CASE("a pickle that would run a program is refused by the name of what it calls", "[torch-file]") {
+  const std::string evil = said(
+      "\x80\x02"
+      "cos\nsystem\n" +
+      text("touch evil") + "\x85R.");
+  CHECK_THAT(evil, Catch::Contains("'os.system'") && Catch::Contains("byte 2") && Catch::Contains("not called") &&
+                       Catch::Contains("safe_serialization=True"));
+  CHECK_THAT(said("\x80\x02"
+                  "cbuiltins\neval\n."),
+             Catch::Contains("'builtins.eval'"));
+  CHECK_THAT(said("\x80\x02"
+                  "ctorch\nload\n."),
+             Catch::Contains("'torch.load'"));
+  CHECK_THAT(said("\x80\x02"
+                  "c\x1b[31m\nx\n."),
+             Catch::Contains("'?[31m.x'"));
+  // The instructions that make objects in other ways.
+  CHECK_THAT(said("\x80\x02(ios\nsystem\n."), Catch::Contains("0x69"));
+  CHECK_THAT(said("\x80\x02\x8c\x02os\x8c\x06system\x93."), Catch::Contains("0x8c"));
+  CHECK_THAT(said("\x80\x02\x81."), Catch::Contains("0x81"));
+  CHECK_THAT(said("\x80\x04."), Catch::Contains("protocol 2") && Catch::Contains("4"));
+  CHECK_THAT(said("\x80\x02"
+                  "ctorch\nFloatStorage\n)R."),
+             Catch::Contains("torch.FloatStorage"));
+}
+
+TEST_CASE("pickles of other contents, cut off at any place and damaged, are refused", "[torch-file]") {
+  CHECK_THAT(said("\x80\x02K\x01."), Catch::Contains("a dict") && Catch::Contains("a number"));
+  CHECK_THAT(said(dict({{"epoch", "K\x03"}})), Catch::Contains("a tensor as epoch"));
+  CHECK_THAT(said(dict({{"model", "}"}})), Catch::Contains("a dict"));
+  CHECK_THAT(said(dict({{"a", kOne}, {"a", kOne}})), Catch::Contains("a twice"));
+  CHECK_THAT(said("\x80\x02}K\x01" + kOne + "s."), Catch::Contains("names"));
+  const std::string storage = stored("FloatStorage", "0", 6);
+  for (const auto& [offset, shape, strides] : std::vector<std::tuple<uint64_t, Numbers, Numbers>>{
+           {1, {2, 3}, {3, 1}}, {0, {2, 4}, {3, 1}}, {0, {7}, {1}}, {6, {}, {}}, {0, {2}, {uint64_t{1} << 62}}})
+    CHECK_THAT(said(dict({{"a", tensor(storage, offset, shape, strides)}})), Catch::Contains("beyond"));
+  const uint64_t huge = uint64_t{1} << 40;
+  CHECK_THAT(said(dict({{"a", tensor(storage, 0, {huge, huge}, {0, 0})}})), Catch::Contains("beyond"));
+  CHECK_THAT(said(dict({{"a", tensor(storage, 0, {2, 3}, {3})}})), Catch::Contains("a stride for each side"));
+  CHECK_THAT(said(dict({{"a", tensor(storage, 0, Numbers(65, 1), Numbers(65, 1))}})), Catch::Contains("64 sides"));
+  CHECK_THAT(said(dict({{"a", tensor(storage, 0, {~uint64_t{0}}, {1})}})), Catch::Contains("-1"));
+  CHECK_THAT(said(dict({{"a", tensor(stored("ComplexFloatStorage", "0", 6), 0, {1}, {1})}})),
+             Catch::Contains("torch.ComplexFloatStorage"));
+  CHECK_THAT(said(dict({{"a", tensor("K\x01", 0, {1}, {1})}})), Catch::Contains("a storage"));
+
+  const std::string good = dict({{"a", kOne}});
+  REQUIRE(read(good).size() == 1);
+  for (size_t size = 0; size < good.size(); ++size) {
+    INFO(size);
+    CHECK_THAT(said(good.substr(0, size)), Catch::Contains("cut off"));
+  }
+  for (const char* broken :
+       {"u.", "s.", "R.", "b.", ".", "h\x01.", "q\x01.", "(u.", "\x85.", "\x87.", "Q.", "}(K\x01u.",
+        "\x8a\x09"
+        "123456789.",
+        "X\x01\x00\x00\x00\xff."})
+    CHECK(status_of([&] { read("\x80\x02" + std::string(broken)); }) == 3);
+  // Any byte changed is refused or another state dict: never anything else.
+  for (size_t i = 0; i < good.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = good;
+      changed[i] = static_cast<char>(changed[i] ^ 1 << bit);
+      const int status = status_of([&] { read(changed); });
+      CHECK((status == 0 || status == 3));
+    }
+}
+
+TEST_CASE("archives that are cut off, of another kind or damaged are refused", "[torch-file]") {
+  const Files here;
+  const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kOne}})},
+                                                                 {"m/data/0", data(kSix)}};
+  const std::string good = zip_of(entries);
+  REQUIRE(here.open(good).floats("a") == kSix);
+  auto status = [&](const std::string& bytes) { return status_of([&] { here.open(bytes).floats("a"); }); };
+  for (const bool large : {false, true}) {
+    const std::string whole = zip_of(entries, {.large = large});
+    for (size_t size = 0; size < whole.size(); ++size) {
+      INFO(size);
+      CHECK(status(whole.substr(0, size)) == 3);
+    }
+    for (size_t i = 0; i < whole.size(); ++i) {
+      std::string changed = whole;
+      changed[i] = static_cast<char>(changed[i] ^ 0x41);
+      const int found = status(changed);
+      CHECK((found == 0 || found == 3));
+    }
+  }
+  auto said_of = [&](const std::string& bytes) {
+    try {
+      here.open(bytes).floats("a");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(said_of("no archive, but text"), Catch::Contains("a zip archive"));
+  CHECK_THAT(said_of("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
+             Catch::Contains("1.6") && Catch::Contains("safe_serialization"));
+  std::string flipped = good;
+  flipped[good.find(data(kSix)) + 5] ^= 1;
+  CHECK_THAT(said_of(flipped), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
+  CHECK_THAT(said_of(zip_of(entries, {.method = 8})), Catch::Contains("a compressed one"));
+  CHECK_THAT(said_of(zip_of(entries, {.flags = 1})), Catch::Contains("an encrypted one"));
+  CHECK_THAT(said_of(zip_of({entries[0]})), Catch::Contains("the entry m/data/0"));
+  CHECK_THAT(said_of(zip_of({entries[1]})), Catch::Contains("data.pkl"));
+  CHECK_THAT(said_of(zip_of({entries[0], entries[0]})), Catch::Contains("again"));
+  CHECK_THAT(said_of(zip_of({entries[0], {"m/data/0", data(kSix).substr(0, 20)}})),
+             Catch::Contains("6 numbers of a") && Catch::Contains("20 bytes"));
+  CHECK_THAT(said_of(zip_of({entries[0], entries[1], {"m/byteorder", "big"}})), Catch::Contains("big"));
+}
+
+TEST_CASE("a model in several files is read by its index", "[torch-file]") {
+  const Files here;
+  auto archive = [](const std::string& name) {
+    return zip_of({{"m/data.pkl", dict({{name, kOne}})}, {"m/data/0", data(kSix)}});
+  };
+  auto status = [&] { return status_of([&] { open_model_files(here.folder.path); }); };
+  CHECK_THROWS_WITH(open_model_files(here.folder.path), Catch::Contains("neither"));
+  here.save(archive("a"), "pytorch_model-00001-of-00002.bin");
+  here.save(archive("b"), "pytorch_model-00002-of-00002.bin");
+  const std::string index = "pytorch_model.bin.index.json";
+  const std::string first = R"({"metadata": {}, "weight_map": {"a": "pytorch_model-00001-of-00002.bin", )";
+  here.save(first + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
+  CHECK(open_model_files(here.folder.path).floats("b") == kSix);
+  CHECK(open_model_files(here.folder.path).all().size() == 2);
+  here.save(first + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
+  CHECK_THROWS_WITH(open_model_files(here.folder.path), Catch::Contains("a file with c"));
+  for (const char* broken : {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
+                             R"({"weight_map": {"a": "../x"}})", R"({"weight_map": {"a": "missing"}})"}) {
+    here.save(broken, index);
+    CHECK(status() == 3);
+  }
+  here.save(archive("a"), "pytorch_model-00002-of-00002.bin");
+  here.save(first + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
+  CHECK_THROWS_WITH(open_model_files(here.folder.path), Catch::Contains("each tensor once"));
+}

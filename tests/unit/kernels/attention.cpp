@@ -1,0 +1,425 @@
+// The kernels of attention in memory that is exactly as large as they say, also under the sanitizers: odd sizes, rows
+// without keys, tails, few queries, both types, both places of dropout, all that a policy may say. Their numbers are
+// checked where there are tensors (test_fused_policy.cpp); here, that those of extreme and of many logits are right and
+// that none is left unwritten. What a caller may do at once is done by threads: under the thread sanitizer nobody
+// writes where another one reads.
+#include "cpu/attention.h"
+
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <random>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "cpu/level.h"
+#include "cpu/mixed_attention.h"
+
+using namespace mh::kernels;
+
+namespace {
+
+std::vector<float> unwritten(int64_t floats) {
+  return std::vector<float>(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
+}
+
+template <class T>
+struct Tensor {
+  int64_t heads, length, size;
+  std::vector<T> data;
+  Tensor(int64_t h, int64_t n, int64_t d, std::mt19937& random)
+      : heads(h), length(n), size(d), data(static_cast<size_t>(h * n * d)) {
+    std::uniform_int_distribution<int> number(-2, 2);
+    for (T& x : data)
+      if constexpr (std::is_same_v<T, float>) x = static_cast<float>(number(random));
+      else x = static_cast<uint16_t>(0x3F80 | (random() & 0x8000));  // 1 or -1
+  }
+  Heads<const T> read() const { return {data.data(), length * size, size}; }
+  Heads<T> write() { return {data.data(), length * size, size}; }
+  bool same(const Tensor& other) const { return data == other.data; }
+  bool finite() const {
+    for (const T& x : data)
+      if constexpr (std::is_same_v<T, float>) {
+        if (!std::isfinite(x)) return false;
+      } else if ((x & 0x7F80) == 0x7F80) {
+        return false;
+      }
+    return true;
+  }
+};
+
+int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
+
+// Relative positions of keys with gaps between them, and where their gradients go.
+struct Positions {
+  std::vector<float> u, v, rows, turned, du, dv, dr;
+  std::vector<Run> runs;
+  Relative relative{};
+
+  Positions() = default;
+  Positions(const Policy& h, int64_t heads, int64_t size) {
+    int64_t count = 0;
+    for (int64_t first = 0; first < h.keys;) {
+      const int64_t keys = pick(1, h.keys - first),
+                    seen = h.causal ? std::min(keys, h.keys - h.queries - first + 1) : keys;
+      runs.push_back({first, keys, count});
+      count += std::max<int64_t>(1, h.queries + seen - 1);
+      first += keys;
+    }
+    count += Relative::kBehind;
+    for (auto* bias : {&u, &v}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
+    for (auto* table : {&rows, &turned}) table->assign(static_cast<size_t>(heads * count * size), 0.25F);
+    du = dv = unwritten(heads * size), dr = unwritten(heads * count * size);
+    relative = {u.data(), v.data(), rows.data(), turned.data(),
+                count,    size,     runs.data(), static_cast<int64_t>(runs.size())};
+  }
+  bool finite() const {
+    const auto is = [](float x) { return std::isfinite(x); };
+    return std::all_of(du.begin(), du.end(), is) && std::all_of(dv.begin(), dv.end(), is) &&
+           std::all_of(dr.begin(), dr.end(), is);
+  }
+};
+
+// Heads that read those of others, some more than once, and scales of so many.
+struct OfHeads {
+  std::vector<int64_t> keys, values;
+  std::vector<float> scales;
+  OfHeads(Policy& h, int64_t in, int64_t out) {
+    if (pick(0, 1) == 0) return;
+    for (int64_t j = 0; j < in; ++j) keys.push_back(pick(0, in - 1));
+    for (int64_t i = 0; i < out; ++i)
+      values.push_back(pick(0, out - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
+    h.key_heads = keys.data(), h.value_heads = values.data(), h.head_scales = scales.data();
+  }
+};
+
+// What a policy may say besides its sizes, heads and dropout.
+void draw(Policy& h) {
+  if (h.causal && pick(0, 1) == 1) h.window = pick(1, h.keys + 5);
+  if (pick(0, 1) == 1) h.normaliser = Normaliser::sigsoftmax;
+}
+
+float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+
+void product_by_loops(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool add,
+                      const uint16_t* a, const uint16_t* b, float* c) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = add ? c[i * ldc + j] : 0;
+      for (int64_t t = 0; t < k; ++t) sum += to_float(a[i * lda + t]) * to_float(b[t / 2 * 2 * ldb + 2 * j + t % 2]);
+      c[i * ldc + j] = sum;
+    }
+}
+
+template <class T>
+void both_passes(Attention h, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(1, h.queries, h.size, random), k(1, h.keys, h.size, random), v(1, h.keys, h.size, random);
+  Tensor<T> out = q, dq = q, dk = k, dv = v;
+  std::vector<float> log_sums = unwritten(h.queries);
+  const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().position}; };
+  const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().position}; };
+  for (const bool gradient : {false, true}) {
+    h.gradient = gradient;
+    std::vector<float> scratch = unwritten(attention_forward_scratch(h));
+    attention_forward<T>(h, read(q), read(k), read(v), write(out), log_sums.data(), scratch.data());
+    RC_ASSERT(out.finite());
+  }
+  AttentionGradients<T> gradients{write(dq), write(dk), write(dv)};
+  float dscale = std::numeric_limits<float>::quiet_NaN();
+  gradients.dscale = &dscale;
+  if (positions != nullptr)
+    gradients.du = positions->du.data(), gradients.dv_bias = positions->dv.data(), gradients.dr = positions->dr.data();
+  std::vector<float> scratch = unwritten(attention_backward_scratch(h));
+  attention_backward<T>(h, read(q), read(k), read(v), read(out), read(q), log_sums.data(), gradients, scratch.data());
+  RC_ASSERT(dq.finite() && dk.finite() && dv.finite() && std::isfinite(dscale));
+  RC_ASSERT((positions == nullptr || positions->finite()));
+}
+
+// f(0) … f(count - 1), each in a thread.
+template <class F>
+void side_by_side(int64_t count, const F& f) {
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < count; ++i) threads.emplace_back(f, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <class T>
+void both_passes(MixedAttention h, int64_t parts, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(h.in, h.queries, h.key_size, random), k(h.in, h.keys, h.key_size, random),
+      v(h.out, h.keys, h.value_size, random), given(h.out, h.queries, h.value_size, random);
+  Tensor<T> out = given, dq = q, dk = k, dv = v;
+  const int64_t matrices = h.by_query ? h.queries : 1;
+  const std::vector<float> m(static_cast<size_t>(matrices * h.in * h.out), 0.5F);
+  std::vector<float> log_sums = unwritten(h.in * h.queries);
+  {
+    std::vector<float> packed = unwritten(mixed_pack_floats(h, false));
+    side_by_side(h.in + h.out, [&](int64_t i) { mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
+    side_by_side(parts, [&](int64_t part) {
+      std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
+      mixed_forward<T>(h, part, parts, q.read(), k.read(), v.read(), packed.data(), m.data(), out.write(),
+                       log_sums.data(), scratch.data());
+    });
+  }
+  RC_ASSERT(out.finite());
+  if (mixed_takes_few(h)) {  // the same in steps, between which other threads may have worked
+    Tensor<T> again = given;
+    std::vector<float> shared = unwritten(mixed_few_floats(h));
+    side_by_side(h.in, [&](int64_t j) { mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data()); });
+    mixed_few_mix(h, m.data(), log_sums.data(), shared.data());
+    side_by_side(h.out, [&](int64_t i) { mixed_few_values<T>(h, i, v.read(), again.write(), shared.data()); });
+    RC_ASSERT(again.same(out));
+  }
+  h.gradient = true;
+  std::vector<float> packed = unwritten(mixed_pack_floats(h, true));
+  side_by_side(h.in + h.out, [&](int64_t i) { mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
+  const int64_t of_keys = mixed_key_floats(h), of_part = of_keys + mixed_value_floats(h);
+  std::vector<float> sums = unwritten(parts * of_part);
+  // Queries with matrices of their own are each of one part; of one matrix every part has a share.
+  std::vector<float> dm = unwritten((h.by_query ? h.queries : parts) * h.in * h.out);
+  std::vector<Positions> shares(positions != nullptr ? static_cast<size_t>(parts) : 0,
+                                positions != nullptr ? *positions : Positions{});
+  side_by_side(parts, [&](int64_t part) {
+    std::vector<float> scratch = unwritten(mixed_backward_scratch(h));
+    float* dk_of_part = sums.data() + part * of_part;
+    MixedGradients to{dk_of_part, dk_of_part + of_keys, dm.data() + (h.by_query ? 0 : part * h.in * h.out)};
+    if (positions != nullptr) {
+      Positions& share = shares[static_cast<size_t>(part)];
+      to.du = share.du.data(), to.dv_bias = share.dv.data(), to.dr = share.dr.data();
+    }
+    mixed_backward<T>(h, part, parts, q.read(), packed.data(), m.data(), given.read(), log_sums.data(), dq.write(), to,
+                      scratch.data());
+  });
+  side_by_side(h.in, [&](int64_t i) {
+    mixed_gather<T>(sums.data() + i * (of_keys / h.in), parts, of_part, h.keys, h.key_size, dk.write().at(i, 0),
+                    h.key_size);
+  });
+  side_by_side(h.out, [&](int64_t i) {
+    mixed_gather<T>(sums.data() + of_keys + i * ((of_part - of_keys) / h.out), parts, of_part, h.keys, h.value_size,
+                    dv.write().at(i, 0), h.value_size);
+  });
+  RC_ASSERT(dq.finite() && dk.finite() && dv.finite());
+  for (float x : dm) RC_ASSERT(std::isfinite(x));
+  for (const Positions& share : shares) RC_ASSERT(share.finite());
+}
+
+// Both passes of one head, its numbers in fp32.
+struct Passes {
+  Tensor<float> out, dq, dk, dv;
+  std::vector<float> log_sums;
+  float dm = 0, dscale = 0;
+
+  Passes(int64_t queries, int64_t keys, int64_t size)
+      : out(1, queries, size, none), dq(out), dk(1, keys, size, none), dv(dk), log_sums(unwritten(queries)) {}
+
+  static Matrix<const float> read(const Tensor<float>& t) { return {t.data.data(), t.size}; }
+  static Matrix<float> write(Tensor<float>& t) { return {t.data.data(), t.size}; }
+
+  void run(const Attention& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
+           const Tensor<float>& given) {
+    std::vector<float> scratch = unwritten(std::max(attention_forward_scratch(h), attention_backward_scratch(h)));
+    attention_forward<float>(h, read(q), read(k), read(v), write(out), log_sums.data(), scratch.data());
+    AttentionGradients<float> to{write(dq), write(dk), write(dv)};
+    to.dscale = &dscale;
+    attention_backward<float>(h, read(q), read(k), read(v), read(out), read(given), log_sums.data(), to,
+                              scratch.data());
+  }
+  void run(const MixedAttention& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
+           const Tensor<float>& given) {
+    const float m = 1;
+    std::vector<float> packed = unwritten(mixed_pack_floats(h, true)),
+                       of_forward = unwritten(mixed_pack_floats(h, false)),
+                       sums = unwritten(mixed_key_floats(h) + mixed_value_floats(h)),
+                       scratch = unwritten(std::max(mixed_forward_scratch(h), mixed_backward_scratch(h)));
+    for (int64_t i = 0; i < 2; ++i) {
+      mixed_pack<float>(h, false, i, k.read(), v.read(), of_forward.data());
+      mixed_pack<float>(h, true, i, k.read(), v.read(), packed.data());
+    }
+    mixed_forward<float>(h, 0, 1, q.read(), k.read(), v.read(), of_forward.data(), &m, out.write(), log_sums.data(),
+                         scratch.data());
+    float* of_values = sums.data() + mixed_key_floats(h);
+    mixed_backward<float>(h, 0, 1, q.read(), packed.data(), &m, given.read(), log_sums.data(), dq.write(),
+                          {sums.data(), of_values, &dm}, scratch.data());
+    mixed_gather<float>(sums.data(), 1, 0, h.keys, h.key_size, dk.data.data(), h.key_size);
+    mixed_gather<float>(of_values, 1, 0, h.keys, h.value_size, dv.data.data(), h.value_size);
+  }
+
+ private:
+  static inline std::mt19937 none;
+};
+
+}  // namespace
+
+TEST_CASE("attention with mixed heads stays within the memory that it says, and writes all of its results",
+          "[kernels]") {
+  CHECK(rc::check([] {
+    MixedAttention h{};
+    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
+    h.most_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
+    h.keys = h.causal ? h.most_keys : pick(0, h.most_keys);
+    h.in = pick(1, 9), h.out = pick(1, 9), h.key_size = pick(1, 40), h.value_size = pick(1, 40);
+    h.scale = 0.3F, h.by_query = pick(0, 1) == 1, h.gradient = pick(0, 1) == 1;
+    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    if (pick(0, 1) == 1) {
+      h.dropout = &dropout, h.dropped_first = pick(0, 1) == 1, h.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      h.dropout_row = h.most_keys, h.dropout_head = h.queries * h.most_keys;
+    }
+    const int64_t parts = pick(1, 4);
+    h.cache = int64_t{1} << pick(10, 20);  // keys are cut, or not
+    draw(h);
+    const OfHeads of_heads(h, h.in, h.out);
+    std::optional<Positions> positions;
+    if (pick(0, 1) == 1) h.relative = &positions.emplace(h, h.in, (h.key_size + 15) / 16 * 16).relative;
+    std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    both_passes<float>(h, parts, positions ? &*positions : nullptr, random);
+    const Bf16Engine engine{product_by_loops};
+    if (pick(0, 1) == 1) h.bf16 = &engine;
+    both_passes<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
+  }));
+}
+
+TEST_CASE("plain attention stays within the memory that it says, and writes all of its results", "[kernels]") {
+  CHECK(rc::check([] {
+    Attention h{};
+    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
+    const int64_t most = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
+    h.keys = h.causal ? most : pick(0, most);
+    h.size = 16 * pick(1, 4), h.scale = 0.3F;
+    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    if (pick(0, 1) == 1) h.dropout = &dropout, h.dropout_row = most;
+    h.cache = int64_t{1} << pick(10, 20);  // keys are cut, or not
+    draw(h);
+    const OfHeads of_heads(h, 1, 1);
+    std::optional<Positions> positions;
+    if (pick(0, 1) == 1) h.relative = &positions.emplace(h, 1, h.size).relative;
+    std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    both_passes<float>(h, positions ? &*positions : nullptr, random);
+    const Bf16Engine engine{product_by_loops};
+    if (level() >= Level::avx512 && pick(0, 1) == 1) h.bf16 = &engine;
+    both_passes<uint16_t>(h, positions ? &*positions : nullptr, random);
+  }));
+}
+
+TEST_CASE("logits of -inf weigh nothing, wherever keys are cut", "[kernels]") {
+  const int64_t queries = 20, keys = 256, size = 16;
+  const float huge = 1e20F;
+  std::mt19937 random(1);
+  // Of the even queries the first 128 keys have logits of -inf, of the odd ones all have.
+  Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v(1, keys, size, random), given = q;
+  std::fill(q.data.begin(), q.data.end(), 0.0F), std::fill(k.data.begin(), k.data.end(), 0.0F);
+  for (int64_t i = 0; i < queries; ++i)
+    q.data[static_cast<size_t>(i * size)] = huge, q.data[static_cast<size_t>(i * size + 1)] = i % 2 == 0 ? 0 : huge;
+  for (int64_t s = 0; s < keys; ++s) k.data[static_cast<size_t>(s * size + (s < 128 ? 0 : 1))] = -huge;
+  for (const Normaliser normaliser : {Normaliser::softmax, Normaliser::sigsoftmax})
+    for (const int64_t cache : {1 << 10, 1 << 20}) {
+      INFO("cache " << cache);
+      Passes plain(queries, keys, size), mixed(queries, keys, size);
+      Attention a{};
+      a.queries = queries, a.keys = keys, a.size = size, a.scale = 1, a.cache = cache, a.normaliser = normaliser;
+      plain.run(a, q, k, v, given);
+      MixedAttention h{};
+      h.queries = queries, h.keys = h.most_keys = keys, h.in = h.out = 1, h.key_size = h.value_size = size, h.scale = 1;
+      h.cache = cache, h.normaliser = normaliser;
+      mixed.run(h, q, k, v, given);
+      for (const Passes* passes : {&plain, &mixed})
+        for (int64_t i = 0; i < queries; ++i)
+          for (int64_t c = 0; c < size; ++c) {
+            double mean = 0;
+            for (int64_t s = 128; s < keys; ++s) mean += v.data[static_cast<size_t>(s * size + c)] / 128.0;
+            CHECK(passes->out.data[static_cast<size_t>(i * size + c)] == Approx(i % 2 == 0 ? mean : 0).margin(1e-6));
+            CHECK(std::isfinite(passes->dq.data[static_cast<size_t>(i * size + c)]));
+            if (i % 2 == 1) CHECK(passes->dq.data[static_cast<size_t>(i * size + c)] == 0);
+          }
+      for (const Passes* passes : {&plain, &mixed})
+        for (int64_t i = 0; i < 128 * size; ++i)
+          CHECK(passes->dv.data[static_cast<size_t>(i)] == Approx(0).margin(1e-30));
+    }
+}
+
+TEST_CASE("gradients of large logits add up to nothing", "[kernels]") {
+  // All keys and values are the same: whatever the logits, the output does not change with them.
+  const int64_t queries = 40, keys = 300, size = 16;
+  std::mt19937 random(2);
+  Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v = k, given = q;
+  for (auto* t : {&q, &k, &v, &given}) std::fill(t->data.begin(), t->data.end(), 0.0F);
+  for (const float logit : {100.0F, 1e4F, 3e4F})
+    for (const int64_t cache : {1 << 10, 1 << 20}) {
+      for (int64_t i = 0; i < queries; ++i)
+        q.data[static_cast<size_t>(i * size)] = logit + static_cast<float>(i),
+                                       given.data[static_cast<size_t>(i * size)] = 1;
+      for (int64_t s = 0; s < keys; ++s)
+        k.data[static_cast<size_t>(s * size)] = v.data[static_cast<size_t>(s * size)] = 1;
+      MixedAttention h{};
+      h.queries = queries, h.keys = h.most_keys = keys, h.in = h.out = 1, h.key_size = h.value_size = size, h.scale = 1,
+      h.cache = cache;
+      Passes passes(queries, keys, size);
+      passes.run(h, q, k, v, given);
+      CHECK(passes.dm == Approx(queries).epsilon(1e-5));
+      for (const float x : passes.dq.data) CHECK(std::abs(x) <= 1e-5F);
+      for (const float x : passes.dk.data) CHECK(std::abs(x) <= 1e-9F * logit * static_cast<float>(keys));
+    }
+}
+
+TEST_CASE("the gradient of a head's scale is that of many queries and keys", "[kernels]") {
+  // Even probabilities, and dP is 1.3 everywhere.
+  const int64_t n = 6000, size = 16;
+  std::mt19937 random(3);
+  Tensor<float> q(1, n, size, random), k = q, v = q, given = q;
+  for (auto* t : {&q, &k, &v, &given}) std::fill(t->data.begin(), t->data.end(), 0.0F);
+  for (int64_t i = 0; i < n; ++i)
+    v.data[static_cast<size_t>(i * size)] = 1, given.data[static_cast<size_t>(i * size)] = 1.3F;
+  Attention a{};
+  const float one = 1;
+  a.queries = a.keys = n, a.size = size, a.scale = 1, a.head_scales = &one;
+  Passes passes(n, n, size);
+  passes.run(a, q, k, v, given);
+  CHECK(passes.dscale == Approx(1.3 * static_cast<double>(n)).epsilon(1e-5));
+}
+
+TEST_CASE("keys are cut into spans of several chunks, and nothing changes but the rounding", "[kernels]") {
+  const int64_t queries = 33, size = 16;
+  std::mt19937 random(4);
+  for (const bool causal : {false, true}) {
+    const int64_t keys = 8500;
+    Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v(1, keys, size, random),
+        given(1, queries, size, random);
+    MixedAttention h{};
+    h.queries = queries, h.keys = h.most_keys = keys, h.in = h.out = 1, h.key_size = h.value_size = size,
+    h.scale = 0.2F;
+    h.causal = causal, h.window = causal ? 400 : 0;
+    Passes whole(queries, keys, size), cut(queries, keys, size);
+    h.cache = 4 << 20, whole.run(h, q, k, v, given);
+    h.cache = 128 << 10, cut.run(h, q, k, v, given);
+    CHECK(mixed_attention_rows(h) == 64);
+    CHECK(whole.out.data != cut.out.data);
+    for (const auto& [a, b] : {std::pair(&whole.out, &cut.out), std::pair(&whole.dq, &cut.dq),
+                               std::pair(&whole.dk, &cut.dk), std::pair(&whole.dv, &cut.dv)}) {
+      float largest = 0, difference = 0;
+      for (size_t i = 0; i < a->data.size(); ++i)
+        largest = std::max(largest, std::abs(a->data[i])),
+        difference = std::max(difference, std::abs(a->data[i] - b->data[i]));
+      CHECK(difference <= 1e-5F * largest);
+    }
+    CHECK(cut.dm == Approx(whole.dm).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]") {
+  // One key: every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
+  const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
+  float out[2], log_sums[2];
+  MixedAttention h{};
+  h.queries = h.keys = h.most_keys = 1, h.in = h.out = 2, h.key_size = h.value_size = 1;
+  h.scale = 1, h.gradient = false;
+  std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
+  mixed_forward<float>(h, 0, 1, {q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, m, {out, 1, 1}, log_sums, scratch.data());
+  CHECK(out[0] == 7.5F);
+  CHECK(out[1] == -200);
+  CHECK(log_sums[0] == 1.5F);
+  CHECK(log_sums[1] == -2);
+}

@@ -1,0 +1,238 @@
+// The kernels of a GPU for mixed heads, thread by thread on the CPU, against loops in double.
+#include <catch2/catch.hpp>
+
+#include "emulator/cuda_cases.h"
+#include "emulator/host_launcher.h"
+#include "fixtures/reduced_cases.h"
+
+using namespace mh::kernels;
+using namespace cuda_cases;
+
+namespace {
+
+// What went wrong, or nothing; RapidCheck cannot print a null string.
+std::string said(const char* problem) { return problem == nullptr ? "" : problem; }
+
+// Of all kernels.
+template <class T, int kSize, bool kRelative>
+std::vector<MixedPlan> plans_of(const MixedCall& a, int limit) {
+  constexpr bool kApart = kMixedApart<T, kSize>;
+  constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
+  std::vector<MixedPlan> all{MixedForwardTiles<T, kSize, kRelative>::plan(a, limit),
+                             MixedSumsTiles<T, kSize, kRelative>::plan(a, limit),
+                             MixedQueryGradientTiles<T, kSize, kRelative>::plan(a, limit),
+                             MixedKeyGradientTiles<T, kSize, !kApart, true, kStays>::plan(a, limit),
+                             MixedKeyGradientTiles<T, kSize, true, !kApart, kStays>::plan(a, limit)};
+  if (kRelative) all.push_back(MixedKeyGradientTiles<T, kSize, true, false, Staying::distances>::plan(a, limit));
+  return all;
+}
+template <class T, int kSize>
+std::vector<MixedPlan> plans(const MixedCall& a, int limit, bool relative) {
+  return relative ? plans_of<T, kSize, true>(a, limit) : plans_of<T, kSize, false>(a, limit);
+}
+
+// Plans are made for less shared memory than there is, so that blocks of few rows are made up as those of many.
+struct Cramped : host::Launcher {
+  int planned;
+  int most_shared_memory() const { return planned; }
+};
+
+// KiB of it for which there are plans.
+template <class T, int kSize>
+int least_memory(const MixedCall& a, bool relative) {
+  for (int least = 1;; ++least) {
+    const auto all = plans<T, kSize>(a, least << 10, relative);
+    if (std::all_of(all.begin(), all.end(), [](const MixedPlan& plan) { return plan.slots > 0; })) return least;
+  }
+}
+
+// x and a bias (heads, size), rounded.
+template <class T>
+Tensor<T> biased(const Tensor<T>& x, const std::vector<float>& bias) {
+  Tensor<T> sum = x;
+  const Rows<T> rows = sum.write();
+  for (int64_t b = 0; b < x.batch; ++b)
+    for (int64_t h = 0; h < x.heads; ++h)
+      for (int64_t t = 0; t < x.length; ++t)
+        for (int64_t e = 0; e < x.size; ++e) {
+          T& number = rows.data[b * rows.batch + h * rows.head + t * rows.position + e];
+          number = narrowed<T>(widened(number) + static_cast<double>(bias[static_cast<size_t>(h * x.size + e)]));
+        }
+  return sum;
+}
+
+// (batch, heads, length, size) summed over rows and positions: (heads, size). `kept` numbers are (heads, kept) behind
+// the rows, over which alone is summed.
+Doubles summed(const Doubles& x, int64_t batch, int64_t heads, int64_t kept) {
+  Doubles sums(static_cast<size_t>(heads * kept));
+  const auto of_head = static_cast<int64_t>(x.size()) / std::max<int64_t>(1, batch * heads);
+  for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i)
+    sums[static_cast<size_t>(i / of_head % heads * kept + i % kept)] += x[static_cast<size_t>(i)];
+  return sums;
+}
+
+// With from as much memory as is needed at least to as much as is enough for all.
+template <class T, int kSize>
+void check_case(int64_t most_heads, int64_t most_length, bool relative = false, About about = About::anything) {
+  Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false, about);
+  reference::PolicyCase& c = z.exact;
+  const bool by_position = pick(0, 1) == 1;
+  std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+  Tensor<T> r(1, 0, 0, 0, by_position);
+  if (relative) z.add_positions(r, random);
+  MixedCall a;
+  static_cast<AttentionCall&>(a) = z.call;
+  a.in = static_cast<int>(c.in), a.dropped_first = c.dropped_first;
+  a.dropout_heads = static_cast<int>(c.dropped_first ? c.in : c.out);
+  // Scales of heads are part of the matrix.
+  c.scales.clear(), c.policy.head_scales = a.head_scales = nullptr;
+  std::normal_distribution<float> normal;
+  const bool by_query = pick(0, 1) == 1, by_row = by_query || pick(0, 1) == 1;
+  const int64_t numbers = c.in * c.out;
+  std::vector<float> matrix(static_cast<size_t>((by_row ? c.batch : 1) * (by_query ? a.queries : 1) * numbers));
+  // Of any size: the tensor cores round its numbers, which fp16 has place for by their largest alone.
+  const float spread =
+      std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
+  for (float& x : matrix) x = spread * normal(random);
+  std::vector<float> turned = matrix;
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    const auto at = static_cast<int64_t>(i) % numbers;
+    turned[i - static_cast<size_t>(at) + static_cast<size_t>(at % c.out * c.in + at / c.out)] = matrix[i];
+  }
+  a.matrix = matrix.data(), a.turned = turned.data(), a.matrix_query = by_query ? numbers : 0;
+  a.matrix_row = by_query ? a.queries * numbers : by_row ? numbers : 0;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t t = 0; t < a.queries; ++t)
+      for (int64_t i = 0; i < numbers; ++i)
+        c.matrix.push_back(matrix[static_cast<size_t>(b * a.matrix_row + t * a.matrix_query + i)]);
+  Tensor<T> q(c.batch, c.in, a.queries, c.key_size, by_position),
+      k(c.batch, c.key_heads, a.keys, c.key_size, by_position),
+      v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
+      dout(c.batch, c.out, a.queries, c.value_size, by_position);
+  for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
+  a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+  Tensor<T> q_u = q, q_v = q;
+  if (relative) q_u = biased(q, z.u), q_v = biased(q, z.v_bias);
+  Tensor<T> out = dout, dq = q, dshifted = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
+            dv(c.batch, c.out, a.keys, c.value_size, by_position);
+  const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
+  std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums,
+                     g = unwritten(c.batch * a.queries * numbers),
+                     dr = unwritten(c.batch * c.in * c.distances * c.key_size);
+  host::Device device(static_cast<uint32_t>(pick(0, 5)));
+  using Launches = AttentionLaunches<T, kSize>;
+  const int least = least_memory<T, kSize>(a, relative);
+  const int64_t most = about == About::lengths ? least
+                       : pick(0, 2) > 0        ? 2 * least
+                                               : 163;  // a single place, or several
+  const Cramped launcher{{device}, static_cast<int>(pick(least, most)) << 10};
+  AttentionTensors tensors;
+  tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
+  tensors.dout = dout.any();
+  tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
+  std::vector<OfQuery> of_queries(log_sums.size() + kQueriesBehind, OfQuery{NAN, NAN, NAN, NAN});
+  tensors.of_queries = of_queries.data();
+  tensors.log_sums = log_sums.data(), tensors.sums = sums.data(), tensors.g = g.data();
+  if (relative) {
+    tensors.biased = q_u.any(), tensors.shifted = q_v.any();
+    tensors.dshifted = dshifted.any(), tensors.dr = dr.data();
+  }
+  // Of the keys, also more than they are.
+  tensors.parts = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
+  std::vector<float> found =
+      unwritten(tensors.parts > 1 ? c.batch * a.queries * tensors.parts * std::max(2 * c.in, c.out * c.value_size) : 0);
+  tensors.found = found.data();
+  RC_ASSERT(said(Launches::mixed_forward(launcher, a, tensors)) == "");
+  RC_ASSERT(said(Launches::mixed_backward(launcher, a, tensors)) == "");
+
+  const auto rounded = [](double x) { return widened(narrowed<T>(x)); };
+  c.round_sum = rounded;
+  const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  c.round = rounded;
+  const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
+  // Probabilities of fp16 are rounded once more than `close` knows of: when they are exchanged.
+  const auto thrice = [](Doubles sizes) {
+    for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? 1.5 : 1;
+    return sizes;
+  };
+  close<T>("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));
+  close<T>("dm", Doubles(g.begin(), g.end()), exact.dm, composed.dm, exact.dm_size);
+  Doubles dq_sum = dq.numbers();
+  if (relative) {
+    const Doubles by_distance = dshifted.numbers();
+    close<T>("du", summed(dq_sum, c.batch, c.in, c.key_size), exact.du, composed.du, exact.du_size);
+    close<T>("dv_bias", summed(by_distance, c.batch, c.in, c.key_size), exact.dv_bias, composed.dv_bias,
+             exact.dv_bias_size);
+    close<T>("dr", summed(Doubles(dr.begin(), dr.end()), c.batch, c.in, c.distances * c.key_size), exact.dr,
+             composed.dr, exact.dr_size);
+    for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += by_distance[i];
+  }
+  close<T>("dq", dq_sum, exact.dq, composed.dq, exact.dq_size);
+  close<T>("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
+  close<T>("dv", dv.numbers(), exact.dv, composed.dv, thrice(exact.dv_size));
+}
+
+// What is wrong with the plans for up to 32 heads with so much memory, or nothing.
+template <class T, int kSize>
+std::string wrong_plan(int limit, bool relative = false) {
+  for (int in = 1; in <= 32; ++in)
+    for (int heads = 1; heads <= 32; ++heads) {
+      MixedCall a;
+      a.in = in, a.heads = heads;
+      for (const MixedPlan& plan : plans<T, kSize>(a, limit, relative))
+        if (plan.slots < 1 || plan.heads < 1 || plan.storing < 1 || plan.bytes > limit ||
+            plan.threads() > kMixedThreads)
+          return std::to_string(in) + " and " + std::to_string(heads) + " heads of " + std::to_string(kSize);
+    }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random shapes, thread by thread", "[cuda]") {
+  CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60); }));
+  CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60); }));
+  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, About::windows); }));
+  CHECK(check_few("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, About::lengths); }));
+  // Results of some warps at a time go through shared memory.
+  CHECK(check_few("fp32, large", [] { check_case<float, 96>(8, 5); }));
+  CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
+  // Gradients of queries by halves of the columns, those of keys and of values apart.
+  CHECK(check_few("fp32, largest", [] { check_case<float, 256>(5, 8); }));
+}
+
+TEST_CASE("so they do with relative positions, with gaps between the keys, thread by thread", "[cuda]") {
+  CHECK(check_few("fp32", [] { check_case<float, 32>(4, 50, true); }));
+  CHECK(check_few("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
+  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, About::windows); }));
+  // Gradients of queries by halves of the columns, those of keys and of values apart.
+  CHECK(check_few("fp32, large", [] { check_case<float, 192>(4, 5, true); }));
+  CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 16, true); }));
+}
+
+TEST_CASE("up to 32 mixed heads of up to 256 have place in the shared memory of every GPU", "[cuda]") {
+  for (const int limit : {99 << 10, 163 << 10, 227 << 10}) {
+    INFO(limit);
+    CHECK(wrong_plan<float, 16>(limit) == "");
+    CHECK(wrong_plan<float, 64>(limit) == "");
+    CHECK(wrong_plan<float, 128>(limit) == "");
+    CHECK(wrong_plan<float, 256>(limit) == "");
+    CHECK(wrong_plan<Bf16, 64>(limit) == "");
+    CHECK(wrong_plan<Bf16, 128>(limit) == "");
+    CHECK(wrong_plan<Fp16, 192>(limit) == "");
+    CHECK(wrong_plan<Fp16, 256>(limit) == "");
+  }
+  for (const int limit : {163 << 10, 227 << 10}) {  // of an A100 and an H100
+    INFO(limit);
+    CHECK(wrong_plan<float, 64>(limit, true) == "");
+    CHECK(wrong_plan<float, 256>(limit, true) == "");
+    CHECK(wrong_plan<Bf16, 64>(limit, true) == "");
+    CHECK(wrong_plan<Fp16, 256>(limit, true) == "");
+  }
+  host::Device device;
+  const host::Launcher ampere{device, 163 << 10};
+  CHECK(said(AttentionLaunches<float, 256>::mixed_lacks(ampere, 32, 32, false)) == "");
+  CHECK(said(AttentionLaunches<float, 256>::mixed_lacks(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
+        "more heads, or larger ones, than the shared memory of a block has place for");
+}

@@ -1,0 +1,214 @@
+// The GPU's kernels of rows (cross-entropy; sum, dropout and layer norm), thread by thread on the CPU, against loops in
+// double.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "cpu/dropout.h"
+#include "cuda/cross_entropy.h"
+#include "cuda/sum_norm_rows.h"
+#include "emulator/cuda_cases.h"
+#include "emulator/host_launcher.h"
+#include "fixtures/reduced_cases.h"
+
+using namespace mh::kernels;
+using cuda_cases::narrowed;
+using cuda_cases::pick;
+using cuda_cases::widened;
+
+namespace {
+
+using Doubles = std::vector<double>;
+
+template <class T>
+constexpr double kRounding = std::is_same_v<T, float>  ? 0x1p-24
+                             : std::is_same_v<T, Bf16> ? 0x1p-8
+                                                       : 0x1p-11;
+
+// Half of the distance from `value` to its neighbours, which of subnormal numbers is that of the smallest one.
+template <class T>
+double rounding_at(double value) {
+  constexpr double kSmallest = std::is_same_v<T, float> ? 0x1p-150 : std::is_same_v<T, Bf16> ? 0x1p-134 : 0x1p-25;
+  return std::max(kRounding<T> * std::abs(value), kSmallest);
+}
+
+template <class T>
+std::vector<T> normal(int64_t count, double deviation = 1) {
+  std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 30)));
+  std::normal_distribution<double> draw(0, deviation);
+  std::vector<T> all(static_cast<size_t>(count));
+  for (T& x : all) x = narrowed<T>(draw(random));
+  return all;
+}
+
+// A width of a warp's or of a block's, often not a multiple of four.
+int64_t drawn_width(int64_t most) { return pick(0, 1) == 0 ? pick(1, 300) : pick(1025, most); }
+
+void near(double found, double wanted, double bound, const char* what) {
+  if (std::abs(found - wanted) <= bound) return;
+  RC_LOG() << what << ": " << found << " for " << wanted << ", bound " << bound << "\n";
+  RC_FAIL("too far away");
+}
+
+template <class T>
+void cross_entropy_case() {
+  const int64_t rows = pick(1, 3), n = drawn_width(3000);
+  const CrossEntropy how{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
+  std::vector<T> logits = normal<T>(rows * n, static_cast<double>(pick(1, 8)));
+  if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, rows * n - 1))] = narrowed<T>(-INFINITY);
+  const std::vector<T> given = logits;
+  std::vector<int64_t> targets;
+  for (int64_t r = 0; r < rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
+  std::vector<CrossEntropyRow> losses(static_cast<size_t>(rows), {NAN, NAN});
+  host::Device device(static_cast<uint32_t>(pick(0, 9)));
+  RC_ASSERT(cross_entropy<T>(host::Launcher{device}, how, rows, logits.data(), targets.data(), losses.data()) ==
+            nullptr);
+
+  const double e = static_cast<double>(how.smoothing), count = static_cast<double>(n);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T *x = given.data() + r * n, *found = logits.data() + r * n;
+    const int64_t target = targets[static_cast<size_t>(r)];
+    const CrossEntropyRow& loss = losses[static_cast<size_t>(r)];
+    double top = -INFINITY, sum = 0, total = 0;
+    for (int64_t i = 0; i < n; ++i) top = std::max(top, static_cast<double>(widened(x[i])));
+    for (int64_t i = 0; i < n; ++i) sum += std::exp(widened(x[i]) - top), total += widened(x[i]);
+    const double log_sum = top + std::log(sum);
+    for (int64_t i = 0; i < n; ++i) {
+      const double p = std::exp(widened(x[i]) - log_sum), now = widened(found[i]);
+      const double wanted = target < 0 ? 0 : p - e / count - (i == target ? 1 - e : 0);
+      if (how.gradient) near(now, wanted, rounding_at<T>(wanted) + 4e-6 * p + 3e-7, "gradient");
+      else RC_ASSERT(widened(found[i]) == widened(x[i]));
+    }
+    const double nll = target < 0 ? 0 : log_sum - widened(x[target]), bound = 3e-6 * (1 + std::abs(log_sum));
+    const double smoothed = target < 0 || e == 0 ? nll : (1 - e) * nll + e * (log_sum - total / count);
+    if (std::isfinite(nll)) near(loss.nll, nll, bound, "nll");
+    else RC_ASSERT(loss.nll == nll);
+    if (std::isfinite(smoothed)) near(loss.smoothed, smoothed, bound, "smoothed");
+    else RC_ASSERT(loss.smoothed == smoothed);
+  }
+}
+
+// What becomes of y is y by this factor: 0, or 1 / (1 - p).
+Doubles kept(const Dropout* how, uint64_t first, int64_t count) {
+  std::vector<float> ones(static_cast<size_t>(count), 1), some = ones;
+  if (how != nullptr) dropout(*how, first, ones.data(), some.data(), count);
+  return {some.begin(), some.end()};
+}
+
+double at(const std::vector<float>& x, int64_t i) { return static_cast<double>(x[static_cast<size_t>(i)]); }
+
+template <class Y>
+void sum_norm_case() {
+  const int64_t rows = pick(1, 5), size = drawn_width(1300), piece = pick(1, 3), all = rows * size;
+  const uint32_t key[2] = {1, 2};
+  const Dropout drops = make_dropout(key, 3, 4, 0.3);
+  const auto x = normal<float>(all), weight = normal<float>(size), bias = normal<float>(size);
+  const auto y = normal<Y>(all);
+  SumNorm how{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
+  if (pick(0, 1) == 1) how.dropout = &drops, how.dropout_first = static_cast<uint64_t>(pick(0, 9));
+  const Doubles keeps = kept(how.dropout, how.dropout_first, all);
+  const bool norms = pick(0, 3) > 0, sums = !norms || pick(0, 1) == 1;
+  std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(rows), NAN), factor = mean;
+  SumNormTensors t;
+  t.rows = rows, t.x = x.data(), t.y = y.data(), t.piece = piece;
+  if (sums) t.sum = sum.data();
+  if (norms) t.norm = norm.data();
+  if (norms && sums) t.mean = mean.data(), t.factor = factor.data();
+  host::Device device(static_cast<uint32_t>(pick(0, 9)));
+  const host::Launcher launcher{device};
+  RC_ASSERT(sum_norm<Y>(launcher, how, t) == nullptr);
+
+  Doubles s(x.size()), normed(x.size()), by(static_cast<size_t>(rows));
+  const auto place = [&](int64_t r, int64_t i) { return static_cast<size_t>(r * size + i); };
+  for (int64_t r = 0; r < rows; ++r) {
+    double middle = 0, square = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      const size_t k = place(r, i);
+      s[k] = static_cast<double>(x[k]) + keeps[k] * widened(y[k]);
+      middle += s[k] / static_cast<double>(size);
+    }
+    for (int64_t i = 0; i < size; ++i) square += std::pow(s[place(r, i)] - middle, 2) / static_cast<double>(size);
+    const double f = by[static_cast<size_t>(r)] = 1 / std::sqrt(square + 1e-3);
+    for (int64_t i = 0; i < size; ++i) {
+      const size_t k = place(r, i);
+      normed[k] = (s[k] - middle) * f;
+      if (sums) near(at(sum, r * size + i), s[k], 1e-6 * (1 + std::abs(s[k])), "sum");
+      if (norms) near(at(norm, r * size + i), normed[k] * at(weight, i) + at(bias, i), 1e-5 * f, "norm");
+    }
+    if (t.mean == nullptr) continue;
+    near(at(mean, r), middle, 2e-6, "mean");
+    near(at(factor, r), f, 1e-5 * f, "factor");
+  }
+
+  if (!sums) return;
+  const bool of_norm = norms && pick(0, 3) > 0, of_sum = !of_norm || pick(0, 1) == 1;
+  const auto dnorm = normal<float>(all), dsum = normal<float>(all);
+  const bool one = std::is_same_v<Y, float> && how.dropout == nullptr && pick(0, 1) == 1;
+  const int64_t pieces = (rows + piece - 1) / piece;
+  std::vector<float> dx(x.size(), NAN), dweight(static_cast<size_t>(pieces * size), NAN), dbias = dweight;
+  std::vector<Y> dy(y.size(), narrowed<Y>(NAN));
+  if (of_norm) t.dnorm = dnorm.data();
+  if (of_sum) t.dsum = dsum.data();
+  t.dx = dx.data(), t.dy = one ? nullptr : dy.data(), t.dweight = dweight.data(), t.dbias = dbias.data();
+  RC_ASSERT(sum_norm_backward<Y>(launcher, how, t) == nullptr);
+
+  Doubles of_weight(dweight.size()), of_bias(dbias.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    double g = 0, gs = 0;
+    for (int64_t i = 0; of_norm && i < size; ++i) {
+      const size_t k = place(r, i), c = static_cast<size_t>(r / piece * size + i);
+      const double d = static_cast<double>(dnorm[k]);
+      g += d * at(weight, i) / static_cast<double>(size),
+          gs += d * at(weight, i) * normed[k] / static_cast<double>(size);
+      of_weight[c] += d * normed[k], of_bias[c] += d;
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      const size_t k = place(r, i);
+      double d = of_sum ? static_cast<double>(dsum[k]) : 0;
+      const double f = by[static_cast<size_t>(r)], bound = 1e-5 * (1 + f);
+      if (of_norm) d += (static_cast<double>(dnorm[k]) * at(weight, i) - g - normed[k] * gs) * f;
+      near(static_cast<double>(dx[k]), d, bound, "dx");
+      if (!one) near(widened(dy[k]), keeps[k] * d, 2 * bound + rounding_at<Y>(keeps[k] * d), "dy");
+    }
+  }
+  if (!of_norm) return;
+  for (size_t c = 0; c < of_weight.size(); ++c) {
+    near(static_cast<double>(dweight[c]), of_weight[c], 4e-5, "weight's gradient");
+    near(static_cast<double>(dbias[c]), of_bias[c], 4e-6, "bias's gradient");
+  }
+}
+
+template <class T>
+void dropout_case() {
+  const int64_t count = pick(0, 5000), skip = pick(0, 3);
+  const uint32_t key[2] = {5, 6};
+  const Dropout how = make_dropout(key, 7, 8, 0.4);
+  const auto first = static_cast<uint64_t>(pick(0, 1 << 20));
+  const auto x = normal<T>(count + skip);
+  std::vector<T> y(static_cast<size_t>(count), narrowed<T>(NAN));
+  host::Device device;
+  RC_ASSERT(dropout<T>(host::Launcher{device}, how, first, x.data() + skip, y.data(), count) == nullptr);
+  const Doubles keeps = kept(&how, first, count);
+  for (int64_t i = 0; i < count; ++i) {
+    const double wanted = keeps[static_cast<size_t>(i)] * widened(x[static_cast<size_t>(i + skip)]);
+    near(widened(y[static_cast<size_t>(i)]), wanted, rounding_at<T>(wanted), "element");
+  }
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("cross-entropy of rows on a GPU", "[cuda]", float, Bf16, Fp16) {
+  CHECK(check_few("over random rows", [] { cross_entropy_case<TestType>(); }));
+}
+
+TEMPLATE_TEST_CASE("sum, dropout and layer norm of rows on a GPU", "[cuda]", float, Bf16, Fp16) {
+  CHECK(check_few("over random rows", [] { sum_norm_case<TestType>(); }));
+}
+
+TEMPLATE_TEST_CASE("dropout on a GPU takes the decisions of the CPU's", "[cuda]", float, Bf16, Fp16) {
+  CHECK(check_few("over random places", [] { dropout_case<TestType>(); }));
+}
+
+TEST_CASE("the widest rows of sums and norms fit what every GPU gives a block", "[cuda]") {
+  CHECK(SumNormRows<float>::bytes(kMostSumNorm) <= 48 << 10);
+}

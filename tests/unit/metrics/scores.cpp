@@ -1,0 +1,172 @@
+// Scores of classes, numbers and answers: by hand, against plain loops over the definitions, and where they do not
+// exist.
+#include "metrics/scores.h"
+
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "base/text.h"
+#include "fixtures/status.h"
+
+using namespace mh;
+using namespace mh::task;
+using namespace mh::metrics;
+
+namespace {
+
+using Classes = std::vector<int32_t>;
+using Numbers = std::vector<double>;
+using Words = std::vector<std::string>;
+
+// As a table of two classes has it.
+double phi(const Classes& truth, const Classes& predicted) {
+  double tp = 0, tn = 0, fp = 0, fn = 0;
+  for (size_t i = 0; i < truth.size(); ++i)
+    ++(truth[i] == 1 ? predicted[i] == 1 ? tp : fn : predicted[i] == 1 ? fp : tn);
+  const double spread = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn);
+  return spread == 0 ? 0 : (tp * tn - fp * fn) / std::sqrt(spread);
+}
+
+// Of numbers that are not all the same: over pairs of rows, without a mean.
+double pearson_of_pairs(const Numbers& x, const Numbers& y) {
+  double xy = 0, xx = 0, yy = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      xy += (x[i] - x[j]) * (y[i] - y[j]);
+      xx += (x[i] - x[j]) * (x[i] - x[j]);
+      yy += (y[i] - y[j]) * (y[i] - y[j]);
+    }
+  return xy / std::sqrt(xx * yy);
+}
+
+// How many are smaller, and half of those that are equal.
+Numbers ranks_plainly(const Numbers& numbers) {
+  Numbers ranks;
+  for (double a : numbers) {
+    double rank = 0.5;
+    for (double b : numbers) rank += b < a ? 1 : b == a ? 0.5 : 0;
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool constant(const Numbers& numbers) { return numbers == Numbers(numbers.size(), numbers.empty() ? 0 : numbers[0]); }
+
+bool near(double a, double b) { return std::abs(a - b) < 1e-12; }
+
+AnswerScore score_of(const std::string& answer, const Words& truth) { return answer_score(answer, truth); }
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+TEST_CASE("accuracy, F1 and Matthews of tables by hand", "[metrics]") {
+  const Classes truth{1, 1, 1, 0, 0}, predicted{1, 1, 0, 1, 0};
+  CHECK(accuracy(truth, predicted) == 0.6);
+  CHECK(near(f1(truth, predicted), 2.0 / 3));
+  CHECK(near(matthews(truth, predicted), 1.0 / 6));
+  CHECK(matthews(truth, truth) == 1);
+  CHECK(near(matthews(Classes{0, 1}, Classes{1, 0}), -1));
+  CHECK(near(matthews(Classes{0, 1, 2}, Classes{0, 1, 1}), 0.6123724356957946));
+  // A class that is neither 0 nor 1 is one that was not predicted.
+  CHECK(near(f1(Classes{1, 1, 0}, Classes{1, -1, 2}), 2.0 / 3));
+  CHECK(accuracy(Classes{-1, 0}, Classes{-1, -1}) == 0.5);
+  // Where only one class is there.
+  CHECK(f1(Classes{0, 0}, Classes{0, 0}) == 0);
+  CHECK(matthews(Classes{1, 1}, Classes{1, 1}) == 0);
+  CHECK(matthews(Classes{0, 1}, Classes{1, 1}) == 0);
+  for (auto* score : {accuracy, f1, matthews}) {
+    CHECK(std::isnan(score({}, {})));
+    CHECK(status_of([&] { score(truth, {}); }) == 3);
+  }
+}
+
+TEST_CASE("scores of classes are those of their tables", "[metrics]") {
+  CHECK(rc::check([] {
+    const auto rows = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::pair<int32_t, int32_t>>>(
+        rc::gen::pair(rc::gen::inRange(0, 2), rc::gen::inRange(0, 2))));
+    Classes truth, predicted;
+    for (const auto& [t, p] : rows) truth.push_back(t), predicted.push_back(p);
+    RC_ASSERT(near(matthews(truth, predicted), phi(truth, predicted)));
+    RC_ASSERT(matthews(truth, predicted) == matthews(predicted, truth));
+    double right = 0, hits = 0, ones = 0;
+    for (size_t i = 0; i < truth.size(); ++i) {
+      right += truth[i] == predicted[i];
+      hits += truth[i] * predicted[i];
+      ones += truth[i] + predicted[i];
+    }
+    RC_ASSERT(near(accuracy(truth, predicted), right / static_cast<double>(truth.size())));
+    RC_ASSERT(near(f1(truth, predicted), ones == 0 ? 0 : 2 * hits / ones));
+  }));
+}
+
+TEST_CASE("correlations are those of pairs of rows; equal numbers share their ranks", "[metrics]") {
+  CHECK(rc::check([] {
+    const auto number = rc::gen::map(rc::gen::inRange(-8, 9), [](int v) { return v * 0.25; });
+    const auto rows = *rc::gen::container<std::vector<std::pair<double, double>>>(rc::gen::pair(number, number));
+    Numbers x, y;
+    for (const auto& [a, b] : rows) x.push_back(a), y.push_back(b);
+    RC_ASSERT(average_ranks(x) == ranks_plainly(x));
+    const bool none = constant(x) || constant(y);
+    RC_ASSERT(std::isnan(pearson(x, y)) == none);
+    RC_ASSERT(std::isnan(spearman(x, y)) == none);
+    if (none) return;
+    RC_ASSERT(near(pearson(x, y), pearson_of_pairs(x, y)));
+    RC_ASSERT(near(spearman(x, y), pearson_of_pairs(ranks_plainly(x), ranks_plainly(y))));
+  }));
+  CHECK(average_ranks(Numbers{3, 1, 3, kInfinite, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
+}
+
+TEST_CASE("correlations where numbers are large, or not numbers", "[metrics]") {
+  CHECK(near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), -0.6546536707079771));
+  CHECK(near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), -0.6546536707079771));
+  CHECK(pearson(Numbers{0.1, 0.2, 0.3}, Numbers{0.3, 0.6, 0.9}) <= 1);
+  CHECK(near(spearman(Numbers{1, 2, kInfinite}, Numbers{1, 2, 3}), 1));
+  const Numbers ok{1, 2, 3};
+  for (double odd : {std::nan(""), kInfinite}) CHECK(std::isnan(pearson(ok, Numbers{1, 2, odd})));
+  CHECK(std::isnan(spearman(ok, Numbers{1, 2, std::nan("")})));
+  CHECK(std::isnan(spearman(Numbers{std::nan(""), 1, 2}, ok)));
+  for (auto* score : {pearson, spearman}) {
+    CHECK(std::isnan(score({}, {})));
+    CHECK(std::isnan(score(Numbers{1}, Numbers{2})));
+    CHECK(std::isnan(score(ok, Numbers{0.1, 0.1, 0.1})));
+    CHECK(status_of([&] { score(ok, {}); }) == 3);
+  }
+}
+
+TEST_CASE("answers are compared without case, articles and punctuation", "[metrics]") {
+  CHECK(normalised_answer("The  Cat's an_a-the, (a) Dog.") == "cats anathe dog");
+  CHECK(normalised_answer("a a the") == "");
+  CHECK(normalised_answer("a\u00a0AN\u3000\u00c9tude \u0391\u03a3") == "\u00e9tude \u03b1\u03c2");
+  // Only marks of ASCII go; others end a word, so that an article beside one is gone, and words stay together.
+  CHECK(normalised_answer("a\u2013b the\u2019s \u201cquote\u201d") == "\u2013b \u2019s \u201cquote\u201d");
+  CHECK(normalised_answer("a\u0301 \u00e1 a1 athe") == "\u0301 \u00e1 a1 athe");
+  CHECK(normalised_answer("th.e .a.n x") == "x");  // articles once the marks are gone
+  CHECK(normalised_answer(" \t ") == "");
+}
+
+TEST_CASE("exact match and F1 of answers, the best of several", "[metrics]") {
+  CHECK(score_of("the Cat", {"cat."}).exact == 1);
+  CHECK(score_of("the Cat", {"cat."}).f1 == 1);
+  const AnswerScore part = score_of("a big big dog", {"big cat", "dog big dog dog"});
+  CHECK(part.exact == 0);
+  CHECK(near(part.f1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5)));
+  // The best for each by itself, and words as often as both sides have them.
+  CHECK(near(score_of("x x", {"x"}).f1, 2.0 / 3));
+  CHECK(score_of("", {"the"}).exact == 1);
+  CHECK(score_of("", {"the"}).f1 == 0);
+  CHECK(score_of("", {"cat"}).exact == 0);
+  CHECK(status_of([] { score_of("x", {}); }) == 3);
+
+  AnswerScores all;
+  CHECK(std::isnan(all.percent().f1));
+  all.add(score_of("x x", {"x"}));
+  all.add(score_of("y", {"y", "z"}));
+  all.add({});
+  CHECK(all.questions() == 3);
+  CHECK(near(all.percent().exact, 100.0 / 3));
+  CHECK(near(all.percent().f1, 500.0 / 9));
+}

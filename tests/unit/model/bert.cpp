@@ -1,0 +1,307 @@
+// The encoder and its heads: parameter counts, the equations, padding, losses, gradients, keys.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/error.h"
+#include "fixtures/gradients.h"
+#include "fixtures/status.h"
+#include "fixtures/translators.h"
+#include "oracle/blocks.h"
+
+using namespace mh;
+using namespace mh::model;
+using namespace mh::nn;
+using models::configured;
+using models::some_tokens;
+
+namespace {
+
+const char* const kBert =
+    "[model]\nbackbone = 'bert'\nnorm = 'post'\nactivation = 'gelu'\npositions = 'learned'\nmax_positions = "
+    "512\nscale_embedding = false\nsegments = 2\nembedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n";
+
+// Without the heads, but with the pooler, which the published counts of bare encoders have.
+int64_t bare(const std::string& rest) {
+  const auto model = build_language_model(configured(kBert + rest), 30522, at::kMeta);
+  int64_t count = 0;
+  for (const Parameter& p : model->parameters().all())
+    if (p.name().rfind("head.", 0) != 0) count += p.master().numel();
+  return count;
+}
+
+const std::string kTiny =
+    std::string(kBert) + "layers = 2\nwidth = 16\nffn = 24\nHEAD[attention]\nheads = 4\nhead_size = 6\n";
+
+std::string tiny(const std::string& head) { return std::string(kTiny).replace(kTiny.find("HEAD"), 4, head); }
+
+const std::vector<std::string> kHeads{"", "next_sentence = true\n", "head = 'classes'\nclasses = 3\n",
+                                      "head = 'number'\n", "head = 'span'\n"};
+
+// Weights and biases that do something, so that nothing hides behind a 0.
+std::unique_ptr<LanguageModel> built(const std::string& toml) {
+  auto model = translators::built(toml, 30);
+  c10::NoGradGuard no_gradient;
+  at::manual_seed(77);
+  for (Parameter& p : model->parameters().all()) p.master().add_(at::randn(p.master().sizes()) * 0.2);
+  return model;
+}
+
+// Rows of these lengths, of two segments; behind them what must not matter.
+Input some_input(const std::vector<int64_t>& lengths, uint64_t seed) {
+  const auto rows = static_cast<int64_t>(lengths.size());
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  Input input(some_tokens(rows, longest, 30, seed));
+  input.lengths.encoder = at::tensor(lengths, at::kLong);
+  input.segments = at::zeros({rows, longest}, at::kLong);
+  for (int64_t b = 0; b < rows; ++b)
+    input.segments[b]
+        .narrow(0, (lengths[static_cast<size_t>(b)] + 1) / 2, longest - (lengths[static_cast<size_t>(b)] + 1) / 2)
+        .fill_(1);
+  return input;
+}
+
+// Of each head, of rows of the lengths 6 and 4.
+at::Tensor some_targets(const std::string& head) {
+  if (head.find("classes") != std::string::npos) return at::tensor({2, 0}, at::kLong).view({2, 1});
+  if (head.find("number") != std::string::npos) return at::tensor({4250, 0}, at::kLong).view({2, 1});
+  if (head.find("span") != std::string::npos) return at::tensor({1, 3, -6, 2, 2, -4}, at::kLong).view({2, 3});
+  return at::tensor({1, -1, 7, -1, 29, -1, 0, 4, -1, -1, -1, -1}, at::kLong).view({2, 6});
+}
+
+struct Reference : reference::Blocks {
+  Rows operator()(const std::vector<int64_t>& tokens, const std::vector<int64_t>& segments, int64_t layers) const {
+    Rows x = entries("encoder", tokens, 1);
+    const auto positions = values("encoder.positions.weight"), table = values("encoder.segments.weight");
+    for (size_t t = 0; t < x.size(); ++t)
+      for (size_t c = 0; c < x[t].size(); ++c)
+        x[t][c] += positions[t * x[t].size() + c] + table[static_cast<size_t>(segments[t]) * x[t].size() + c];
+    x = norm("encoder.embedding_norm", x);
+    for (int64_t i = 0; i < layers; ++i)
+      x = feed(str("encoder.layers.", i, ".ffn"), attend(str("encoder.layers.", i, ".self"), x, nullptr, false));
+    return x;
+  }
+  std::vector<double> dense(const std::string& name, const std::vector<double>& x) const {
+    const auto w = values(name + ".weight");
+    std::vector<double> y = values(name + ".bias");
+    for (size_t o = 0; o < y.size(); ++o)
+      for (size_t c = 0; c < x.size(); ++c) y[o] += w[o * x.size() + c] * x[c];
+    return y;
+  }
+  std::vector<double> pooled(const Rows& h) const {
+    std::vector<double> p = dense("pooler", h[0]);
+    for (double& v : p) v = std::tanh(v);
+    return p;
+  }
+  std::vector<double> words(const std::vector<double>& h) const {
+    std::vector<double> x = dense("head.words.transform", h);
+    for (double& v : x) v = active(v);
+    x = norm("head.words.norm", {x})[0];
+    const auto table = values("encoder.embedding.weight");
+    std::vector<double> scores = values("head.words.bias");
+    for (size_t o = 0; o < scores.size(); ++o)
+      for (size_t c = 0; c < x.size(); ++c) scores[o] += table[o * x.size() + c] * x[c];
+    return scores;
+  }
+};
+
+Reference reference_of(LanguageModel& model) {
+  Reference r{{model, false}};
+  r.head_size = 6, r.gelu = true, r.epsilon = 1e-12;
+  return r;
+}
+
+double minus_log_softmax(const std::vector<double>& scores, int64_t wanted) {
+  double sum = 0;
+  for (double s : scores) sum += std::exp(s);
+  return std::log(sum) - scores[static_cast<size_t>(wanted)];
+}
+
+}  // namespace
+
+TEST_CASE("parameter counts of published encoders", "[bert]") {
+  const std::string base = "layers = 12\nwidth = 768\nffn = 3072\nnext_sentence = true\n[attention]\nheads = 12\n",
+                    large = "layers = 24\nwidth = 1024\nffn = 4096\nnext_sentence = true\n[attention]\nheads = 16\n";
+  CHECK(build_language_model(configured(kBert + base), 30522, at::kMeta)->parameters().count() == 110106428);
+  CHECK(bare(base) == 109482240);
+  CHECK(bare(large) == 335141888);
+  // The size of a head does not change with their number when it is their share.
+  for (int heads : {8, 32})
+    CHECK(bare(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
+  // Bhojanapalli et al. 2020: width 512, inner width 4096, heads of a size of their own.
+  const auto fixed = [](int heads, int size) {
+    return static_cast<double>(
+               bare(str("layers = 24\nwidth = 512\nffn = 4096\nnext_sentence = true\n[attention]\nheads = ", heads,
+                        "\nhead_size = ", size, "\n"))) /
+           1e6;
+  };
+  const double millions[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
+                                {8, 32, 129.6},  {8, 64, 142.2},   {8, 256, 217.8}};
+  for (const auto& [heads, size, count] : millions)
+    CHECK(fixed(static_cast<int>(heads), static_cast<int>(size)) == Approx(count).margin(0.05));
+}
+
+TEST_CASE("the encoder and its heads equal plain loops in double precision, rows of any length", "[bert]") {
+  c10::NoGradGuard no_gradient;
+  const std::vector<int64_t> lengths{6, 1, 4};
+  const Input input = some_input(lengths, 7);
+  for (const std::string& head : kHeads)
+    for (auto path : {attention::Path::composed, attention::Path::automatic}) {
+      INFO(head);
+      auto model = built(tiny(head));
+      model->set_path(path);
+      const Reference reference = reference_of(*model);
+      const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
+                       sentence = model->sentence_logits(hidden);
+      const auto equal = [](const at::Tensor& found, const std::vector<double>& expected) {
+        REQUIRE(found.numel() == static_cast<int64_t>(expected.size()));
+        for (int64_t i = 0; i < found.numel(); ++i)
+          REQUIRE(found[i].item<double>() == Approx(expected[static_cast<size_t>(i)]).margin(1e-4));
+      };
+      CHECK(sentence.defined() == (head.find("next") != std::string::npos));
+      for (int64_t b = 0; b < 3; ++b) {
+        const int64_t n = lengths[static_cast<size_t>(b)];
+        const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
+        for (int64_t t = 0; t < n; ++t) {
+          equal(hidden[b][t], h[static_cast<size_t>(t)]);
+          if (head.find("head =") == std::string::npos) equal(logits[b][t], reference.words(h[static_cast<size_t>(t)]));
+          if (head.find("span") != std::string::npos)
+            equal(logits[b][t], reference.dense("head.span", h[static_cast<size_t>(t)]));
+        }
+        if (sentence.defined()) equal(sentence[b], reference.dense("head.next", reference.pooled(h)));
+        if (head.find("classes") != std::string::npos)
+          equal(logits[b][0], reference.dense("head.classes", reference.pooled(h)));
+        if (head.find("number") != std::string::npos)
+          equal(logits[b][0], reference.dense("head.number", reference.pooled(h)));
+      }
+    }
+}
+
+TEST_CASE("without segments given all is of the first", "[bert]") {
+  c10::NoGradGuard no_gradient;
+  auto model = built(tiny(""));
+  Input input = some_input({5, 3}, 3);
+  const at::Tensor two = model->hidden(input, {});
+  input.segments.zero_();
+  const at::Tensor first = model->hidden(input, {});
+  input.segments = at::Tensor();
+  CHECK(at::equal(model->hidden(input, {}), first));
+  CHECK(!at::allclose(two, first));
+}
+
+TEST_CASE("losses of the heads, and log probabilities, by their equations", "[bert]") {
+  c10::NoGradGuard no_gradient;
+  const Input input = some_input({6, 4}, 9);
+  for (const std::string& head : kHeads) {
+    INFO(head);
+    auto model = built(tiny(head));
+    const at::Tensor targets = some_targets(head), hidden = model->hidden(input, {});
+    const SlicedLoss loss = model->loss(hidden, {targets, 1.5}, 0);
+    const at::Tensor log_p = model->target_log_probabilities(hidden, targets);
+    REQUIRE(log_p.sizes() == targets.sizes());
+    const Reference reference = reference_of(*model);
+    double nll = 0, first = 0;  // of the words, classes…; and of the next sentence
+    int64_t scored = 0;
+    for (int64_t b = 0; b < 2; ++b) {
+      const int64_t n = b == 0 ? 6 : 4;
+      const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
+      const auto target = [&](int64_t i) { return targets[b][i].item<int64_t>(); };
+      const auto add = [&](int64_t i, double value) {
+        nll += value;
+        CHECK(log_p[b][i].item<double>() == Approx(-value).margin(1e-4));
+      };
+      if (head.find("classes") != std::string::npos) {
+        add(0, minus_log_softmax(reference.dense("head.classes", reference.pooled(h)), target(0)));
+        ++scored;
+      } else if (head.find("number") != std::string::npos) {
+        const double error =
+            reference.dense("head.number", reference.pooled(h))[0] - 0.001 * static_cast<double>(target(0));
+        add(0, error * error);
+        ++scored;
+      } else if (head.find("span") != std::string::npos) {
+        for (size_t end = 0; end < 2; ++end) {
+          std::vector<double> scores;
+          for (const auto& place : h) scores.push_back(reference.dense("head.span", place)[end]);
+          const double value = minus_log_softmax(scores, target(static_cast<int64_t>(end)));
+          CHECK(log_p[b][static_cast<int64_t>(end)].item<double>() == Approx(-value).margin(1e-4));
+          nll += value / 2;
+        }
+        CHECK(log_p[b][2].item<double>() == 0);
+        ++scored;
+      } else {
+        for (int64_t t = 1; t < n; ++t)
+          if (target(t) >= 0)
+            add(t, minus_log_softmax(reference.words(h[static_cast<size_t>(t)]), target(t))), ++scored;
+        if (!head.empty()) {
+          const double value = minus_log_softmax(reference.dense("head.next", reference.pooled(h)), target(0));
+          CHECK(log_p[b][0].item<double>() == Approx(-value).margin(1e-4));
+          first += value;
+        }
+      }
+    }
+    CHECK(loss.scored == scored);
+    CHECK(loss.nll.item<double>() == Approx(nll + 1.5 * first).epsilon(1e-5));
+    CHECK(loss.smoothed.item<double>() == Approx(nll + 1.5 * first).epsilon(1e-5));
+    // What is not known is not scored.
+    const at::Tensor none = at::where(targets < 0, targets, -1);
+    CHECK(model->loss(hidden, none, 0).scored == 0);
+    CHECK(model->loss(hidden, none, 0).nll.item<double>() == 0);
+  }
+}
+
+TEST_CASE("a row is the same alone and among longer ones, in every stage and head", "[bert]") {
+  c10::NoGradGuard no_gradient;
+  const std::vector<int64_t> lengths{7, 6, 2, 1};
+  const Input all = some_input(lengths, 5);
+  for (const std::string& stage : translators::stages()) {
+    if (stage.find("decoder") != std::string::npos && stage.find("encoder") == std::string::npos) continue;
+    std::string own = stage;
+    if (const auto at = own.find("[attention.decoder"); at != std::string::npos) own.resize(at);
+    INFO(own);
+    auto model = built(tiny("") + own);
+    const at::Tensor together = model->hidden(all, {});
+    for (int64_t b = 0; b < 4; ++b) {
+      const int64_t n = lengths[static_cast<size_t>(b)];
+      Input alone(all.tokens.narrow(0, b, 1).narrow(1, 0, n));
+      alone.segments = all.segments.narrow(0, b, 1).narrow(1, 0, n);
+      CHECK(at::allclose(model->hidden(alone, {})[0], together[b].narrow(0, 0, n), 1e-4, 1e-5));
+    }
+  }
+  // What stands behind the end of a row is no place for an answer.
+  auto model = built(tiny("head = 'span'\n"));
+  const at::Tensor targets = at::tensor({0, 1, -2}, at::kLong).view({1, 3});
+  Input alone(all.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
+  alone.segments = all.segments.narrow(0, 2, 1).narrow(1, 0, 2);
+  const double nll = model->loss(model->hidden(alone, {}), targets, 0).nll.item<double>();
+  CHECK(model->loss(model->hidden(all, {}).narrow(0, 2, 1), targets, 0).nll.item<double>() ==
+        Approx(nll).epsilon(1e-4));
+}
+
+TEST_CASE("gradients of an encoder and its heads agree with differences", "[bert]") {
+  for (const std::string& head : kHeads) {
+    INFO(head);
+    auto model = built(tiny(head) + "mixer = 'mixhead-b'\n");
+    const Input input = some_input({6, 4}, 21);
+    const at::Tensor targets = some_targets(head);
+    const auto loss = [&] { return model->loss(model->hidden(input, {}), {targets, 1.5}, 0.1).smoothed; };
+    models::check_gradients(*model, loss, 0.1);
+  }
+}
+
+TEST_CASE("keys that make no sense with a head, or without one", "[bert]") {
+  const auto build = [](const std::string& toml) { build_language_model(configured(toml), 30, at::kMeta); };
+  CHECK(refusal([&] { build(tiny("head = 'classes'\n")); }).find("model.classes") != std::string::npos);
+  CHECK(refusal([&] { build(tiny("classes = 2\n")); }).find("model.classes") != std::string::npos);
+  CHECK(refusal([&] { build(tiny("head = 'span'\nnext_sentence = true\n")); }).find("next_sentence") !=
+        std::string::npos);
+  for (const char* key : {"memory = 4\n", "same_length = true\n", "output_bias = true\n", "encoder_layers = 2\n",
+                          "shared_embedding = true\n", "output_cutoffs = [10]\n"})
+    CHECK(status_of([&] { build(tiny(key)); }) == 2);
+  for (const char* key :
+       {"segments = 2\n", "embedding_norm = true\n", "head = 'span'\n", "classes = 2\n", "next_sentence = true\n"}) {
+    const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
+    CHECK(refusal([&] { build(decoder); }).find("a backbone that takes it: bert") != std::string::npos);
+  }
+  CHECK(status_of([&] { build_language_model(configured(tiny("")), 30, at::kCPU)->new_state(); }) == 2);
+}

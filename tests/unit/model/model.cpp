@@ -1,0 +1,210 @@
+// The decoder language model: parameter counts, causality, incremental decoding, configurations.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/error.h"
+#include "fixtures/models.h"
+#include "nn/product.h"
+
+using namespace mh;
+using namespace mh::model;
+using namespace mh::nn;
+using models::configured;
+using models::count;
+using models::some_tokens;
+
+namespace {
+
+const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
+
+}  // namespace
+
+TEST_CASE("parameter counts of published decoder language models") {
+  // Mixhead's vanilla models on WikiText-103 and WikiText-2.
+  CHECK(count("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
+  CHECK(count("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
+}
+
+TEST_CASE("parameter counts follow the formula for any head size") {
+  for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
+    const int64_t size = k > 0 ? k : d / h;
+    const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
+    CHECK(count(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h,
+                    "\nhead_size = ", k),
+                50) == 50L * d + layers * layer + 2L * d);
+  }
+}
+
+TEST_CASE("later tokens change nothing before them") {
+  for (const char* extra : {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
+    auto config = configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra, "[attention]\nheads = 4\n"));
+    auto model = build_language_model(config, 30, at::kCPU);
+    model->parameters().initialise(1);
+    c10::NoGradGuard no_gradient;
+    at::Tensor a = some_tokens(2, 9, 30, 1), b = a.clone();
+    b.narrow(1, 6, 3).copy_(some_tokens(2, 3, 30, 2));
+    for (auto path : {attention::Path::composed, attention::Path::automatic}) {
+      model->set_path(path);
+      at::Tensor x = model->logits(model->hidden(a, {})), y = model->logits(model->hidden(b, {}));
+      CHECK(at::equal(x.narrow(1, 0, 6), y.narrow(1, 0, 6)));
+      CHECK(!at::allclose(x.narrow(1, 6, 3), y.narrow(1, 6, 3)));
+    }
+  }
+}
+
+TEST_CASE("decoding step by step equals the full pass, in every stage combination") {
+  c10::NoGradGuard no_gradient;
+  for (const auto& pairing : attention::pairings().names())
+    for (const auto& score : attention::scores().names())
+      for (const auto& normaliser : attention::normalisers().names())
+        for (const auto& mixer : attention::mixers().names())
+          for (const auto& combiner : attention::combiners().names()) {
+            auto config =
+                configured(str(kTiny, "head_size = 5\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '",
+                               normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n"));
+            auto model = build_language_model(config, 30, at::kCPU);
+            model->parameters().initialise(1);
+            at::Tensor x = some_tokens(3, 11, 30, 1);
+            at::Tensor full = model->logits(model->hidden(x, {}));
+            auto state = model->new_state();
+            int64_t at = 0;
+            for (int64_t step : {1, 3, 1, 2, 4}) {
+              at::Tensor part = model->logits(model->hidden(x.narrow(1, at, step), {}, state.get()));
+              CHECK(at::allclose(part, full.narrow(1, at, step), 1e-4, 1e-5));
+              at += step;
+            }
+            CHECK(state->length() == 11);
+            // Reordered rows continue as the rows they came from.
+            state->reorder(at::tensor({2, 0}, at::kLong));
+            at::Tensor next = some_tokens(2, 1, 30, 5);
+            at::Tensor longer = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next}, 1);
+            CHECK(at::allclose(model->logits(model->hidden(next, {}, state.get())),
+                               model->logits(model->hidden(longer, {})).narrow(1, 11, 1), 1e-4, 1e-5));
+          }
+}
+
+TEST_CASE("padded rows take no part in the softmax unless a key says so") {
+  c10::NoGradGuard no_gradient;
+  at::Tensor x = some_tokens(1, 5, 30, 1), targets = some_tokens(1, 5, 30, 2);
+  auto loss = [&](const char* extra) {
+    auto model = build_language_model(
+        configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
+    model->parameters().initialise(1);
+    // The rows that both share are the same; a longer table draws more behind them.
+    return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
+  };
+  CHECK(loss("vocabulary_rows = 40\n") == Approx(loss("")).epsilon(1e-6));
+  CHECK(loss("vocabulary_rows = 40\nscore_padded_rows = true\n") > loss("vocabulary_rows = 40\n") + 0.01);
+}
+
+TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_language_model(configured(kTiny), 30, at::kCPU);
+  model->parameters().initialise(3);
+  at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2);
+  targets[1][6] = -1;
+  at::Tensor hidden = model->hidden(x, {});
+  at::Tensor p = model->target_log_probabilities(hidden, targets);
+  SlicedLoss loss = model->loss(hidden, targets, 0);
+  CHECK(loss.scored == 13);
+  CHECK(loss.nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
+  at::Tensor by_logits =
+      at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+  CHECK(at::allclose(p, by_logits * (targets >= 0), 1e-4, 1e-5));
+}
+
+TEST_CASE("a resolved configuration reads back to itself, overrides included") {
+  const std::string text =
+      std::string(kTiny) +
+      "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
+  ModelConfig c = configured(text);
+  CHECK(c.attention.layer(attention::Kind::decoder_self, 0).heads == 4);
+  CHECK(c.attention.layer(attention::Kind::decoder_self, 1).heads == 2);
+  CHECK(c.attention.layer(attention::Kind::decoder_self, 1).head_size == 6);
+  CHECK(configured(c.toml()).toml() == c.toml());
+  CHECK(build_language_model(c, 30, at::kMeta)->parameters().count() ==
+        build_language_model(configured(c.toml()), 30, at::kMeta)->parameters().count());
+}
+
+TEST_CASE("configurations that make no sense are refused") {
+  for (const char* bad : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3",
+                          "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
+                          "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
+    CHECK_THROWS_AS(configured(bad), Error);
+  CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
+}
+
+TEST_CASE("a decoder refuses keys of a memory, and to decode token by token what cannot be") {
+  CHECK_THROWS_AS(count(std::string("[model]\nmemory = 4"), 30), Error);
+  CHECK_THROWS_AS(count(std::string("[model]\nsame_length = true"), 30), Error);
+  auto state = [](const char* distances) {
+    return build_language_model(configured(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")),
+                                30, at::kCPU)
+        ->new_state();
+  };
+  CHECK(state("true") != nullptr);
+  CHECK_THROWS_AS(state("block_end"), Error);
+}
+
+TEST_CASE("the decoder's output layer may have a bias, and its last state dropout") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_language_model(
+      configured(
+          "[model]\nlayers = 1\nwidth = 16\nffn = 8\noutput_bias = true\ndropout_output = 0.5\n[attention]\nheads = 2"),
+      30, at::kCPU);
+  model->parameters().initialise(1);
+  at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
+  const double before = model->loss(hidden, targets, 0).nll.item<double>();
+  model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
+  at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
+  CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
+  CHECK(std::abs(model->loss(hidden, targets, 0).nll.item<double>() - before) > 0.1);
+  const double share = model->hidden(x, {true, 1, 0, 0, false}).eq(0).to(at::kFloat).mean().item<double>();
+  CHECK(share == Approx(0.5).margin(0.1));
+  CHECK(hidden.ne(0).all().item<bool>());
+}
+
+TEST_CASE("the same seed gives the same first values, another seed others") {
+  auto first = [&](uint64_t seed) {
+    auto model = build_language_model(configured(kTiny), 30, at::kCPU);
+    model->parameters().initialise(seed);
+    return model->parameters().find("decoder.layers.1.self.query.weight")->master().detach().clone();
+  };
+  CHECK(at::equal(first(1), first(1)));
+  CHECK(!at::equal(first(1), first(2)));
+}
+
+TEST_CASE("the longest input is the least that positions and any layer's stages take") {
+  auto built = [](const std::string& extra) {
+    return build_language_model(configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30, at::kMeta);
+  };
+  const std::string four = "[attention]\nheads = 4\n",
+                    dense = four + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
+                    random =
+                        "[attention.decoder.self.1]\nscore = 'synthesizer-random'\nsynthesizer-random.length = 9\n";
+  CHECK(built(four)->max_length() == 0);
+  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + four)->max_length() == 10);
+  CHECK(built(dense)->max_length() == 12);
+  CHECK(built(four + random)->max_length() == 9);
+  CHECK(built(dense + random)->max_length() == 9);
+  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + dense)->max_length() == 10);
+  CHECK(built("positions = 'learned'\nmax_positions = 20\n" + dense)->max_length() == 12);
+  auto model = built("backbone = 'transformer-xl'\npositions = 'none'\n" + dense);
+  CHECK(model->max_length() == 12);
+  CHECK_NOTHROW(model->require_length("x", 12));
+  CHECK_THROWS_AS(model->require_length("x", 13), Error);
+}
+
+TEST_CASE("products of matrices with gaps between their rows, and of rows that are all one", "[model]") {
+  const at::Tensor states = at::randn({6, 5, 48}), weight = at::randn({32, 48}), bias = at::randn({32});
+  const auto exact = [&](const at::Tensor& x) {
+    return at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
+  };
+  for (const at::Tensor& x : {states.select(1, 0), states.select(1, 0).narrow(0, 2, 1),
+                              at::ones({1, 48}).expand({7, 48}), at::randn({48, 9}).t(), states[0].slice(0, 0, 5, 2)}) {
+    CHECK(at::allclose(product_nt(x, weight, bias).to(at::kDouble), exact(x), 1e-5, 1e-4));
+    CHECK(at::allclose(product_tn(x, x).to(at::kDouble), at::mm(x.t(), x).to(at::kDouble), 1e-5, 1e-4));
+  }
+}

@@ -1,0 +1,185 @@
+// Sliced cross-entropy against loops in double precision.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "fixtures/numbers.h"
+#include "fixtures/peak_memory.h"
+#include "nn/ops.h"
+
+using namespace mh;
+using numbers::error;
+using numbers::size_of;
+
+namespace {
+
+struct Reference {
+  double smoothed = 0, nll = 0;
+  at::Tensor dhidden, dweight, dbias, log_p;
+};
+
+// All in double, one row after the other: loss = (1 - e) nll + e / V * sum_j nll_j.
+Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+                    const at::Tensor& targets, int64_t vocabulary, double e) {
+  at::Tensor h = hidden.to(at::kDouble).contiguous(), w = weight.to(at::kDouble).contiguous();
+  at::Tensor b = bias.defined() ? bias.to(at::kDouble).contiguous() : at::zeros({weight.size(0)}, at::kDouble);
+  Reference r{0, 0, at::zeros_like(h), at::zeros_like(w), at::zeros_like(b), at::zeros({h.size(0)}, at::kDouble)};
+  const int64_t d = h.size(1);
+  const double *hp = h.const_data_ptr<double>(), *wp = w.const_data_ptr<double>(), *bp = b.const_data_ptr<double>();
+  double *dh = r.dhidden.data_ptr<double>(), *dw = r.dweight.data_ptr<double>(), *db = r.dbias.data_ptr<double>();
+  std::vector<double> logits(static_cast<size_t>(vocabulary));
+  for (int64_t i = 0; i < h.size(0); ++i) {
+    int64_t target = targets.const_data_ptr<int64_t>()[i];
+    if (target < 0) continue;
+    double top = -1e300, sum = 0, all = 0;
+    for (int64_t j = 0; j < vocabulary; ++j) {
+      double x = bp[j];
+      for (int64_t k = 0; k < d; ++k) x += hp[i * d + k] * wp[j * d + k];
+      logits[static_cast<size_t>(j)] = x;
+      top = std::max(top, x);
+    }
+    for (double x : logits) sum += std::exp(x - top);
+    double log_sum = top + std::log(sum);
+    for (double x : logits) all += log_sum - x;
+    double nll = log_sum - logits[static_cast<size_t>(target)];
+    r.nll += nll;
+    r.smoothed += (1 - e) * nll + e / static_cast<double>(vocabulary) * all;
+    r.log_p.data_ptr<double>()[i] = -nll;
+    for (int64_t j = 0; j < vocabulary; ++j) {
+      double g = std::exp(logits[static_cast<size_t>(j)] - log_sum) - e / static_cast<double>(vocabulary) -
+                 (j == target ? 1 - e : 0);
+      db[j] += g;
+      for (int64_t k = 0; k < d; ++k) {
+        dh[i * d + k] += g * wp[j * d + k];
+        dw[j * d + k] += g * hp[i * d + k];
+      }
+    }
+  }
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
+  at::manual_seed(1);
+  struct Case {
+    int64_t n, d, rows, vocabulary;
+    double e;
+    bool bias;
+  };
+  for (Case c : {Case{1, 1, 1, 1, 0, false},
+                 {5, 3, 7, 7, 0, false},
+                 {70, 8, 40, 33, 0.1, true},
+                 {200, 16, 129, 128, 0.3, true},
+                 {2100, 4, 4200, 4117, 0.1, false}}) {
+    INFO("N " << c.n << " d " << c.d << " vocabulary " << c.vocabulary);
+    at::Tensor hidden = at::randn({c.n, c.d}), weight = at::randn({c.rows, c.d}), bias;
+    if (c.bias) bias = at::randn({c.rows});
+    at::Tensor targets = at::randint(c.vocabulary, {c.n}, at::kLong);
+    if (c.n > 3) targets[2] = -1;
+    Reference expected = reference(hidden, weight, bias, targets, c.vocabulary, c.e);
+    for (at::ScalarType type : {at::kDouble, at::kFloat}) {
+      auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
+      at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
+      nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
+      double tolerance = type == at::kDouble ? 1e-6 : 2e-5;  // the row kernel's results are double, the loss is fp32
+      CHECK(loss.scored == targets.ge(0).sum().item<int64_t>());
+      CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
+      CHECK(loss.smoothed.item<double>() == Approx(expected.smoothed).epsilon(tolerance).margin(1e-5));
+      (loss.smoothed * 0.5).backward();
+      CHECK(error(h.grad(), expected.dhidden / 2) <= tolerance * (1 + size_of(expected.dhidden)));
+      CHECK(error(w.grad(), expected.dweight / 2) <= tolerance * (1 + size_of(expected.dweight)));
+      if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= tolerance * (1 + size_of(expected.dbias)));
+      at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
+      CHECK(log_p.scalar_type() == at::kFloat);
+      CHECK(error(log_p, expected.log_p) <= 2e-5 * (1 + size_of(expected.log_p)));
+    }
+  }
+}
+
+TEST_CASE("rows beyond the vocabulary take no part and get no gradient", "[ops]") {
+  at::Tensor h = at::randn({9, 4}).requires_grad_(), w = at::randn({12, 4}).requires_grad_();
+  at::Tensor targets = at::randint(10, {9}, at::kLong);
+  nn::sliced_cross_entropy(h, w, {}, targets, 10, 0.1).smoothed.backward();
+  CHECK(w.grad().narrow(0, 10, 2).eq(0).all().item<bool>());
+  CHECK(w.grad().narrow(0, 0, 10).ne(0).any().item<bool>());
+}
+
+TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "[ops]") {
+  at::manual_seed(2);
+  at::Tensor h0 = at::randn({300, 64}).to(at::kBFloat16), w0 = (at::randn({500, 64}) * 0.3).to(at::kBFloat16);
+  at::Tensor targets = at::randint(500, {300}, at::kLong);
+  Reference expected = reference(h0, w0, {}, targets, 500, 0);
+  at::Tensor h = h0.clone().requires_grad_(), w = w0.clone().requires_grad_();
+  nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 500, 0);
+  loss.smoothed.backward();
+  at::Tensor hc = h0.clone().requires_grad_(), wc = w0.clone().requires_grad_();
+  at::Tensor log_p = at::log_softmax(at::linear(hc, wc).to(at::kFloat), 1);
+  at::Tensor composed = log_p.gather(1, targets.unsqueeze(1)).sum().neg();
+  composed.backward();
+  CHECK(std::abs(loss.nll.item<double>() - expected.nll) <=
+        2 * std::abs(composed.item<double>() - expected.nll) + 1e-3 * expected.nll);
+  CHECK(w.grad().scalar_type() == at::kBFloat16);
+  CHECK(error(h.grad(), expected.dhidden) <=
+        2 * error(hc.grad(), expected.dhidden) + 0x1p-9 * size_of(expected.dhidden));
+  CHECK(error(w.grad(), expected.dweight) <=
+        2 * error(wc.grad(), expected.dweight) + 0x1p-9 * size_of(expected.dweight));
+}
+
+TEST_CASE("cross-entropy without a gradient makes none", "[ops]") {
+  at::Tensor h = at::randn({9, 4}), w = at::randn({12, 4}).requires_grad_();
+  at::Tensor targets = at::randint(12, {9}, at::kLong);
+  double with = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
+  c10::NoGradGuard guard;
+  nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0);
+  CHECK_FALSE(loss.smoothed.requires_grad());
+  CHECK(loss.nll.item<double>() == Approx(with).epsilon(1e-6));
+  CHECK(nn::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() == 0);
+}
+
+TEST_CASE("a tied weight gets both gradients", "[ops]") {
+  at::Tensor w = at::randn({20, 6}).requires_grad_();
+  at::Tensor tokens = at::randint(20, {1, 15}, at::kLong), targets = at::randint(20, {15}, at::kLong);
+  at::Tensor h = nn::embedding(tokens, w, 2).view({15, 6});
+  nn::sliced_cross_entropy(h, w, {}, targets, 20, 0).smoothed.backward();
+  at::Tensor wd = w.detach().to(at::kDouble).requires_grad_();
+  at::Tensor hd = wd.index_select(0, tokens.view(-1)) * 2;
+  at::log_softmax(at::matmul(hd, wd.t()), 1).gather(1, targets.unsqueeze(1)).sum().neg().backward();
+  CHECK(error(w.grad(), wd.grad()) <= 1e-4);
+}
+
+TEST_CASE("extreme logits give finite losses, and NaN stays NaN", "[ops]") {
+  at::Tensor h = at::ones({2, 1}), w = at::empty({40, 1});
+  for (int64_t i = 0; i < 40; ++i) w[i] = static_cast<double>(i) * 1e4;
+  at::Tensor targets = at::zeros({2}, at::kLong);
+  CHECK(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>() == Approx(2 * 39e4));
+  w[5] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(std::isnan(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>()));
+}
+
+TEST_CASE("cross-entropy holds a slice of the logits and the weight's gradient", "[ops]") {
+  if (!reset_peak()) return;
+  const int64_t n = 4096, d = 32, vocabulary = 40000;  // all logits: 655 MB
+  at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary, d}) * 0.1).requires_grad_();
+  at::Tensor targets = at::randint(vocabulary, {n}, at::kLong);
+  reset_peak();
+  int64_t before = peak_kb();
+  nn::sliced_cross_entropy(h, w, {}, targets, vocabulary, 0).smoothed.backward();
+  CHECK(peak_kb() - before < 200 * 1024);
+}
+
+TEST_CASE("two runs of cross-entropy have the same bits", "[ops]") {
+  at::Tensor h0 = at::randn({700, 48}), w0 = at::randn({900, 48}), targets = at::randint(900, {700}, at::kLong);
+  auto run = [&](at::ScalarType type) {
+    at::Tensor h = h0.to(type).detach().clone().requires_grad_(), w = w0.to(type).detach().clone().requires_grad_();
+    nn::sliced_cross_entropy(h, w, {}, targets, 900, 0.1).smoothed.backward();
+    return std::pair{h.grad(), w.grad()};
+  };
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    auto a = run(type), b = run(type);
+    CHECK(at::equal(a.first, b.first));
+    CHECK(at::equal(a.second, b.second));
+  }
+}

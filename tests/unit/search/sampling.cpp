@@ -1,0 +1,114 @@
+// Some of a text's blocks in place of all: which, what stands before them, and what is visited.
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "fixtures/status.h"
+#include "model/memories.h"
+#include "model/model_config.h"
+#include "task/scoring.h"
+
+using namespace mh;
+
+namespace {
+
+std::unique_ptr<model::LanguageModel> build(const std::string& lines) {
+  Config config;
+  config.load_text(
+      "[model]\nlayers = 2\nwidth = 8\nffn = 16\n" + lines + "[attention]\nheads = 2\nscore = 'relative'\n", "test");
+  auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
+  model->parameters().initialise(3);
+  return model;
+}
+
+std::vector<int32_t> some_text(int n) {
+  std::vector<int32_t> text;
+  for (int i = 0; i < n; ++i) text.push_back(i * i * i % 7);
+  return text;
+}
+
+struct Scored {
+  std::vector<int64_t> indices;
+  std::vector<double> log_probabilities;
+};
+
+Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, const task::ScoringOptions& o) {
+  Scored s;
+  task::Listener listener;
+  listener.each = [&](int64_t index, int32_t, double p) {
+    s.indices.push_back(index);
+    s.log_probabilities.push_back(p);
+  };
+  const task::Score total = task::score(model, task::text_of(text, 0), o, listener);
+  CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a sample is of whole blocks, drawn by its seed, scored as if alone", "[sample]") {
+  auto model = build("");
+  const auto text = some_text(61);
+  task::ScoringOptions o;
+  o.block = 6, o.context = 2, o.sample.blocks = 5;
+  std::set<std::vector<int64_t>> draws;
+  const Scored all = score(*model, text, [&] {
+    task::ScoringOptions whole = o;
+    whole.sample.blocks = 0;
+    return whole;
+  }());
+  for (int seed = 0; seed < 8; ++seed) {
+    o.sample.seed = seed;
+    o.batch = 1 + seed % 3;
+    const Scored s = score(*model, text, o);
+    REQUIRE(s.indices.size() == 20);
+    for (size_t i = 0; i < 20; ++i) {
+      if (i % 4 == 0) CHECK(s.indices[i] % 4 == 0);
+      else CHECK(s.indices[i] == s.indices[i - 1] + 1);
+      if (i > 0) CHECK(s.indices[i] > s.indices[i - 1]);
+      CHECK(s.log_probabilities[i] == Approx(all.log_probabilities[static_cast<size_t>(s.indices[i])]).epsilon(1e-5));
+    }
+    draws.insert(s.indices);
+    CHECK(score(*model, text, o).indices == s.indices);
+  }
+  CHECK(draws.size() > 4);
+  // Every block that has all of its context in front: the first has none.
+  o.sample.blocks = 14;
+  CHECK(score(*model, text, o).indices.size() == 56);
+  o.sample.blocks = 15;
+  CHECK(status_of([&] { score(*model, text, o); }) == 2);
+}
+
+TEST_CASE("a sampled block stands behind a full memory, which is not visited", "[sample]") {
+  c10::NoGradGuard no_gradient;
+  auto model = build("backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n");
+  const auto text = some_text(61);
+  task::ScoringOptions o;
+  o.block = 4, o.sample.blocks = 6;
+  const Scored s = score(*model, text, o);
+  REQUIRE(s.indices.size() == 24);
+  CHECK(s.indices[0] >= 12);
+  for (size_t i = 0; i < s.indices.size(); i += 4) {
+    auto memory = model->new_memory(9);
+    at::Tensor log_p;
+    for (int64_t block = s.indices[i] / 4 - 3; block <= s.indices[i] / 4; ++block) {
+      const task::Batch batch = task::load_rows(task::text_of(text, 0), {{4 * block, 4, 0}}, 4);
+      log_p = model->target_log_probabilities(model->hidden(batch.input.tokens, {}, memory.get()), batch.targets)[0];
+    }
+    for (int64_t t = 0; t < 4; ++t)
+      CHECK(s.log_probabilities[i + static_cast<size_t>(t)] == Approx(log_p[t].item<double>()).epsilon(1e-5));
+  }
+  struct Count : attention::Observer {
+    int64_t rows = 0;
+    void begin(const attention::Lengths& lengths) override { rows += lengths.decoder.sum().item<int64_t>(); }
+  } count;
+  task::Walk walk;
+  walk.observer = &count;
+  int64_t passes = 0;
+  walk.visit = [&](const task::Pass& pass) { passes += static_cast<int64_t>(pass.rows.size()); };
+  const task::Corpus source = task::text_of(text, 0);
+  task::walk(*model, source, o, walk);
+  CHECK(count.rows == 24);
+  CHECK(passes == 6);
+}

@@ -1,0 +1,207 @@
+// Pairs of lines to shards: by two files or one, with any number of threads, filters against plain loops, and what is
+// refused.
+#include "text/records/encode_pairs.h"
+
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "text/records/whole_shard.h"
+#include "text/tokenizers.h"
+
+using namespace mh;
+using namespace mh::io;
+using namespace mh::text;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+std::unique_ptr<Tokenizer> words(const Lines& known) {
+  std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
+  for (const std::string& word : known) pieces.push_back({word, 1});
+  return make_word_tokenizer(std::move(pieces));
+}
+
+struct Sides {
+  std::unique_ptr<Tokenizer> source = words({"a", "b", "c"}), target = words({"x", "y"});
+};
+
+PairSummary encode_to(const std::string& path, const Lines& files, const Sides& sides, const PairFilters& filters = {},
+                      int threads = 1) {
+  PairBatches text(files, LineEnds::refuse_crlf);
+  ShardHeader h = header_of(*sides.target);
+  h.source_vocabulary = sides.source->size();
+  h.source_fingerprint = sides.source->fingerprint();
+  h.source_tokenizer = sides.source->serialize();
+  h.hold(kPairsKind);
+  auto sink = open_sink(path);
+  ShardWriter writer(*sink, h);
+  PairSummary sum = encode_pairs(text, *sides.source, *sides.target, filters, threads, writer);
+  writer.finish();
+  sink->close();
+  return sum;
+}
+
+std::string lines_of(const Lines& lines) { return lines.empty() ? "" : join(lines, "\n") + "\n"; }
+
+std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> run) {
+  return tokenizer.decode(run.first(run.size() - 1));
+}
+
+// What encode_to says where it refuses.
+std::string refusal(const std::string& path, const Lines& files, const PairFilters& filters = {}) {
+  try {
+    encode_to(path, files, Sides(), filters);
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::input);
+    CHECK(!MappedFile::possible(path));
+    return error.what();
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("pairs of any lines are kept or dropped as plain loops say", "[pairs]") {
+  Folder folder;
+  const Sides sides;
+  const auto side_of = [](const Lines& of) {
+    return rc::gen::map(rc::gen::resize(12, rc::gen::container<Lines>(rc::gen::elementOf(of))),
+                        [](const Lines& parts) { return join(parts, " "); });
+  };
+  CHECK(rc::check([&] {
+    const auto pairs = *rc::gen::container<std::vector<std::pair<std::string, std::string>>>(
+        rc::gen::pair(side_of({"a", "b", "c", "q"}), side_of({"x", "y", "q"})));
+    PairFilters filters;
+    filters.empty = "drop";
+    filters.min_length = *rc::gen::inRange(0, 3);
+    filters.max_length = *rc::gen::element(0, 3, 8);
+    filters.max_ratio = *rc::gen::element(0.0, 1.0, 1.5, 2.0);
+    const int threads = *rc::gen::element(1, 3);
+
+    Lines source, target, both, kept;
+    std::map<std::string, uint64_t> dropped;
+    std::array<uint64_t, 2> tokens{}, unknown{};
+    uint64_t target_bytes = 0;
+    for (const auto& [s, t] : pairs) {
+      source.push_back(s);
+      target.push_back(t);
+      both.push_back(s + "\t" + t);
+      const double n = static_cast<double>((s.size() + 1) / 2), m = static_cast<double>((t.size() + 1) / 2);
+      if (n == 0 || m == 0) ++dropped["empty"];
+      else if (std::min(n, m) < static_cast<double>(filters.min_length)) ++dropped["short"];
+      else if (filters.max_length > 0 && std::max(n, m) > static_cast<double>(filters.max_length)) ++dropped["long"];
+      else if (filters.max_ratio > 0 && std::max(n, m) / std::min(n, m) > filters.max_ratio) ++dropped["ratio"];
+      else {
+        auto spelt = [](std::string text) {
+          for (size_t q = text.find('q'); q != text.npos; q = text.find('q')) text.replace(q, 1, "<unk>");
+          return text;
+        };
+        kept.push_back(spelt(s) + "\t" + spelt(t));
+        tokens[0] += static_cast<uint64_t>(n) + 1;
+        tokens[1] += static_cast<uint64_t>(m) + 1;
+        unknown[0] += static_cast<uint64_t>(std::count(s.begin(), s.end(), 'q'));
+        unknown[1] += static_cast<uint64_t>(std::count(t.begin(), t.end(), 'q'));
+        target_bytes += t.size() + 1;
+      }
+    }
+    write_file_atomically(folder.file("s"), lines_of(source));
+    write_file_atomically(folder.file("t"), lines_of(target));
+    write_file_atomically(folder.file("both"), lines_of(both));
+    const PairSummary sum =
+        encode_to(folder.file("two.mhs"), {folder.file("s"), folder.file("t")}, sides, filters, threads);
+    encode_to(folder.file("one.mhs"), {folder.file("both")}, sides, filters, threads);
+    RC_ASSERT(read_text_file(folder.file("two.mhs")) == read_text_file(folder.file("one.mhs")));
+    RC_ASSERT(sum.pairs == kept.size());
+    RC_ASSERT(sum.dropped == dropped);
+    RC_ASSERT(sum.tokens == tokens);
+    RC_ASSERT(sum.unknown == unknown);
+    const PairText text = read_pairs(folder.file("two.mhs"));
+    RC_ASSERT(text.size() == kept.size());
+    RC_ASSERT(text.counts.dropped == dropped);
+    RC_ASSERT(text.counts.text_bytes == target_bytes);
+    for (size_t i = 0; i < kept.size(); ++i)
+      RC_ASSERT(text_of(*sides.source, text.source(i)) + "\t" + text_of(*sides.target, text.target(i)) == kept[i]);
+  }));
+}
+
+TEST_CASE("sides whose lines fall into other batches stay aligned", "[pairs]") {
+  Folder folder;
+  const Sides sides;
+  Lines source, target;
+  for (int i = 0; i < 9000; ++i) {
+    std::string s = "a", t = "x";
+    for (int k = 0; k < i % 400; ++k) s += i % 3 == 0 ? " b" : " c";
+    for (int k = 0; k < i % 7; ++k) t += " y";
+    source.push_back(s);
+    target.push_back(t);
+  }
+  write_file_atomically(folder.file("s"), lines_of(source));
+  write_file_atomically(folder.file("t"), join(target, "\n"));  // the last line lacks its end
+  encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, sides);
+  encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, sides, {}, 4);
+  CHECK(read_text_file(folder.file("1.mhs")) == read_text_file(folder.file("4.mhs")));
+  const PairText text = read_pairs(folder.file("1.mhs"));
+  REQUIRE(text.size() == source.size());
+  size_t wrong = 0;
+  for (size_t i = 0; i < source.size(); ++i)
+    if (text_of(*sides.source, text.source(i)) != source[i] || text_of(*sides.target, text.target(i)) != target[i])
+      ++wrong;
+  CHECK(wrong == 0);
+  // Where they part, counts and the line are told, on either side and however far on.
+  for (size_t shorter : {0UL, 1UL, 3000UL, 8999UL}) {
+    write_file_atomically(folder.file("u"),
+                          lines_of(Lines(target.begin(), target.begin() + static_cast<int64_t>(shorter))));
+    std::string said = refusal(folder.file("x.mhs"), {folder.file("s"), folder.file("u")});
+    CHECK(said.find(str("9000 and ", shorter)) != said.npos);
+    CHECK(said.find(str("s:", shorter + 1)) != said.npos);
+  }
+  write_file_atomically(folder.file("u"), lines_of(Lines(300, "a")));
+  std::string said = refusal(folder.file("x.mhs"), {folder.file("u"), folder.file("t")});
+  CHECK(said.find("300 and 9000") != said.npos);
+  CHECK(said.find("t:301") != said.npos);
+}
+
+TEST_CASE("pairs that cannot be are refused with their line", "[pairs]") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  auto said = [&](const std::string& text) {
+    write_file_atomically(folder.file("p"), text);
+    return refusal(path, {folder.file("p")});
+  };
+  auto has = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
+  CHECK(has(said("a\tx\nb y\n"), "p:2"));
+  CHECK(has(said("a\tx\nb\ty\tx\n"), "2 tabs"));
+  CHECK(has(said("a\tx\n\ty\n"), "an empty source"));
+  CHECK(has(said("a\tx\na\t  \n"), "p:2"));
+  CHECK(has(said("a\tx\na\t  \n"), "an empty target"));
+  CHECK(has(said("a\tx\r\n"), "CR LF"));
+  CHECK(has(said("a\tx \xff\n"), "byte 4 of the file"));
+  CHECK(has(said("a \xff\tx\n"), "byte 2 of the file"));
+  CHECK(has(said(std::string("a\0\tx\n", 5)), "NUL"));
+  CHECK(has(said("a <eos> b\tx\n"), "<eos>"));
+  CHECK(has(said("a\tx <eos>\n"), "p:1"));
+  CHECK(has(said("a\tx\n" + std::string(10 << 20, 'a') + "\tx\n"), "p:2: expected lines of at most"));
+  // Ten thousand words are a line like any other.
+  std::string many = "a";
+  for (int i = 1; i < 10000; ++i) many += " b";
+  write_file_atomically(folder.file("p"), many + "\tx\n");
+  CHECK(encode_to(path, {folder.file("p")}, Sides()).tokens[0] == 10001);
+}
+
+TEST_CASE("filters that nothing fits are refused", "[pairs]") {
+  PairFilters filters;
+  filters.min_length = 5;
+  filters.max_length = 4;
+  CHECK(status_of([&] { filters.check(); }) == 2);
+  filters.max_length = 5;
+  filters.check();
+  filters.max_ratio = 0.5;
+  CHECK(status_of([&] { filters.check(); }) == 2);
+}

@@ -1,0 +1,272 @@
+// The outcome of each reader of text for bytes at which other programs end lines or words, for a byte order mark, a
+// missing last line feed and a character that a line feed divides; errors must not depend on how a file is read.
+#include "fixtures/text_readers.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "text/records/encode_documents.h"
+#include "text/records/pair_batches.h"
+#include "text/text_bytes.h"
+#include "text/wordpiece.h"
+
+using namespace mh;
+using namespace mh::io;
+using namespace mh::text;
+using namespace text_readers;
+
+namespace {
+
+struct Quiet {
+  LogLevel before = log_level();
+  Quiet() { set_log_level(LogLevel::quiet); }
+  ~Quiet() { set_log_level(before); }
+};
+
+// The text read, or "refused" and the message.
+struct Outcome {
+  std::string text, message;
+};
+Outcome read_bytes(const TextReader& reader, const std::string& bytes, const ReadHow& how = {}) {
+  static const Folder folder;
+  const std::string path = folder.file("f");
+  write_file_atomically(path, bytes);
+  try {
+    return {reader.read(path, how), ""};
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::input);
+    std::string message = error.what();
+    for (size_t at; (at = message.find(path)) != message.npos;) message.replace(at, path.size(), "f");
+    return {"refused", message};
+  }
+}
+
+std::string place_of(const std::string& bytes, size_t at) {
+  return str("f:", 1 + std::count(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ", at,
+             " of the file");
+}
+
+}  // namespace
+
+TEST_CASE("each reader does with each odd byte what the table says", "[text]") {
+  const Quiet quiet;
+  for (const TextReader& reader : all_readers()) {
+    REQUIRE(reader.cells.size() == kOddBytes.size());
+    for (size_t i = 0; i < kOddBytes.size(); ++i) {
+      const std::string& odd = kOddBytes[i].bytes;
+      const std::string bytes = reader.file("a" + odd + "b");
+      INFO(reader.name << ", " << kOddBytes[i].name);
+      const Outcome outcome = read_bytes(reader, bytes);
+      CHECK(escaped(outcome.text) == escaped(outcome_of(reader.cells[i], odd)));
+      if (const size_t nul = bytes.find('\0'); nul != bytes.npos && reader.cells[i] == 'r')
+        CHECK_THAT(outcome.message, Catch::Contains(place_of(bytes, nul)) && Catch::Contains("a NUL byte"));
+    }
+  }
+}
+
+TEST_CASE("a missing last line feed changes nothing", "[text]") {
+  const Quiet quiet;
+  for (const TextReader& reader : all_readers()) {
+    std::string bytes = reader.file("ab");
+    REQUIRE(bytes.ends_with('\n'));
+    const std::string text = reader.cells == std::string(kOddBytes.size(), 'r') ? "refused" : "ab";
+    INFO(reader.name);
+    CHECK(read_bytes(reader, bytes).text == text);
+    bytes.pop_back();
+    // The checksum of a vocabulary file is of its whole lines.
+    CHECK(read_bytes(reader, bytes).text == (reader.name == "vocabulary file" ? "refused" : text));
+  }
+}
+
+TEST_CASE("a byte order mark is dropped by every reader but that of any bytes", "[text]") {
+  const Quiet quiet;
+  const std::string mark(kByteOrderMark);
+  for (const TextReader& reader : all_readers()) {
+    INFO(reader.name);
+    const std::string bytes = reader.file("ab");
+    const std::string without = read_bytes(reader, bytes).text;
+    CHECK(read_bytes(reader, mark + bytes).text == (reader.name == "lm byte" ? mark + without : without));
+    // Bytes are counted from the start of the file.
+    if (!reader.raw || reader.name == "lm byte") continue;
+    const std::string bad = mark + reader.file("a\xFF");
+    CHECK_THAT(read_bytes(reader, bad).message, Catch::Contains(place_of(bad, bad.find('\xFF'))));
+  }
+  CHECK(drop_byte_order_mark(mark + mark + "a", "f") == mark + "a");
+}
+
+TEST_CASE("batches drop and count the byte order mark of each file", "[text]") {
+  const Quiet quiet;
+  const Folder folder;
+  const std::vector<std::string> texts{
+      "\xEF\xBB\xBF"
+      "a\n",
+      "b", "\xEF\xBB\xBF",
+      "\xEF\xBB\xBF\n\xEF\xBB\xBF"
+      "c\n"};
+  std::vector<std::string> files;
+  for (const std::string& text : texts) {
+    files.push_back(folder.file(str(files.size())));
+    write_file_atomically(files.back(), text);
+  }
+  for (const LineEnds ends : {LineEnds::refuse_crlf, LineEnds::keep})
+    for (size_t piece : {4, 1 << 20}) {
+      TextBatches text(files, ends, nullptr, {1, piece, 1 << 20});
+      std::string lines;
+      uint64_t bytes = 0;
+      for (TextBatch batch; text.next(batch); bytes += batch.source_bytes)
+        for (const auto& s : batch.segments) lines += batch.text.substr(s.begin, s.end - s.begin) + "|";
+      const bool kept = ends == LineEnds::keep;
+      // A mark is one at the start of a file only; a file of a mark alone has no line.
+      CHECK(lines == (kept ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
+      CHECK(text.byte_order_marks() == (kept ? 0 : 3));
+      CHECK(bytes == (kept ? 18 : 9));
+    }
+}
+
+TEST_CASE("a character that a line feed divides is refused where it begins", "[text]") {
+  const Quiet quiet;
+  for (const TextReader& reader : all_readers()) {
+    if (!reader.raw) continue;
+    for (const std::string character : {"\u00e9", "\u2028", "\U0001F600"})
+      for (size_t cut = 1; cut < character.size(); ++cut) {
+        const std::string field = "caf" + character.substr(0, cut) + "\n" + character.substr(cut) + " au lait";
+        const std::string bytes = reader.file(field);
+        const Outcome outcome = read_bytes(reader, bytes);
+        INFO(reader.name << ", " << character.size() << " bytes cut at " << cut);
+        if (reader.name == "lm byte") {
+          CHECK(outcome.message.empty());
+          continue;
+        }
+        CHECK_THAT(outcome.message, Catch::Contains(place_of(bytes, bytes.find(field) + 3)));
+        CHECK_THAT(outcome.message, Catch::Contains("a character that the end of the line cuts off"));
+      }
+  }
+}
+
+TEST_CASE("the first error of a text is the same however it is read", "[text]") {
+  const Quiet quiet;
+  using Lines = std::vector<std::string>;
+  Lines plain;
+  for (int i = 0; i < 24; ++i) plain.push_back(i % 5 == 4 ? "ab" : "caf\u00e9 au lait a b");
+  const auto with = [&](const std::vector<std::pair<size_t, std::string>>& changes) {
+    Lines lines = plain;
+    for (const auto& [line, text] : changes) lines[line - 1] = text;
+    return lines;
+  };
+  struct Text {
+    Lines lines;
+    std::string place;  // where the error is
+    bool last_line_feed = true;
+  };
+  const std::string cut = "caf\xC3", rest = "\xA9 au lait", nul("a \0b", 4);
+  const std::vector<Text> texts{
+      {plain, ""},
+      {with({{11, cut}, {12, rest}}), "f:11: byte "},
+      {with({{1, cut}, {2, rest}, {3, nul}}), "f:1: byte 3 "},
+      {with({{7, nul}, {20, "a\xFF"}}), "f:7: byte "},
+      {with({{4, "a\xFF"}, {5, "a\r"}}), "f:4: byte "},
+      {with({{4, "a\r"}, {5, "a\xFF"}}), "f:4: expected lines that end in LF"},
+      {with({{4, "a b \xFF lait\r"}}), "f:4: byte "},
+      {with({{24, cut}}), "f:24: byte ", false},
+  };
+  for (const TextReader& reader : all_readers()) {
+    if (!reader.in_batches || reader.name == "lm byte") continue;
+    for (const Text& text : texts) {
+      std::string bytes;
+      for (std::string line : text.lines) {
+        const bool crlf = line.ends_with('\r');
+        if (crlf) line.pop_back();
+        bytes += line + reader.line_tail + (crlf ? "\r\n" : "\n");
+      }
+      if (!text.last_line_feed) bytes.pop_back();
+      const Outcome whole = read_bytes(reader, bytes);
+      INFO(reader.name << ", " << text.place);
+      CHECK_THAT(whole.message, Catch::StartsWith(text.place));
+      CHECK(whole.message.empty() == text.place.empty());
+      for (size_t batch : {1, 30, 1 << 20})
+        for (size_t piece : {4, 5, 7, 64, 1 << 20})
+          for (int threads : {1, 3}) {
+            const Outcome outcome = read_bytes(reader, bytes, {{batch, piece, 1 << 20}, threads});
+            if (outcome.text == whole.text && outcome.message == whole.message) continue;
+            INFO("batches of " << batch << ", pieces of " << piece << ", " << threads << " threads");
+            CHECK(outcome.text == whole.text);
+            CHECK(outcome.message == whole.message);
+          }
+    }
+  }
+}
+
+TEST_CASE("the first error of two files is the one of the lower line, the source first", "[text]") {
+  const Quiet quiet;
+  const Folder folder;
+  const std::vector<std::string> files{folder.file("source"), folder.file("target")};
+  const auto message = [&](size_t batch) -> std::string {
+    try {
+      PairBatches text(files, LineEnds::refuse_crlf, {batch, 1 << 20, 1 << 20});
+      for (PairBatch pairs; text.next(pairs);)
+        for (size_t i = 0; i < pairs.source.segments.size(); ++i) {
+          check_text(pairs.source, pairs.source.segments[i], false);
+          check_text(pairs.target, pairs.target.segments[i], false);
+        }
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  struct Sides {
+    std::string source, target, error;
+  };
+  for (const Sides& sides :
+       std::vector<Sides>{{"a\nb\nc\n", "a\nb\nc", ""},
+                          {"a\nb\n\xFF\n", "a\n\xFF\nc\n", "target:2: byte 2"},
+                          {"a\n\xFF\nc\n", "a\n\xFF\nc\n", "source:2: byte 2"},
+                          {"a\nb\nc\r\n", "a\nb\r\nc\n", "target:2: expected lines that end in LF"},
+                          {"a\nb\r\nc\n", "a\nb\r\nc\n", "source:2: expected lines that end in LF"},
+                          {"a\nb\nc\r\n", "a\n\xFF\nc\n", "target:2: byte 2"},
+                          {"a\nb\nc\n", "a\nb\n", "found 3 and 2"},
+                          {"a\n", "a\nb\nc\n", "found 1 and 3"},
+                          {"\xFF\nb\n", "a\n", "source:1: byte 0"}}) {
+    write_file_atomically(files[0], sides.source);
+    write_file_atomically(files[1], sides.target);
+    for (size_t batch : {1, 3, 1 << 20}) {
+      INFO(sides.error << ", batches of " << batch);
+      const std::string found = message(batch);
+      CHECK(found.empty() == sides.error.empty());
+      CHECK_THAT(found, Catch::Contains(sides.error));
+    }
+  }
+}
+
+TEST_CASE("a line of white space alone ends a document, one of control characters does not", "[text]") {
+  const Quiet quiet;
+  const Folder folder;
+  std::vector<Piece> pieces;
+  for (const char* piece : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"}) pieces.push_back({piece, 0});
+  const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+  const std::string documents =
+      "r22222221"
+      "2";  // for each of kOddBytes; r: refused
+  for (size_t i = 0; i < kOddBytes.size(); ++i) {
+    INFO(kOddBytes[i].name);
+    write_file_atomically(folder.file("text"), "a\n" + kOddBytes[i].bytes + "\nb\n");
+    uint64_t found = 0;
+    const int status = status_of([&] {
+      TextBatches text({folder.file("text")}, LineEnds::refuse_crlf, nullptr);
+      ShardHeader header;
+      header.vocabulary = tokenizer->size();
+      header.hold(kDocumentsKind);
+      auto sink = open_sink(folder.file("x.mhs"));
+      ShardWriter writer(*sink, header);
+      found = encode_documents(text, *tokenizer, 1, writer).documents;
+    });
+    // A lone CR before the line feed is a line end of CR LF.
+    const bool refused = documents[i] == 'r' || kOddBytes[i].bytes == "\r";
+    CHECK(status == (refused ? 3 : 0));
+    if (!refused) CHECK(found == static_cast<uint64_t>(documents[i] - '0'));
+  }
+}

@@ -1,0 +1,461 @@
+// Tokenizers: text comes back, the fast paths give what plain loops and the libraries give, damaged vocabularies are
+// refused.
+#include "text/tokenizer.h"
+
+#include <rapidcheck.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#include <xxhash.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "fixtures/folder.h"
+#include "fixtures/status.h"
+#include "text/records/encode.h"
+#include "text/records/whole_shard.h"
+#include "text/vocabulary.h"
+#include "text/word_map.h"
+
+// Exported by the library, though its installed headers do not declare it.
+namespace sentencepiece::logging {
+void SetMinLogLevel(int level);
+}
+
+using namespace mh;
+using namespace mh::io;
+using namespace mh::text;
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+using Words = std::vector<std::string>;
+
+std::string utf8(uint32_t c) {
+  auto byte = [](uint32_t v) { return std::string(1, static_cast<char>(v)); };
+  auto follow = [&](int shift) { return byte(0x80 | (c >> shift & 0x3F)); };
+  if (c < 0x80) return byte(c);
+  if (c < 0x800) return byte(0xC0 | c >> 6) + follow(0);
+  if (c < 0x10000) return byte(0xE0 | c >> 12) + follow(6) + follow(0);
+  return byte(0xF0 | c >> 18) + follow(12) + follow(6) + follow(0);
+}
+
+std::string join_text(const Words& parts, const std::string& between = "") {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) text += (i > 0 ? between : "") + parts[i];
+  return text;
+}
+
+rc::Gen<std::string> characters(uint32_t low, uint32_t high) {
+  return rc::gen::map(rc::gen::inRange(low, high), [](uint32_t c) { return utf8(c == '\n' ? 'n' : c); });
+}
+
+// A line of valid UTF-8 without NUL and line end: words that repeat, of all lengths about 8 and 16 bytes, spaces of all
+// kinds, control characters, combining and astral ones, and the mark that SentencePiece writes for a space.
+rc::Gen<std::string> line_of_text() {
+  auto repeated = rc::gen::element<std::string>("a", "ab", "the", "tha", "thin", "<x>", "<unk>", "caf\u00e9",
+                                                "cafe\u0301", "\u6771\u4eac", "\U0001F600", "\u00bd", "\ufb01");
+  auto spaces = rc::gen::element<std::string>(" ", " ", " ", "  ", "\t", "\v", "\f", "\u3000", "\u00a0", "\u2581",
+                                              "\ufeff", "\u200b", "\r");
+  auto sized = rc::gen::map(rc::gen::inRange<size_t>(1, 40), [](size_t n) { return std::string(n, 'x'); });
+  auto any =
+      rc::gen::oneOf(characters(1, 0x20), characters(0x20, 0x80), characters(0x80, 0x300), characters(0x300, 0x370),
+                     characters(0x2000, 0x3100), characters(0xE000, 0x10000), characters(0x10000, 0x110000));
+  auto part = rc::gen::oneOf(repeated, repeated, spaces, spaces, sized, any);
+  return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join_text(parts); });
+}
+
+// The slow versions.
+Words words_of(const std::string& text) {
+  Words words;
+  std::string word;
+  for (char c : text + " ") {
+    if (!is_word_space(c)) {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(word);
+      word.clear();
+    }
+  }
+  return words;
+}
+Words characters_of(const std::string& text) {
+  Words all;
+  for (char c : text) {
+    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) all.emplace_back();
+    all.back() += c;
+  }
+  return all;
+}
+
+std::vector<Piece> with_special(const std::string& end_of_line, const Words& known) {
+  std::vector<Piece> pieces{{end_of_line, 1}, {kUnknownPiece, 0}};
+  for (const std::string& text : std::set<std::string>(known.begin(), known.end()))
+    if (text != end_of_line && text != kUnknownPiece) pieces.push_back({text, 2});
+  return pieces;
+}
+
+// Every second one.
+Words half(const Words& all) {
+  Words some;
+  for (size_t i = 0; i < all.size(); i += 2) some.push_back(all[i]);
+  return some;
+}
+
+Words with_unknown(const Words& all, const Words& known) {
+  std::set<std::string> set(known.begin(), known.end());
+  Words seen;
+  for (const std::string& text : all) seen.push_back(set.count(text) > 0 ? text : kUnknownPiece);
+  return seen;
+}
+
+Ids encode_with(const Tokenizer& tokenizer, const std::string& text) {
+  Ids ids;
+  tokenizer.encoder()->encode(text, ids);
+  return ids;
+}
+
+Ids slow_ids(const std::vector<Piece>& pieces, const Words& parts) {
+  std::map<std::string, int32_t> numbers;
+  for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);
+  Ids ids;
+  for (const std::string& part : parts) ids.push_back(numbers.count(part) > 0 ? numbers[part] : 1);
+  return ids;
+}
+
+constexpr int kUsage = static_cast<int>(Exit::usage);
+constexpr int kInput = static_cast<int>(Exit::input);
+
+// Text made here: words drawn from a few hundred, with falling frequency.
+Words made_lines(size_t count, uint64_t seed) {
+  RandomSequence random(RandomStream(seed, "text"));
+  static const char* const syllables[] = {"ka", "to", "mi", "re", "lu", "sen", "or", "\u00e9t", "\u6771", "\U0001F600"};
+  auto word = [&] {
+    uint64_t at = random.below(random.below(400) + 1);
+    std::string text = syllables[at % 10];
+    for (; at > 0; at /= 7) text += syllables[at % 10];
+    return text;
+  };
+  Words lines(count);
+  for (std::string& line : lines)
+    for (uint64_t n = random.below(20); n > 0; --n) line += (line.empty() ? "" : " ") + word();
+  return lines;
+}
+
+class Lines : public sentencepiece::SentenceIterator {
+ public:
+  explicit Lines(Words lines) : lines_(std::move(lines)) {}
+  bool done() const override { return at_ == lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  Words lines_;
+  size_t at_ = 0;
+};
+
+using Options = std::unordered_map<std::string, std::string>;
+
+std::string train_model(const std::string& type, Options options = {}) {
+  sentencepiece::logging::SetMinLogLevel(2);
+  options.insert({{"model_type", type},
+                  {"vocab_size", "120"},
+                  {"character_coverage", "1"},
+                  {"num_threads", "1"},
+                  {"minloglevel", "2"}});
+  std::string model;
+  Lines lines(made_lines(600, 1));
+  auto status = sentencepiece::SentencePieceTrainer::Train(options, &lines, &model);
+  INFO(status.ToString());
+  REQUIRE(status.ok());
+  return model;
+}
+
+std::string shard_of(const Words& files, const Tokenizer& tokenizer, int threads, const std::string& path) {
+  TextBatches text(files, LineEnds::keep, [&](std::string_view t) { return tokenizer.cut(t); });
+  ShardHeader header;
+  header.vocabulary = tokenizer.size();
+  auto sink = open_sink(path);
+  ShardWriter writer(*sink, header);
+  encode_lines(text, tokenizer, threads, writer);
+  writer.finish();
+  sink->close();
+  return read_text_file(path);
+}
+
+}  // namespace
+
+TEST_CASE("a word map holds what a plain map holds") {
+  REQUIRE(rc::check("keys of any bytes", [] {
+    auto keys = *rc::gen::container<Words>(
+        rc::gen::resize(40, rc::gen::container<std::string>(rc::gen::element<char>('a', 'b', '\0', ' ', '\xff'))));
+    std::map<std::string, int32_t> plain;
+    WordMap<int32_t> map;
+    for (size_t i = 0; i < keys.size(); ++i) plain[keys[i]] = map[keys[i]] = static_cast<int32_t>(i);
+    RC_ASSERT(map.size() == plain.size());
+    for (const auto& [key, value] : plain) {
+      RC_ASSERT(map.find(std::string_view(key)) != nullptr);
+      RC_ASSERT(*map.find(std::string_view(key)) == value);
+      // Amid other text, and with a byte of it.
+      std::string amid = key + "aaaaaaaaaaaaaaaaaaaaaaaa";
+      const char* end = amid.data() + amid.size();
+      RC_ASSERT(*map.find(WordKey({amid.data(), key.size()}, end)) == value);
+      const int32_t* longer = map.find(WordKey({amid.data(), key.size() + 1}, end));
+      RC_ASSERT((longer != nullptr) == (plain.count(key + "a") > 0));
+    }
+    size_t visited = 0;
+    map.each([&](std::string_view key, int32_t value) {
+      ++visited;
+      RC_ASSERT(plain.at(std::string(key)) == value);
+    });
+    RC_ASSERT(visited == plain.size());
+  }));
+  WordMap<uint64_t> many;
+  for (uint64_t i = 0; i < 50000; ++i) many[std::to_string(i * i)] = i;
+  CHECK(many.size() == 50000);
+  bool all = true;
+  for (uint64_t i = 0; i < 50000; ++i) {
+    const std::string key = std::to_string(i * i);
+    all = all && many.find(std::string_view(key)) != nullptr && *many.find(std::string_view(key)) == i;
+  }
+  CHECK(all);
+  CHECK(many.find(std::string_view("2")) == nullptr);
+}
+
+TEST_CASE("words come back joined by single spaces, unknown ones as <unk>") {
+  REQUIRE(rc::check("words", [] {
+    const std::string line = *line_of_text();
+    const Words all = words_of(line), known = *rc::gen::arbitrary<bool>() ? all : half(all);
+    const std::vector<Piece> pieces = with_special(kEndOfLinePiece, known);
+    auto tokenizer = make_word_tokenizer(pieces);
+    const Ids ids = encode_with(*tokenizer, line);
+    RC_ASSERT(ids == slow_ids(pieces, all));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(with_unknown(all, known), " "));
+    RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
+  }));
+}
+
+TEST_CASE("characters come back, unknown ones as <unk>") {
+  REQUIRE(rc::check("characters", [] {
+    const std::string line = *line_of_text();
+    const Words all = characters_of(line), known = *rc::gen::arbitrary<bool>() ? all : half(all);
+    const std::vector<Piece> pieces = with_special("\n", known);
+    auto tokenizer = make_char_tokenizer(pieces);
+    const Ids ids = encode_with(*tokenizer, line);
+    RC_ASSERT(ids == slow_ids(pieces, all));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(with_unknown(all, known)));
+    RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
+  }));
+}
+
+TEST_CASE("bytes come back whatever they are") {
+  auto tokenizer = make_byte_tokenizer();
+  REQUIRE(rc::check("bytes", [&] {
+    const auto bytes = *rc::gen::container<std::string>(rc::gen::arbitrary<char>());
+    RC_ASSERT(tokenizer->decode(encode_with(*tokenizer, bytes)) == bytes);
+  }));
+}
+
+TEST_CASE("SentencePiece by words is SentencePiece") {
+  for (const auto& [type, more] :
+       std::vector<std::pair<std::string, Options>>{{"bpe", {}},
+                                                    {"unigram", {}},
+                                                    {"bpe", {{"byte_fallback", "true"}, {"vocab_size", "400"}}},
+                                                    {"unigram", {{"user_defined_symbols", "<x>,th,\u2581a"}}},
+                                                    {"unigram", {{"normalization_rule_name", "identity"}}},
+                                                    {"bpe", {{"normalization_rule_name", "identity"}}},
+                                                    {"bpe", {{"remove_extra_whitespaces", "false"}}},
+                                                    {"bpe", {{"split_by_whitespace", "false"}}},
+                                                    {"unigram", {{"treat_whitespace_as_suffix", "true"}}},
+                                                    {"unigram", {{"add_dummy_prefix", "false"}}}}) {
+    const std::string name = type + (more.empty() ? "" : " " + more.begin()->first);
+    INFO(name);
+    const std::string model = train_model(type, more);
+    auto tokenizer = make_sentencepiece_tokenizer(model, "x");
+    auto encoder = tokenizer->encoder();  // one for all lines: it keeps the words it has seen
+    sentencepiece::SentencePieceProcessor library;
+    REQUIRE(library.LoadFromSerializedProto(model).ok());
+    CHECK(rc::check(name, [&] {
+      const std::string line = *line_of_text();
+      std::vector<int> expected;
+      std::string decoded;
+      RC_ASSERT(library.Encode(line, &expected).ok());
+      RC_ASSERT(library.Decode(expected, &decoded).ok());
+      for (int again = 0; again < 2; ++again) {
+        Ids ids;
+        encoder->encode(line, ids);
+        RC_ASSERT(ids == Ids(expected.begin(), expected.end()));
+        RC_ASSERT(tokenizer->decode(ids) == decoded);
+      }
+    }));
+    if (more.empty())
+      for (const std::string& line : made_lines(100, 2))
+        CHECK(tokenizer->decode(encode_with(*tokenizer, line)) == line);
+  }
+}
+
+TEST_CASE("several threads write the shard of one") {
+  Folder folder;
+  // Every file ends a batch: batches of all sizes, empty files among them, and one of several batches.
+  Words files;
+  RandomSequence random(RandomStream(3, "sizes"));
+  for (uint64_t i = 0; i < 60; ++i) {
+    files.push_back(folder.file("text" + std::to_string(i)));
+    size_t count = i == 30 ? 40000 : random.below(10) == 0 ? 0 : random.below(uint64_t{1} << random.below(11));
+    std::string text = join_text(made_lines(count, i), "\n");
+    write_file_atomically(files.back(), text + (i % 3 == 0 || text.empty() ? "" : "\n"));
+  }
+  auto batches = [&] { return TextBatches(files, LineEnds::keep, [](std::string_view t) { return t.size(); }); };
+  for (const char* type : {"word", "char", "byte", "bpe"}) {
+    INFO(type);
+    VocabularyOptions options;
+    options.type = type;
+    TextBatches text = batches();
+    auto tokenizer =
+        options.type == "bpe" ? make_sentencepiece_tokenizer(train_model("bpe"), "x") : make_vocabulary(options, text);
+    const std::string serial = shard_of(files, *tokenizer, 1, folder.file("serial"));
+    for (int threads : {2, 3, 8}) CHECK(shard_of(files, *tokenizer, threads, folder.file("parallel")) == serial);
+  }
+}
+
+TEST_CASE("a last line of exactly the reader's longest piece stays whole and alone") {
+  Folder folder;
+  const size_t longest = size_t{1} << 20;
+  for (size_t size : {longest - 1, longest, longest + 1, 2 * longest, 3 * longest}) {
+    std::string line;
+    while (line.size() < size) line += "ab ";
+    line.resize(size);
+    line.back() = 'c';
+    for (const char* type : {"word", "char", "byte"}) {
+      INFO(type << " " << size);
+      write_file_atomically(folder.file("1"), line);
+      write_file_atomically(folder.file("2"), "next\n");
+      const Words files{folder.file("1"), folder.file("2")};
+      VocabularyOptions options;
+      options.type = type;
+      TextBatches text(files, LineEnds::keep, [](std::string_view t) { return t.size() - 1; });
+      auto tokenizer = options.type == "word" ? make_word_tokenizer(with_special(kEndOfLinePiece, words_of(line)))
+                                              : make_vocabulary(options, text);
+      shard_of(files, *tokenizer, 1, folder.file("x.mhs"));
+      const TokenText read = read_tokens(folder.file("x.mhs"));
+      CHECK(read.counts.records == 2);
+      CHECK(read.counts.text_bytes == size + 5);
+      const bool adds = !tokenizer->takes_any_bytes();
+      Ids expected = encode_with(*tokenizer, line);
+      if (adds) expected.push_back(tokenizer->end_of_line());
+      const Ids second = encode_with(*tokenizer, "next");
+      expected.insert(expected.end(), second.begin(), second.end());
+      expected.push_back(tokenizer->end_of_line());
+      CHECK(read.tokens == expected);
+    }
+  }
+}
+
+TEST_CASE("a fingerprint stands for type and content") {
+  const Words known{"a", "b", "c"};
+  auto base = with_special(kEndOfLinePiece, known);
+  const std::string fingerprint = make_word_tokenizer(base)->fingerprint();
+  CHECK(fingerprint.size() == 32);
+  CHECK(make_word_tokenizer(base)->fingerprint() == fingerprint);
+  CHECK(parse_tokenizer(make_word_tokenizer(base)->serialize(), "x")->fingerprint() == fingerprint);
+  CHECK(make_char_tokenizer(base)->fingerprint() != fingerprint);
+  for (size_t i = 0; i < base.size(); ++i) {
+    auto changed = base;
+    changed[i].text += "z";
+    CHECK(make_word_tokenizer(changed)->fingerprint() != fingerprint);
+    changed = base;
+    ++changed[i].count;
+    CHECK(make_word_tokenizer(changed)->fingerprint() != fingerprint);
+  }
+  std::swap(base[2], base[3]);
+  CHECK(make_word_tokenizer(base)->fingerprint() != fingerprint);
+}
+
+TEST_CASE("a damaged vocabulary is refused") {
+  auto parse = [](const std::string& bytes) { return status_of([&] { parse_tokenizer(bytes, "x"); }); };
+  // As a file that someone made wrongly, with a checksum that holds.
+  auto file = [](const std::string& type, const std::string& entries, const std::string& body) {
+    char sum[17];
+    std::snprintf(sum, sizeof sum, "%016llx", static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
+    return "multihead-vocabulary 1\ntype " + type + "\nentries " + entries + "\nxxh64 " + sum + "\n\n" + body;
+  };
+  REQUIRE(parse(file("word", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == 0);
+  for (const char* entries : {"", "2", "4", "-3", "3x", "99999999999999999999", "18446744073709551615", "1000000000"})
+    CHECK(parse(file("word", entries, "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInput);
+  for (const char* body : {"<eos>\t1\n<unk>\t0\nthe\n", "<eos>\t1\n<unk>\t0\nthe\t\n", "<eos>\t1\n<unk>\t0\nthe\t-1\n",
+                           "<eos>\t1\n<unk>\t0\nthe\t7", "<eos>\t1\n<unk>\t0\n\t7\n", "<eos>\t1\n<unk>\t0\n<unk>\t7\n",
+                           "<eos>\t1\n<unk>\t0\n\xff\t7\n", "<eos>\t1\n<unk>\t0\n\\xff\t7\n",
+                           "<eos>\t1\n<unk>\t0\n\\q\t7\n", "<eos>\t1\n<unk>\t0\n\\x4\t7\n", "<eos>\t1\nthe\t7\na\t0\n",
+                           "<unk>\t1\n<eos>\t0\nthe\t7\n", "\\x0a\t1\n<unk>\t0\nthe\t7\n"})
+    CHECK(parse(file("word", "3", body)) == kInput);
+  CHECK(parse(file("word", "0", "")) == kInput);
+  CHECK(parse(file("word", "1", "<eos>\t1\n")) == kInput);
+  CHECK(parse(file("char", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInput);
+  CHECK(parse(file("byte", "1", "a\t1\n")) == kInput);
+  CHECK(parse(file("wort", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInput);
+  CHECK(parse("") == kInput);
+  CHECK(parse("multihead-vocabulary 1\n") == kInput);
+
+  Words all;
+  for (int i = 0; i < 2000; ++i) all.push_back("word" + std::to_string(i * i));
+  for (const std::string& whole :
+       {make_word_tokenizer(with_special(kEndOfLinePiece, all))->serialize(),
+        make_char_tokenizer(with_special("\n", characters_of("a\u00e9\u6771\U0001F600")))->serialize(),
+        make_byte_tokenizer()->serialize()}) {
+    REQUIRE(parse(whole) == 0);
+    const bool has_checksum = whole.find("type byte") == std::string::npos;
+    for (size_t i = 0; i < 16; ++i) CHECK(parse(whole.substr(0, whole.size() * i / 16)) == kInput);
+    for (size_t head = 0; head < std::min<size_t>(whole.size(), 100); ++head)
+      CHECK(parse(whole.substr(0, head)) == kInput);
+    for (size_t i = 0; i < 16 + 100; ++i) {
+      std::string bent = whole;
+      const size_t at = i < 16 ? whole.size() * i / 16 : std::min(i - 16, whole.size() - 1);
+      for (int bit = 0; bit < 8; ++bit) {
+        bent[at] = static_cast<char>(bent[at] ^ (1 << bit));
+        INFO("byte " << at << " bit " << bit << " checksum " << has_checksum);
+        CHECK(parse(bent) == kInput);
+        bent[at] = whole[at];
+      }
+    }
+  }
+}
+
+TEST_CASE("a damaged SentencePiece model never crashes") {
+  const std::string model = train_model("bpe");
+  auto parse = [](const std::string& bytes) { return status_of([&] { parse_tokenizer(bytes, "x"); }); };
+  REQUIRE(parse(model) == 0);
+  // The format has no checksum: a model cut between two pieces or with other letters is a model, and only its
+  // fingerprint tells.
+  for (size_t i = 0; i < 16; ++i) {
+    const std::string cut = model.substr(0, model.size() * i / 16);
+    const int status = parse(cut);
+    CHECK((status == kInput ||
+           (status == 0 && parse_tokenizer(cut, "x")->fingerprint() != parse_tokenizer(model, "x")->fingerprint())));
+    std::string bent = model;
+    bent[model.size() * i / 16] ^= 1;
+    const int bent_status = parse(bent);
+    CHECK((bent_status == kInput || (bent_status == 0 && parse_tokenizer(bent, "x")->fingerprint() !=
+                                                             parse_tokenizer(model, "x")->fingerprint())));
+  }
+}
+
+TEST_CASE("a vocabulary has room for its special entries") {
+  Folder folder;
+  write_file_atomically(folder.file("text"), "a b\n");
+  for (const char* type : {"word", "char"})
+    for (int64_t size : {1, 2, 3, 10}) {
+      TextBatches text({folder.file("text")}, LineEnds::keep, [](std::string_view t) { return t.size(); });
+      VocabularyOptions options;
+      options.type = type;
+      options.size = size;
+      int64_t made = 0;
+      const int status = status_of([&] { made = make_vocabulary(options, text)->size(); });
+      CHECK(status == (size < 2 ? kUsage : 0));
+      CHECK(made <= size);
+    }
+}

@@ -1,0 +1,133 @@
+// Training on masked words: short documents with small rows, and how many words each phase predicts.
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "fixtures/runs.h"
+#include "fixtures/status.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
+#include "train/run_batches.h"
+
+using namespace runs;
+
+namespace {
+
+constexpr int32_t kWords = 5, kEntries = 25;
+
+std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
+  std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
+  for (int32_t i = kWords; i < kEntries; ++i) pieces.push_back({str("w", i), 0});
+  return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+}
+
+using Documents = std::vector<std::vector<size_t>>;  // lengths of the sentences
+
+void write(const std::string& path, const Documents& documents) {
+  const auto tokenizer = vocabulary();
+  io::ShardHeader h = text::header_of(*tokenizer);
+  h.hold(io::kDocumentsKind);
+  auto sink = open_sink(path);
+  io::ShardWriter writer(*sink, h);
+  for (const auto& document : documents) {
+    for (size_t length : document) {
+      std::vector<int32_t> sentence(length);
+      std::iota(sentence.begin(), sentence.end(), kWords);
+      writer.add_run(sentence);
+    }
+    writer.add_run({});
+  }
+  writer.finish();
+  sink->close();
+}
+
+RunConfig config(const std::string& path, const std::string& extra) {
+  Config config;
+  config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nsegments = 2\n"
+                       "embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
+                       "lr = 0.01\nbatch_rows = 4\nlength = '3u'\n[data]\ntrain = '",
+                       path, "'\nvalid = '", path, "'\n"),
+                   "test");
+  config.load_text(extra, "extra");
+  return RunConfig::read(config);
+}
+
+// Largest number of predicted words in a row of an update.
+int64_t predicted(Batches& batches, int64_t update) {
+  int64_t most = 0;
+  for (const auto& part : batches.parts(update)) {
+    const task::Batch batch = batches.load(update, part);
+    most = std::max(most, batch.targets.ge(0).slice(1, 1).sum(1).max().item<int64_t>());
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("any row length from the smallest on trains on documents of few pieces", "[masked-words]") {
+  Folder folder;
+  RandomSequence random(RandomStream(5, "short documents"));
+  for (int64_t next = 0; next < 2; ++next)
+    for (int64_t block = next == 1 ? 5 : 3; block < 9; ++block) {
+      Documents documents(2 + random.below(4));
+      for (auto& document : documents) {
+        document.resize(1 + random.below(3));
+        for (size_t& length : document) length = 1 + random.below(4);
+      }
+      documents.push_back({3});
+      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next, "-", block));
+      write(path, documents);
+      INFO("block " << block << ", next_sentence " << next);
+      runs::run(config(path, str("[model]\nnext_sentence = ", next == 1 ? "true" : "false",
+                                 "\n[train]\nblock = ", block, "\nbatch_tokens = 64\n[mlm]\nshort_share = 1.0\n")),
+                out);
+    }
+}
+
+TEST_CASE("rows of the second phase have a bound of predictions of their own", "[masked-words]") {
+  Folder folder;
+  const std::string path = folder.file("t.mhs");
+  write(path, Documents(40, std::vector<size_t>(20, 20)));  // 400 words each: full rows
+  const auto tokenizer = vocabulary();
+  const auto most = [&](const std::string& extra, int64_t update) {
+    const RunConfig run =
+        config(path,
+               "[train]\nblock = 16\nbatch_tokens = 64\nlong_block = 64\nlong_from = '2u'\n[mlm]\nshort_share "
+               "= 0.0\nmask_share = 0.5\n" +
+                   extra);
+    const io::ShardFile shard(path);
+    const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
+    return predicted(*batches, update);
+  };
+  const std::string four = "max_predictions = 4\n";
+  CHECK(most(four, 1) == 4);
+  CHECK(most(four, 2) == 16);  // in proportion of the rows' lengths, 4 * 64 / 16
+  CHECK(most(four + "long_predictions = 7\n", 1) == 4);
+  CHECK(most(four + "long_predictions = 7\n", 2) == 7);
+  CHECK(most("max_predictions = 5\n", 2) == 20);
+  CHECK(most("max_predictions = 1000\n", 1) == 8);   // no bound: the share of 16 tokens
+  CHECK(most("max_predictions = 1000\n", 2) == 32);  // and of 64
+  CHECK(status_of([&] {
+          RunConfig run = config(path, "[mlm]\nlong_predictions = 7\n");
+          run.check_together();
+        }) == 2);
+}
+
+TEST_CASE("a stored configuration without a bound for long rows keeps that of the short ones", "[masked-words]") {
+  for (auto [text, bound] : {std::pair("[train]\nlong_block = 64\nlong_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
+                             {"[train]\nlong_block = 64\nlong_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
+                             {"[train]\nblock = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
+    Config config;
+    config.load_text(text, "config.toml");
+    complete_stored(config);
+    text::PretrainingOptions mlm;
+    config.read("mlm", mlm);
+    CHECK(mlm.long_predictions == bound);
+  }
+}
+
+TEST_CASE("rows of 512 after rows of 128 that predict 20 words predict 80 by default", "[masked-words]") {
+  RunConfig run;
+  run.train.block = 128, run.train.long_block = 512;
+  CHECK(run.mlm.max_predictions == 20);
+  CHECK(run.long_predictions() == 80);  // no less than 0.15 * 512, so that the share alone decides
+}

@@ -1,0 +1,495 @@
+// Terms of the loss: each against plain loops, and its gradient.
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+
+#include "attention/methods/hard_concrete/hard_concrete.h"
+#include "fixtures/layers.h"
+#include "fixtures/runs.h"
+
+using namespace mh;
+using namespace mh::train;
+
+namespace {
+
+// Shows random probabilities and outputs of one layer to a term, and gives the term's value and gradients.
+double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
+  const attention::Shape shape;
+  for (const at::Tensor& x : layers) {
+    if (outputs) term.observer()->head_outputs(shape, x);
+    else term.observer()->probabilities(shape, x);
+  }
+  at::Tensor value = term.loss({});
+  value.backward();
+  return value.item<double>();
+}
+
+double product_of(const at::Tensor& a, const at::Tensor& b) {
+  double sum = 0;
+  const auto x = a.detach().to(at::kDouble).flatten(), y = b.detach().to(at::kDouble).flatten();
+  for (int64_t i = 0; i < x.numel(); ++i) sum += x[i].item<double>() * y[i].item<double>();
+  return sum;
+}
+
+// A term of weight 0.5 with these options.
+auto make(const std::string& name, const std::string& options) {
+  auto term = regularisers().make(name, "");
+  Config config;
+  config.load_text("[r]\nweight = 0.5\n" + options, "test");
+  config.read("r", *term);
+  return term;
+}
+
+}  // namespace
+
+TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularisers]") {
+  const int64_t batch = 2, heads = 3, n = 4;
+  std::vector<at::Tensor> layers;
+  for (int i = 0; i < 2; ++i) layers.push_back(at::softmax(at::randn({batch, heads, n, n}), -1).requires_grad_());
+  double cosines = 0, overlap = 0, rows = 0, columns = 0;
+  for (const at::Tensor& p : layers)
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t i = 0; i < heads; ++i)
+        for (int64_t j = 0; j < heads; ++j) {
+          const at::Tensor x = p[b][i], y = p[b][j];
+          cosines += (1 + product_of(x, y) / std::sqrt(product_of(x, x) * product_of(y, y))) /
+                     static_cast<double>(batch * heads * heads);
+          overlap += product_of(x, y) / static_cast<double>(batch * n * heads * heads);
+          if (i == j) continue;
+          const at::Tensor r = at::matmul(x, y.t()), c = at::matmul(x.t(), y);
+          rows += product_of(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
+          columns += product_of(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
+        }
+  CHECK(term_of(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
+  CHECK(term_of(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
+  CHECK(term_of(*make("subspace-overlap", "of = 'rows'"), layers, false) == Approx(0.5 * rows));
+  CHECK(term_of(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
+}
+
+namespace {
+
+// R_d and R_c of one layer, or two, in double: sums over pairs of heads and over entries, as the header states them.
+double naive_overlaps(const std::vector<at::Tensor>& layers, double of_rows, double of_columns) {
+  double sum = 0;
+  for (const at::Tensor& given : layers) {
+    const at::Tensor p = given.detach().to(at::kDouble).contiguous();
+    const int64_t batch = p.size(0), heads = p.size(1), n = p.size(2), keys = p.size(3);
+    const auto* x = p.const_data_ptr<double>();
+    const auto at = [&](int64_t b, int64_t h, int64_t t, int64_t s) { return x[((b * heads + h) * n + t) * keys + s]; };
+    const double pairs = static_cast<double>(heads * (heads - 1)) / 2;
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t i = 0; i < heads; ++i)
+        for (int64_t j = i + 1; j < heads; ++j) {
+          double rows = 0, columns = 0;
+          for (int64_t t = 0; t < n; ++t)
+            for (int64_t u = 0; u < n; ++u) {
+              double dot = 0;
+              for (int64_t s = 0; s < keys; ++s) dot += at(b, i, t, s) * at(b, j, u, s);
+              rows += dot * dot;
+            }
+          for (int64_t s = 0; s < keys; ++s)
+            for (int64_t v = 0; v < keys; ++v) {
+              double dot = 0;
+              for (int64_t t = 0; t < n; ++t) dot += at(b, i, t, s) * at(b, j, t, v);
+              columns += dot * dot;
+            }
+          sum += (of_rows * rows / static_cast<double>(n) + of_columns * columns / static_cast<double>(keys)) /
+                 (pairs * static_cast<double>(batch));
+        }
+  }
+  return sum;
+}
+
+const std::string kOverlaps =
+    "[train.regularisers.subspace-overlap]\nof = 'rows'\nweight = 0.5\n"
+    "[train.regularisers.columns]\ntype = 'subspace-overlap'\nof = 'columns'\nweight = 2.0\n";
+
+}  // namespace
+
+TEST_CASE("R_d and R_c act together: the sum of both, and its gradient by differences", "[regularisers]") {
+  Config config;
+  config.load_text(kOverlaps, "test");
+  Regularisers both;
+  both.read(config, "train.regularisers", regularisers(), true);
+  config.check_all_known();
+  nn::ParameterList list(at::kCPU);
+  both.start(list, {});
+  REQUIRE(both.observer() != nullptr);
+  std::vector<at::Tensor> layers;
+  for (uint64_t seed : {1, 2})
+    layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
+  for (const at::Tensor& p : layers) both.observer()->probabilities({}, p);
+  const at::Tensor value = both.loss({});
+  CHECK(value.item<double>() == Approx(naive_overlaps(layers, 0.5, 2.0)).epsilon(1e-6));
+  value.backward();
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    for (int64_t i = 0; i < layers[layer].numel(); ++i) {
+      const double step = 1e-5;
+      auto moved = [&](double by) {
+        std::vector<at::Tensor> wide;
+        for (const at::Tensor& p : layers) wide.push_back(p.detach().to(at::kDouble));
+        wide[layer].view({-1})[i] += by;
+        return naive_overlaps(wide, 0.5, 2.0);
+      };
+      CHECK(layers[layer].grad().view({-1})[i].item<double>() ==
+            Approx((moved(step) - moved(-step)) / (2 * step)).epsilon(1e-4).margin(1e-6));
+    }
+}
+
+TEST_CASE("a section names its regulariser by type, which a run saves and a resume keeps", "[regularisers]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nhorizon = '6u'\n"); };
+  auto value = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
+  const at::Tensor both = value(runs::run_of(folder, "both", kOverlaps + until(6)));
+  runs::run_of(folder, "run", kOverlaps + until(3));
+  CHECK(at::equal(value(runs::run_of(folder, "run", kOverlaps + until(6), true)), both));
+  // Each of the two changes what is trained.
+  const std::string rows = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
+                    columns = kOverlaps.substr(rows.size());
+  CHECK_FALSE(at::equal(value(runs::run_of(folder, "rows", rows + until(6))), both));
+  CHECK_FALSE(at::equal(value(runs::run_of(folder, "columns", columns + until(6))), both));
+  // The configuration of a run reads back as it is.
+  const RunConfig config = runs::config_of(folder, kOverlaps + until(6));
+  Config again;
+  again.load_text(config.toml(), "saved");
+  CHECK(RunConfig::read(again).toml() == config.toml());
+  CHECK(config.toml().find("type = \"subspace-overlap\"") != std::string::npos);
+  for (const char* wrong :
+       {"[train.regularisers.columns]\nof = 'columns'\n", "[train.regularisers.columns]\ntype = 'overlap'\n",
+        "[train.procedures.one]\ntype = 'block-coordinate'\n"})
+    CHECK_THROWS_AS(runs::config_of(folder, wrong), Error);
+}
+
+TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)",
+          "[regularisers]") {
+  nn::ParameterList list(at::kCPU);
+  list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {nn::Init::identity(), true, false});
+  list.initialise(1);
+  auto term = regularisers().make("orthogonal-mixing", "");
+  Config config;
+  config.load_text("[r]\nweight = 1.0\n", "test");
+  config.read("r", *term);
+  term->start(list, {});
+  at::Tensor& m = list.all().front().master();
+  CHECK(term->loss({}).item<double>() == 0);
+  {
+    c10::NoGradGuard none;
+    m.copy_(std::get<0>(at::linalg_qr(at::randn({4, 4}))));
+    CHECK(term->loss({}).item<double>() < 1e-10);
+    // Then mixed probabilities keep their sum of squares.
+    const at::Tensor p = at::softmax(at::randn({2, 4, 5, 5}), -1);
+    CHECK(at::einsum("ji,bjts->bits", {m, p}).square().sum().item<double>() ==
+          Approx(p.square().sum().item<double>()).epsilon(1e-5));
+    m.copy_(at::randn({4, 4}));
+  }
+  term->loss({}).backward();
+  at::Tensor d = m.detach();
+  CHECK(at::allclose(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - at::eye(4)), 1e-4, 1e-4));
+  nn::ParameterList empty(at::kCPU);
+  CHECK_THROWS_AS(regularisers().make("orthogonal-mixing", "")->start(empty, {}), Error);
+}
+
+TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alphas frozen at first", "[regularisers]") {
+  nn::ParameterList list(at::kCPU);
+  list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {nn::Init::identity(), true, false});
+  list.initialise(1);
+  at::Tensor& a = list.all().front().master();
+  for (double margin : {1e-4, 0.5}) {
+    auto term = regularisers().make("nuclear-growth", "");
+    Config config;
+    config.load_text("[r]\nweight = 2.0\nstart = 0.3\nmargin = " + std::to_string(margin) + "\n", "test");
+    config.read("r", *term);
+    term->start(list, {});
+    CHECK_FALSE(term->loss({2, 0, 10}).defined());
+    CHECK(term->freezes(list.all().front(), {2, 0, 10}));
+    CHECK_FALSE(term->freezes(list.all().front(), {3, 0, 10}));
+    {
+      c10::NoGradGuard none;
+      a.copy_(at::randn({4, 4}));
+    }
+    a.mutable_grad() = at::Tensor();
+    at::Tensor value = term->loss({3, 0, 10});
+    CHECK(value.item<double>() == Approx(2 * margin).margin(1e-5));
+    value.backward();
+    auto [u, s, v] = at::linalg_svd(a.detach(), false);
+    CHECK(at::allclose(a.grad(), -2 * at::matmul(u, v), 1e-4, 1e-5));
+  }
+}
+
+TEST_CASE("orthogonal mixing by position: a mean over the matrices that mix", "[regularisers]") {
+  layers::Layer layer("heads = 3\nmixer = 'mixhead-b'\n", 6);
+  layer.shake(4);
+  auto term = regularisers().make("orthogonal-mixing", "");
+  Config config;
+  config.load_text("[r]\nweight = 0.5\nof = 'positions'\n", "test");
+  config.read("r", *term);
+  term->start(layer.parameters, {});
+  const at::Tensor x = layers::normal({2, 4, 6}, 1);
+  layer(x, x, {}, {}, term->observer());
+  const at::Tensor value = term->loss({});
+  // M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i]
+  const at::Tensor q = (at::matmul(x, layer["query.weight"].t()) + layer["query.bias"]).view({2, 4, 3, 2});
+  const at::Tensor m = at::einsum("btjc,ic->btji", {q, layer["mixer.query.weight"]}) + layer["mixer.matrix"];
+  double sum = 0;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t t = 0; t < 4; ++t)
+      for (int64_t i = 0; i < 3; ++i)
+        for (int64_t k = 0; k < 3; ++k) {
+          double product = i == k ? -1 : 0;
+          for (int64_t j = 0; j < 3; ++j) product += m[b][t][j][i].item<double>() * m[b][t][j][k].item<double>();
+          sum += product * product / 8;
+        }
+  CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-4));
+  value.backward();
+  CHECK(layer["mixer.query.weight"].grad().abs().max().item<double>() > 0);
+  // A pass without gradients is none of its business.
+  {
+    c10::NoGradGuard none;
+    layer(x, x, {}, {}, term->observer());
+  }
+  CHECK_FALSE(term->loss({}).defined());
+}
+
+TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers]") {
+  const int64_t h = 5;
+  auto norm = [](const at::Tensor& x) { return at::linalg_svdvals(x).sum().item<double>(); };
+  const at::Tensor a = at::randn({h, h}, at::kDouble), q = std::get<0>(at::linalg_qr(at::randn({h, h}, at::kDouble)));
+  CHECK(norm(at::eye(h, at::kDouble)) == Approx(5));
+  CHECK(norm(-3 * a) == Approx(3 * norm(a)));
+  CHECK(norm(at::matmul(q, a)) == Approx(norm(a)));
+  CHECK(norm(at::matmul(a, q)) == Approx(norm(a)));
+  const double frobenius = a.norm().item<double>();
+  CHECK(frobenius <= norm(a));
+  CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
+  // Each module adds γ r Δ to the loss, whatever its alphas; its gradient is that of -γ r |α|_*, by differences.
+  nn::ParameterList list(at::kCPU);
+  for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
+    list.add(str(name, ".combiner.alpha"), {h, h}, {nn::Init::normal(1), false, false});
+  list.initialise(1);
+  auto term = regularisers().make("nuclear-growth", "");
+  Config config;
+  config.load_text(
+      "[r]\nweight = 2.0\nmargin = 0.25\nstart = 0.3\n[r.encoder.self]\nratio = 3.0\n[r.decoder.cross]\nratio = 0.0\n",
+      "test");
+  config.read("r", *term);
+  config.check_all_known();
+  term->start(list, {});
+  const at::Tensor value = term->loss({3, 0, 10});
+  CHECK(value.item<double>() == Approx(2 * 0.25 * (3 + 1)).epsilon(1e-4));
+  value.backward();
+  const std::vector<double> ratios{3, 1, 0};
+  for (size_t i = 0; i < 3; ++i) {
+    const nn::Parameter& p = list.all()[i];
+    INFO(p.name());
+    CHECK(term->freezes(p, {2, 0, 10}));
+    CHECK(term->freezes(p, {3, 0, 10}) == (ratios[i] == 0));
+    if (ratios[i] == 0) {
+      CHECK_FALSE(p.master().grad().defined());
+      continue;
+    }
+    at::Tensor wide = p.master().detach().to(at::kDouble);
+    for (int64_t r = 0; r < h; ++r)
+      for (int64_t c = 0; c < h; ++c) {
+        const double step = 1e-5;
+        at::Tensor up = wide.clone(), down = wide.clone();
+        up[r][c] += step, down[r][c] -= step;
+        CHECK(p.master().grad()[r][c].item<double>() ==
+              Approx(-2 * ratios[i] * (norm(up) - norm(down)) / (2 * step)).margin(1e-4));
+      }
+  }
+}
+
+TEST_CASE("identity 37: alphas are the identity, bit for bit, and Adam knows nothing of them until they thaw",
+          "[regularisers]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  auto method = [](const std::string& start) {
+    return "[attention]\ncombiner = 'alphas'\n[train]\nlength = '8u'\n[train.regularisers.nuclear-growth]\n"
+           "weight = 0.05\nstart = " +
+           start + "\n";
+  };
+  auto steps = [&](const std::string& name) {
+    io::Checkpoint checkpoint(folder.file(name) + "/last.safetensors");
+    at::Tensor first = at::empty({4, 4});
+    model::load_tensor(checkpoint, "optimizer.decoder.layers.0.self.combiner.alpha.first", first);
+    return first.abs().max().item<double>();
+  };
+  auto frozen = runs::run_of(folder, "frozen", method("1.0")), thawed = runs::run_of(folder, "thawed", method("0.5"));
+  CHECK(at::equal(runs::find(frozen, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
+  CHECK(steps("frozen") == 0);
+  CHECK_FALSE(at::equal(runs::find(thawed, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
+  CHECK(steps("thawed") > 0);
+}
+
+TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and stretch, and the gradient",
+          "[regularisers]") {
+  attention::AttentionConfig attention;
+  Config config;
+  config.load_text(
+      "[attention]\nheads = 3\ncombiner = 'hard-concrete'\n"
+      "[attention.decoder.self.1.hard-concrete]\ntemperature = 0.7\nlow = -0.2\nhigh = 1.5\n[r]\nweight = 0.5\n",
+      "test");
+  attention.read(config, {{attention::Kind::decoder_self, 2}});
+  auto term = regularisers().make("hard-concrete-penalty", "");
+  config.read("r", *term);
+  config.check_all_known();
+  nn::ParameterList list(at::kCPU);
+  for (int layer : {0, 1})
+    list.add(str("decoder.layers.", layer, ".self.combiner.log_a"), {3}, {nn::Init::normal(2), false, false});
+  list.initialise(1);
+  term->start(list, attention);
+  const at::Tensor value = term->loss({});
+  value.backward();
+  double sum = 0;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const double shift = layer == 0 ? 0.33 * std::log(0.1 / 1.1) : 0.7 * std::log(0.2 / 1.5);
+    const at::Tensor& log_a = list.all()[layer].master();
+    for (int64_t i = 0; i < 3; ++i) {
+      const double s = 1 / (1 + std::exp(-(log_a[i].item<double>() - shift)));
+      sum += s;
+      CHECK(log_a.grad()[i].item<double>() == Approx(0.5 * s * (1 - s)).epsilon(1e-5));
+    }
+  }
+  CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-5));
+  nn::ParameterList empty(at::kCPU);
+  CHECK_THROWS_AS(regularisers().make("hard-concrete-penalty", "")->start(empty, attention), Error);
+}
+
+TEST_CASE("terms of the loss leave out what rows are filled up with", "[regularisers]") {
+  const int64_t heads = 3, n = 4, memory = 2;
+  const attention::Shape shape;
+  // x (B, n, …): as a head's probabilities, outputs, matrices or routing are shown.
+  struct Case {
+    std::string name, options;
+    std::vector<int64_t> sizes;  // behind (B, n)
+    bool heads_first, per_row;   // (B, h, n, …) is shown; a mean over rows, not over positions
+    std::function<void(attention::Observer&, const at::Tensor&)> show;
+  };
+  const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(shape, x); };
+  const std::vector<Case> cases{
+      {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
+      {"disagreement",
+       "of = 'outputs'",
+       {heads, 5},
+       true,
+       true,
+       [&](attention::Observer& o, const at::Tensor& x) { o.head_outputs(shape, x); }},
+      {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
+      {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
+      {"orthogonal-mixing",
+       "of = 'positions'",
+       {heads, heads},
+       false,
+       false,
+       [&](attention::Observer& o, const at::Tensor& x) { o.mixing(shape, x); }},
+      {"head-balance", "", {heads}, false, false, [&](attention::Observer& o, const at::Tensor& x) {
+         o.routing(shape, x, (x > 0.5).to(at::kFloat));
+       }}};
+  for (const Case& c : cases) {
+    INFO(c.name << ' ' << c.options);
+    auto term = make(c.name, c.options);
+    auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
+      attention::Observer& o = *term->observer();
+      o.begin(lengths);
+      c.show(o, c.heads_first ? x.transpose(1, 2) : x);
+      return term->loss({});
+    };
+    const std::vector<int64_t> lengths{4, 2, 1, 0};
+    std::vector<int64_t> sizes{4, n};
+    sizes.insert(sizes.end(), c.sizes.begin(), c.sizes.end());
+    at::Tensor x = at::rand(sizes);
+    // A key that is filling, behind a row's end, is seen by no real position.
+    if (c.sizes.back() == n + memory)
+      for (int64_t b = 0; b < 4; ++b)
+        for (int64_t s = lengths[static_cast<size_t>(b)]; s < n; ++s)
+          x[b].narrow(0, 0, s).select(-1, memory + s).zero_();
+    x.requires_grad_();
+    const at::Tensor padded = value_of(x, at::tensor(lengths));
+    padded.backward();
+    // The same without the filling: row by row, or all positions in one.
+    double wanted = 0;
+    if (c.per_row) {
+      for (int64_t b = 0; b < 3; ++b) {
+        const int64_t real = lengths[static_cast<size_t>(b)];
+        at::Tensor row = x.detach().narrow(0, b, 1).narrow(1, 0, real);
+        if (c.sizes.back() == n + memory) row = row.narrow(-1, 0, memory + real);
+        wanted += value_of(row.clone().requires_grad_(), at::tensor({real})).item<double>() / 3;
+      }
+    } else {
+      std::vector<at::Tensor> rows;
+      for (int64_t b = 0; b < 3; ++b) rows.push_back(x.detach()[b].narrow(0, 0, lengths[static_cast<size_t>(b)]));
+      wanted = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
+    }
+    CHECK(padded.item<double>() == Approx(wanted).epsilon(1e-5));
+    for (int64_t b = 0; b < 4; ++b) {
+      const int64_t real = lengths[static_cast<size_t>(b)];
+      const at::Tensor gradient = x.grad()[b].narrow(0, real, n - real);
+      if (real < n) CHECK(gradient.abs().max().item<double>() == 0);
+    }
+    CHECK(x.grad().isfinite().all().item<bool>());
+    // Rows that all have ended: nothing, and no NaN.
+    CHECK(value_of(x, at::tensor(std::vector<int64_t>{0, 0, 0, 0})).item<double>() == 0);
+  }
+}
+
+namespace {
+
+std::vector<int64_t> shown_lengths;
+
+// A term that notes which lengths training tells it of.
+class Witness : public ShownTerm {
+ public:
+  Witness() : ShownTerm(1) {}
+  void begin(const attention::Lengths& lengths) override {
+    for (int64_t b = 0; b < lengths.decoder.size(0); ++b) shown_lengths.push_back(lengths.decoder[b].item<int64_t>());
+  }
+};
+const Registered<Regulariser, Witness> witness(regularisers(), "test-witness", "");
+
+}  // namespace
+
+TEST_CASE("training tells the terms of the loss how long the rows are", "[regularisers]") {
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(21));
+  shown_lengths.clear();
+  runs::run_of(folder, "run", "[train]\nlength = '1e'\nmicro_tokens = 16\n[train.regularisers.test-witness]\n");
+  std::sort(shown_lengths.begin(), shown_lengths.end());
+  CHECK(shown_lengths == std::vector<int64_t>{5, 8, 8});
+}
+
+TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all are chosen alike", "[regularisers]") {
+  auto term = regularisers().make("head-balance", "");
+  Config config;
+  config.load_text("[r]\nweight = 0.5\n", "test");
+  config.read("r", *term);
+  const int64_t batch = 2, n = 3, heads = 4, k = 2;
+  double wanted = 0;
+  std::vector<at::Tensor> layers;
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor p = at::softmax(at::randn({batch, n, heads}), -1).requires_grad_();
+    const at::Tensor chosen = at::zeros({batch, n, heads}).scatter(-1, std::get<1>(p.detach().topk(k, -1)), 1.0);
+    layers.push_back(p);
+    term->observer()->routing({}, p, chosen);
+    for (int64_t e = 0; e < heads; ++e) {
+      double f = 0, mean = 0;
+      for (int64_t b = 0; b < batch; ++b)
+        for (int64_t t = 0; t < n; ++t) {
+          f += chosen[b][t][e].item<double>() / static_cast<double>(batch * n);
+          mean += p[b][t][e].item<double>() / static_cast<double>(batch * n);
+        }
+      wanted += static_cast<double>(heads) * f * mean;
+    }
+  }
+  const at::Tensor value = term->loss({});
+  CHECK(value.item<double>() == Approx(0.5 * wanted).epsilon(1e-5));
+  value.backward();
+  for (const at::Tensor& p : layers) CHECK(p.grad().abs().max().item<double>() > 0);
+  // Each of 4 heads chosen by half of the positions.
+  const at::Tensor even = at::full({1, 2, heads}, 0.25), chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
+  term->observer()->routing({}, even, chosen.view({1, 2, heads}));
+  CHECK(term->loss({}).item<double>() == Approx(0.5 * k));
+}

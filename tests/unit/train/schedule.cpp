@@ -1,0 +1,140 @@
+// Learning rates of every update against the published programs.
+#include <cmath>
+
+#include "fixtures/runs.h"
+#include "fixtures/status.h"
+
+using namespace mh;
+using namespace mh::train;
+
+namespace {
+
+TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {
+  TrainOptions o;
+  o.schedule = schedule, o.lr = lr, o.warmup_lr = warmup_lr, o.min_lr = min_lr;
+  return o;
+}
+
+// Checks the rates of the updates 1, 2, ... of a run.
+void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const std::vector<double>& expected) {
+  for (size_t update = 1; update <= expected.size(); ++update) {
+    INFO(o.schedule << " from " << o.decay_from << ", update " << update);
+    CHECK(learning_rate(o, lengths, static_cast<int64_t>(update) - 1) == Approx(expected[update - 1]).margin(1e-12));
+  }
+}
+
+}  // namespace
+
+// transformers 4.57: get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, 10 training steps, 0 and 4 of
+// warm-up.
+TEST_CASE("linear and cosine decay from the warm-up's end have the rates of transformers") {
+  check_rates(options_of("linear", 1), {0, 10, 0}, {1, .9, .8, .7, .6, .5, .4, .3, .2, .1});
+  check_rates(options_of("linear", 1), {4, 10, 0}, {0, .25, .5, .75, 1, 5 / 6., 4 / 6., .5, 2 / 6., 1 / 6.});
+  const double high = (1 + std::sqrt(.75)) / 2;
+  check_rates(options_of("cosine", 1), {4, 10, 0}, {0, .25, .5, .75, 1, high, .75, .5, .25, 1 - high});
+}
+
+// google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W below W.
+TEST_CASE("linear decay from the first update has the rates of BERT") {
+  TrainOptions o = options_of("linear", 1);
+  o.decay_from = "start";
+  check_rates(o, {4, 10, 0}, {0, .25, .5, .75, .6, .5, .4, .3, .2, .1});
+  check_rates(o, {0, 2, 0}, {1, .5});
+  // Its fine-tuning of MRPC: 343 updates, 34 of warm-up, 2e-5.
+  o.lr = 2e-5;
+  CHECK(learning_rate(o, {34, 343, 0}, 33) == Approx(2e-5 * 33 / 34));
+  CHECK(learning_rate(o, {34, 343, 0}, 34) == Approx(2e-5 * 309 / 343));
+}
+
+// BERT: int(538 · 0.1); transformers: ceil. STS-B has 538 updates in BERT's program.
+TEST_CASE("a warm-up share is rounded as by BERT and by transformers") {
+  TrainOptions o = options_of("linear", 1);
+  o.warmup_share = 0.1;
+  CHECK(warmup_of_share(o, 538) == 54);
+  CHECK(warmup_of_share(o, 540) == 54);
+  CHECK(warmup_of_share(o, 531) == 54);
+  o.decay_from = "start";
+  CHECK(warmup_of_share(o, 538) == 53);
+  CHECK(warmup_of_share(o, 540) == 54);
+}
+
+// Transformer-XL's loop with PyTorch's CosineAnnealingLR, run for 10 updates: the rate is set after each update, and
+// counts from 0.
+TEST_CASE("cosine decay from the first update has the rates of Transformer-XL") {
+  TrainOptions o = options_of("cosine", 1);
+  o.decay_from = "start";
+  check_rates(o, {4, 10, 0}, {1, .25, .5, .75, .6545084972, .5, .3454915028, .2061073739, .0954915028, .0244717419});
+  o.lr = 2.5e-4;
+  CHECK(learning_rate(o, {0, 200000, 0}, 0) == 2.5e-4);
+  CHECK(learning_rate(o, {0, 200000, 0}, 100000) == Approx(1.25e-4));
+  CHECK(learning_rate(o, {20000, 500000, 0}, 20000) == Approx(1.25e-4 * (1 + std::cos(M_PI / 25))));
+}
+
+// The same loop where the cosine is as long as the warm-up, 4 updates.
+TEST_CASE("cyclic cosine has the rates of Skip Cross-Head Transformer-XL") {
+  check_rates(options_of("cyclic-cosine", 1), {4, 0, 4},
+              {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});
+  const TrainOptions o = options_of("cyclic-cosine", 2.5e-4);
+  for (auto [completed, rate] :
+       {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
+    CHECK(learning_rate(o, {16000, 0, 16000}, completed) == Approx(rate).margin(1e-12));
+}
+
+// fairseq: the first update has the rate at 0 completed updates, where the warm-up starts.
+TEST_CASE("inverse square root and cosine cycles have the rates of fairseq") {
+  TrainOptions o = options_of("inverse-sqrt", 5e-4, 1e-7);
+  for (auto [completed, rate] :
+       {std::pair{0, 1e-7}, {1, 2.24975e-7}, {2000, 2.5005e-4}, {4000, 5e-4}, {16000, 2.5e-4}, {50000, 1.41421e-4}})
+    CHECK(learning_rate(o, {4000, 0, 0}, completed) == Approx(rate).epsilon(1e-5));
+  CHECK(learning_rate(o, {0, 0, 0}, 0) == 5e-4);  // fairseq needs a warm-up
+  // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
+  o = options_of("cosine", 1, 1e-7, 1e-4);
+  o.period_growth = 2, o.period_shrink = 0.75;
+  const ScheduleLengths lengths{16000, 286000, 270000};
+  for (auto [completed, rate] : {std::pair{0, 1e-7},
+                                 {16000, 1.0},
+                                 {83500, .853568},
+                                 {151000, .50005},
+                                 {218500, .146532},
+                                 {285999, 1.0000e-4},
+                                 {286000, .75}})
+    CHECK(learning_rate(o, lengths, completed) == Approx(rate).epsilon(1e-5));
+}
+
+TEST_CASE("decay from the start is refused for a schedule without one") {
+  for (const char* schedule : {"constant", "inverse-sqrt", "cyclic-cosine"}) {
+    TrainOptions o = options_of(schedule, 1);
+    o.decay_from = "start";
+    CHECK(refusal([&] { o.check(); }).find("train.decay_from") != std::string::npos);
+  }
+  TrainOptions o = options_of("cosine", 1);
+  o.decay_from = "start", o.period = {5, Length::Unit::updates};
+  CHECK(refusal([&] { o.check(); }).find("train.period=5u") != std::string::npos);
+}
+
+// The rates that the trainer uses, not only those that the function gives; and a run of one update.
+TEST_CASE("every update of a run with a decay to 0 changes the weights") {
+  using namespace runs;
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  for (const std::string schedule : {"linear", "cosine"}) {
+    const std::string set = "[train]\nlog_every = '1u'\nschedule = '" + schedule + "'\n";
+    const auto rates = [&](const std::string& name) {
+      std::vector<double> all;
+      for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);
+      return all;
+    };
+    run_of(folder, schedule + "10", set + "length = '10u'\n");
+    const std::vector<double> ten = rates(schedule + "10");
+    REQUIRE(ten.size() == 10);
+    CHECK(ten.front() == 0.01);
+    CHECK(ten.back() > 0);
+    run_of(folder, schedule + "1", set + "length = '1u'\n");
+    CHECK(rates(schedule + "1") == std::vector<double>{0.01});
+    run_of(folder, schedule + "0", set + "length = '1u'\nlr = 0\n");
+    auto before = model::load_model(folder.file(schedule + "0") + "/last.safetensors", at::kCPU);
+    auto after = model::load_model(folder.file(schedule + "1") + "/last.safetensors", at::kCPU);
+    const std::string name = "decoder.layers.0.self.query.weight";
+    CHECK_FALSE(find(before, name).equal(find(after, name)));
+  }
+}
