@@ -14,7 +14,6 @@
 namespace mh::prep {
 
 using namespace mh::io;
-
 using namespace mh::text;
 using nlohmann::ordered_json;
 

@@ -11,7 +11,6 @@
 namespace mh::prep {
 
 using namespace mh::io;
-
 using namespace mh::text;
 
 void make_mlm(const Arguments& a, const MlmOptions& o) {

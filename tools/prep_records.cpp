@@ -2,16 +2,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/record_kind.h"
 #include "text/records/examples.h"
 #include "text/records/question_records.h"
-#include "text/records/run_check.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
-
 using namespace mh::text;
 using nlohmann::ordered_json;
 

@@ -2,18 +2,17 @@
 #include <nlohmann/json.hpp>
 
 #include "base/table.h"
+#include "io/record_kind.h"
 #include "prep.h"
 #include "prep_records.h"
 #include "text/merges.h"
 #include "text/records/pair_stream.h"
-#include "text/records/run_check.h"
-#include "text/tokenizer.h"
+#include "text/tokenizers.h"
 #include "text/wordpiece.h"
 
 namespace mh::prep {
 
 using namespace mh::io;
-
 using namespace mh::text;
 using nlohmann::ordered_json;
 

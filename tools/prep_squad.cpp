@@ -10,7 +10,6 @@
 namespace mh::prep {
 
 using namespace mh::io;
-
 using namespace mh::text;
 using nlohmann::ordered_json;
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace mh::nn {
 

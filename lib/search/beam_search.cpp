@@ -203,9 +203,9 @@ int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, 
   return bound > 0 ? std::min(longest, bound - 1) : longest;  // the end is predicted from the last of them
 }
 
-std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                            const Ends& ends, const SearchOptions& options,
-                                            const SamplingOptions& sampling, attention::Observer* observer) {
+std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
+                                                 const Ends& ends, const SearchOptions& options,
+                                                 const SamplingOptions& sampling, attention::Observer* observer) {
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
   const Rules rules(ends, options, sampling);

@@ -93,9 +93,9 @@ int64_t longest_hypothesis(const SearchOptions& options, model::LanguageModel& m
 // process to stop (base/signals.h) ends it early: what is then not done is empty. Error(usage) for a prefix longer than
 // a hypothesis may be, and where options and model do not go together; Error(failed) where a distribution is not
 // finite. `observer` sees each pass, and may be null.
-std::vector<std::vector<Hypothesis>> search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                            const Ends& ends, const SearchOptions& options,
-                                            const SamplingOptions& sampling = {},
-                                            attention::Observer* observer = nullptr);
+std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
+                                                 const Ends& ends, const SearchOptions& options,
+                                                 const SamplingOptions& sampling = {},
+                                                 attention::Observer* observer = nullptr);
 
 }  // namespace mh::search

@@ -17,7 +17,7 @@ namespace mh::search {
 // Between two looks of the host. A step of a small model takes 1 to 3 ms, and a look less than one.
 constexpr int64_t kSteps = 8;
 
-// As search(), without an observer: for each of the sentences.
+// As beam_search(), without an observer: for each of the sentences.
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
                                                       const Rules& rules);
 

@@ -124,7 +124,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
     std::vector<search::Sentence> batch;
     batch.reserve(chosen.size());
     for (size_t i : chosen) batch.push_back(std::move(sentences[i]));
-    auto results = search::search(model_, batch, ends, options_.search, sampling_, observer_);
+    auto results = search::beam_search(model_, batch, ends, options_.search, sampling_, observer_);
     for (size_t i = 0; i < chosen.size(); ++i) found[chosen[i]] = std::move(results[i]);
     at += chosen.size();
     count += static_cast<int64_t>(chosen.size());

@@ -41,10 +41,10 @@ int main(int argc, char** argv) {
   }
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  search::search(*model, batch, {0, 1}, o);  // warm
+  search::beam_search(*model, batch, {0, 1}, o);  // warm
   for (int64_t round = 0; round < rounds; ++round) {
     const auto began = std::chrono::steady_clock::now();
-    const auto found = search::search(*model, batch, {0, 1}, o);
+    const auto found = search::beam_search(*model, batch, {0, 1}, o);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
     std::printf("%.1f\n", static_cast<double>(sentences * (length + 1)) / seconds.count());
     std::fflush(stdout);

@@ -4,12 +4,13 @@
 #include <string>
 
 #include "text/records/classification.h"
+#include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const mh::io::ShardFile shard(argv[1]);
-  text::verify(shard);
+  mh::text::verify(shard);
   const auto tokenizers = mh::text::tokenizers_of(shard.header(), argv[1]);
   const mh::text::Classification rows(mh::text::runs_of(shard), mh::text::task_of(shard.header(), argv[1]),
                                       mh::text::require_wordpiece(*tokenizers.target, argv[1]), std::stoll(argv[2]));

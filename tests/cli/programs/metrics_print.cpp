@@ -54,7 +54,6 @@ void print_answers() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace mh::task;
   using namespace mh::metrics;
   const std::string kind = argc == 2 ? argv[1] : "";
   if (kind == "classes") {

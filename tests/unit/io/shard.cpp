@@ -16,7 +16,7 @@
 #include "io/shard_format.h"
 #include "text/records/pair_stream.h"
 #include "text/records/whole_shard.h"
-#include "text/tokenizer.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::io;

@@ -15,8 +15,6 @@
 #include "metrics/chrf.h"
 
 using namespace mh;
-using namespace mh::task;
-using namespace mh::search;
 using namespace mh::metrics;
 
 namespace {

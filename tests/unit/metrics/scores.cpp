@@ -12,7 +12,6 @@
 #include "fixtures/status.h"
 
 using namespace mh;
-using namespace mh::task;
 using namespace mh::metrics;
 
 namespace {

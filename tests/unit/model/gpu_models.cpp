@@ -102,7 +102,7 @@ TEST_CASE("a search on the device of the tests finds what the CPU's finds", "[de
       for (int32_t i = 0; i < 5; ++i) sentences.push_back({{2 + i, 3, 4 + i, 0}, {}, i});
       search::SearchOptions options;
       options.beam = 4, options.max_length_b = 20;
-      found.push_back(search::search(*model, sentences, {0, 1}, options));
+      found.push_back(search::beam_search(*model, sentences, {0, 1}, options));
     }
     REQUIRE(found[0].size() == found[1].size());
     for (size_t i = 0; i < found[0].size(); ++i) {

@@ -20,7 +20,6 @@
 #include "search/device_search.h"
 
 using namespace mh;
-using namespace mh::task;
 using namespace mh::search;
 using translators::built;
 using translators::kTiny;
@@ -132,7 +131,7 @@ void require_same(const std::vector<Hypothesis>& found, const std::vector<Hypoth
   }
 }
 
-// As search(), by operations on tensors.
+// As beam_search(), by operations on tensors.
 std::vector<std::vector<Hypothesis>> by_tensors(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                                 const SearchOptions& o, const SamplingOptions& sampling = {}) {
   Sentences all;
@@ -262,7 +261,7 @@ TEST_CASE("beam search equals plain loops without a cache, whatever the options"
                                                            rc::gen::inRange<int32_t>(2, 9));
       sentences.push_back(s);
     }
-    const auto found = search(model, sentences, kEnds, o);
+    const auto found = beam_search(model, sentences, kEnds, o);
     const auto same = by_tensors(model, sentences, o);
     for (size_t i = 0; i < sentences.size(); ++i) {
       const auto wanted = plain_search(model, sentences[i], o);
@@ -308,7 +307,8 @@ TEST_CASE("a search by operations on tensors finds what the other one finds, thr
       s.number = i;
       sentences.push_back(s);
     }
-    const auto wanted = search(model, sentences, kEnds, o, sampling), found = by_tensors(model, sentences, o, sampling);
+    const auto wanted = beam_search(model, sentences, kEnds, o, sampling),
+               found = by_tensors(model, sentences, o, sampling);
     RC_ASSERT(found.size() == wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) require_same(found[i], wanted[i]);
   }));
@@ -338,7 +338,7 @@ TEST_CASE("a beam wide enough finds what exhaustive search finds", "[search]") {
       parts = longer;
     }
     std::sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-    const auto found = search(*model, {s}, kEnds, o)[0];
+    const auto found = beam_search(*model, {s}, kEnds, o)[0];
     REQUIRE(found.size() == 1 + 3 + 9 + 27 + 81);
     require_same(found, all);
   }
@@ -350,7 +350,7 @@ TEST_CASE("a beam of 1 takes the likeliest token each time", "[search]") {
   SearchOptions o;
   o.beam = 1, o.max_length_b = 12;
   const auto sentences = some_sentences({6, 2, 9}, 20);
-  const auto found = search(*model, sentences, kEnds, o);
+  const auto found = beam_search(*model, sentences, kEnds, o);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
     while (tokens.empty() || tokens.back() != kEnds.end) {
@@ -372,7 +372,7 @@ TEST_CASE("scores are those of a teacher-forced pass, and of a sentence alone, i
     SearchOptions o;
     o.beam = 4, o.max_length_b = 9;
     const auto sentences = some_sentences({7, 2, 5, 5, 3}, 20);
-    const auto found = search(*model, sentences, kEnds, o);
+    const auto found = beam_search(*model, sentences, kEnds, o);
     for (size_t i = 0; i < sentences.size(); ++i) {
       REQUIRE(found[i].size() == 4);
       for (const Hypothesis& h : found[i]) {
@@ -381,7 +381,7 @@ TEST_CASE("scores are those of a teacher-forced pass, and of a sentence alone, i
         CHECK(h.score == Approx(h.log_probability / static_cast<double>(h.tokens.size())));
         CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.end) == 1);
       }
-      require_same(search(*model, {sentences[i]}, kEnds, o)[0], found[i]);
+      require_same(beam_search(*model, {sentences[i]}, kEnds, o)[0], found[i]);
     }
   }
 }
@@ -394,7 +394,7 @@ TEST_CASE("hypotheses are sorted, all different, and the same in any order and b
   const auto sentences = some_sentences(lengths, 20);
   SearchOptions o;
   o.beam = 6, o.max_length_a = 1, o.max_length_b = 3;
-  const auto all = search(*model, sentences, kEnds, o);
+  const auto all = beam_search(*model, sentences, kEnds, o);
   for (const auto& found : all) {
     std::set<std::vector<int32_t>> different;
     for (size_t k = 0; k < found.size(); ++k) {
@@ -410,7 +410,7 @@ TEST_CASE("hypotheses are sorted, all different, and the same in any order and b
     order.resize(static_cast<size_t>(*rc::gen::inRange(1, 25)));
     std::vector<Sentence> some;
     for (int64_t i : order) some.push_back(sentences[static_cast<size_t>(i)]);
-    const auto found = search(*model, some, kEnds, o);
+    const auto found = beam_search(*model, some, kEnds, o);
     for (size_t i = 0; i < order.size(); ++i) require_same(found[i], all[static_cast<size_t>(order[i])]);
   }));
 }
@@ -439,11 +439,11 @@ TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fu
     o.beam = beam, o.max_length_b = 12;
     SamplingOptions sampling;
     sampling.samples = samples;
-    const auto all = search(*model, sentences, kEnds, o, sampling);
+    const auto all = beam_search(*model, sentences, kEnds, o, sampling);
     for (size_t size : {1, 2, 13})
       for (size_t first = 0; first + size <= sentences.size(); first += size) {
         const auto begin = sentences.begin() + static_cast<ptrdiff_t>(first);
-        const auto found = search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kEnds, o, sampling);
+        const auto found = beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kEnds, o, sampling);
         for (size_t i = 0; i < size; ++i) {
           REQUIRE(found[i].size() == all[first + i].size());
           for (size_t k = 0; k < found[i].size(); ++k) {
@@ -469,15 +469,16 @@ TEST_CASE("a batch that each thread searches a part of is what one thread makes 
   const int threads = at::get_num_threads();
   for (const SamplingOptions& sampling : {SamplingOptions(), drawn}) {
     at::set_num_threads(1);
-    const auto alone = search(*model, sentences, kEnds, o, sampling);
+    const auto alone = beam_search(*model, sentences, kEnds, o, sampling);
     for (int parts : {2, 3}) {
       at::set_num_threads(parts);
-      const auto found = search(*model, sentences, kEnds, o, sampling);
+      const auto found = beam_search(*model, sentences, kEnds, o, sampling);
       REQUIRE(found.size() == alone.size());
       for (size_t i = 0; i < found.size(); ++i) require_same(found[i], alone[i]);
       auto refused = sentences;
       refused[17].prefix.assign(30, 5);
-      CHECK(refusal([&] { search(*model, refused, kEnds, o, sampling); }).find("sentence 18") != std::string::npos);
+      CHECK(refusal([&] { beam_search(*model, refused, kEnds, o, sampling); }).find("sentence 18") !=
+            std::string::npos);
     }
   }
   at::set_num_threads(threads);
@@ -493,7 +494,7 @@ TEST_CASE("equal ways are taken in the order of hypotheses and tokens", "[search
   const auto sentences = some_sentences({4, 2, 6}, 20);
   // Of 1, 2 and 3 in the first place the first goes on in all ways, of which one is the end.
   const std::vector<std::vector<int32_t>> wanted{{1, 0}, {1, 1, 0}, {1, 2, 0}};
-  for (const auto& found : {search(*model, sentences, kEnds, o), by_tensors(*model, sentences, o)})
+  for (const auto& found : {beam_search(*model, sentences, kEnds, o), by_tensors(*model, sentences, o)})
     for (const auto& hypotheses : found) {
       REQUIRE(hypotheses.size() == 3);
       for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == wanted[k]);
@@ -508,11 +509,11 @@ TEST_CASE("samples follow from the seed and the sentence's number alone", "[sear
   SamplingOptions sampling;
   sampling.samples = 5;
   const auto sentences = some_sentences({7, 2, 5}, 20);
-  const auto found = search(*model, sentences, kEnds, o, sampling);
+  const auto found = beam_search(*model, sentences, kEnds, o, sampling);
   std::set<std::vector<int32_t>> different;
   for (size_t i = 0; i < 3; ++i) {
     REQUIRE(found[i].size() == 5);
-    require_same(search(*model, {sentences[i]}, kEnds, o, sampling)[0], found[i]);
+    require_same(beam_search(*model, {sentences[i]}, kEnds, o, sampling)[0], found[i]);
     for (const Hypothesis& h : found[i]) {
       different.insert(h.tokens);
       CHECK(h.log_probability == Approx(forced_sum(*model, sentences[i].source, h.tokens)).epsilon(1e-4));
@@ -520,24 +521,24 @@ TEST_CASE("samples follow from the seed and the sentence's number alone", "[sear
   }
   CHECK(different.size() > 8);
   sampling.seed = 2;
-  CHECK(search(*model, sentences, kEnds, o, sampling)[0][0].tokens != found[0][0].tokens);
+  CHECK(beam_search(*model, sentences, kEnds, o, sampling)[0][0].tokens != found[0][0].tokens);
   // What a search never writes no sample has.
   SearchOptions strict = o;
   strict.min_length = 8, strict.no_unknown = true;
-  for (const auto& drawn : search(*model, sentences, kEnds, strict, sampling))
+  for (const auto& drawn : beam_search(*model, sentences, kEnds, strict, sampling))
     for (const Hypothesis& h : drawn) {
       CHECK(h.tokens.size() == 9);
       CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.unknown) == 0);
     }
   // The likeliest only: greedy.
   o.beam = 1;
-  const auto greedy = search(*model, sentences, kEnds, o);
+  const auto greedy = beam_search(*model, sentences, kEnds, o);
   for (const bool by_k : {true, false}) {
     SamplingOptions sure;
     sure.samples = 2;
     if (by_k) sure.top_k = 1;
     else sure.temperature = 0;
-    const auto drawn = search(*model, sentences, kEnds, o, sure);
+    const auto drawn = beam_search(*model, sentences, kEnds, o, sure);
     for (size_t i = 0; i < 3; ++i)
       for (const Hypothesis& h : drawn[i]) CHECK(h.tokens == greedy[i][0].tokens);
   }
@@ -552,7 +553,7 @@ TEST_CASE("samples have the model's distribution", "[search]") {
   sampling.samples = 6000;
   const auto sentences = some_sentences({4}, 20);
   std::vector<double> share(6, 0);
-  const auto found = search(*model, sentences, kEnds, o, sampling);
+  const auto found = beam_search(*model, sentences, kEnds, o, sampling);
   for (const Hypothesis& h : found[0]) share[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
   const auto p = log_probabilities(*model, sentences[0].source, {});
   for (size_t t = 0; t < 6; ++t) {
@@ -571,20 +572,20 @@ TEST_CASE("searches that make no sense", "[search]") {
   CHECK(refusal([&] { o.check(*model); }).find("min_length") != std::string::npos);
   o.min_length = 1;
   Sentence s{some_source(3, 20, 1), {2, 3, 4}, 0};
-  CHECK(refusal([&] { search(*model, {s}, kEnds, o); }).find("the prefix of sentence 1") != std::string::npos);
+  CHECK(refusal([&] { beam_search(*model, {s}, kEnds, o); }).find("the prefix of sentence 1") != std::string::npos);
   s.prefix.clear();
   auto two = built(kTiny, {2, 20});
   o.no_unknown = true;
-  CHECK(refusal([&] { search(*two, {s}, kEnds, o); }).find("a token that may come next") != std::string::npos);
+  CHECK(refusal([&] { beam_search(*two, {s}, kEnds, o); }).find("a token that may come next") != std::string::npos);
   CHECK(refusal([&] { by_tensors(*two, {s}, o); }).find("a token that may come next") != std::string::npos);
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().fill_(NAN);
-  CHECK(status_of([&] { search(*model, {s}, kEnds, o); }) == 1);
+  CHECK(status_of([&] { beam_search(*model, {s}, kEnds, o); }) == 1);
   CHECK(status_of([&] { by_tensors(*model, {s}, o); }) == 1);
   // Positions bound hypotheses too: the end is predicted from the last of them.
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(longest_hypothesis({}, *bounded, 3) == 4);
-  CHECK(search(*bounded, {s}, kEnds, {})[0].size() == 5);
+  CHECK(beam_search(*bounded, {s}, kEnds, {})[0].size() == 5);
   CHECK(by_tensors(*bounded, {s}, {})[0].size() == 5);
   o = {2, 1, 1, 0, 4, false};
   o.check(*bounded);

@@ -14,7 +14,6 @@
 #include "text/tokenizer_json.h"
 
 using namespace mh;
-using namespace mh::io;
 using namespace mh::text;
 
 namespace {

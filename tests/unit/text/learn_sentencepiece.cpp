@@ -13,7 +13,6 @@
 #include "fixtures/status.h"
 
 using namespace mh;
-using namespace mh::io;
 using namespace mh::text;
 
 namespace {

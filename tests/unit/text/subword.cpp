@@ -10,7 +10,6 @@
 #include "text/merges.h"
 
 using namespace mh;
-using namespace mh::io;
 using namespace mh::text;
 
 namespace {

@@ -14,7 +14,6 @@
 #include "text/vocabulary.h"
 
 using namespace mh;
-using namespace mh::io;
 using namespace mh::text;
 
 namespace {

@@ -20,7 +20,7 @@ using namespace mh::text;
 
 namespace {
 
-using Runs = std::vector<std::vector<int32_t>>;
+using RunList = std::vector<std::vector<int32_t>>;
 
 ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {}) {
   const auto bytes = make_byte_tokenizer();
@@ -29,7 +29,7 @@ ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {})
   return h;
 }
 
-void write_shard(const std::string& path, const ShardHeader& h, const Runs& runs) {
+void write_shard(const std::string& path, const ShardHeader& h, const RunList& runs) {
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
   for (const auto& run : runs) writer.add_run(run);
@@ -38,7 +38,7 @@ void write_shard(const std::string& path, const ShardHeader& h, const Runs& runs
 }
 
 // All readers give these runs.
-void holds(const std::string& path, const std::string& kind, const Runs& runs) {
+void holds(const std::string& path, const std::string& kind, const RunList& runs) {
   const RunText text = read_runs(path, kind);
   const ShardFile file(path);
   verify(file);
@@ -65,7 +65,7 @@ auto tokens(int32_t below, size_t longest) {
 TEST_CASE("documents come back sentence by sentence", "[records]") {
   Folder folder;
   CHECK(rc::check([&] {
-    Runs runs;
+    RunList runs;
     for (int document = *rc::gen::inRange(0, 5); document > 0; --document) {
       for (int sentence = *rc::gen::inRange(1, 5); sentence > 0; --sentence)
         runs.push_back(*rc::gen::nonEmpty(tokens(256, 20)));
@@ -83,7 +83,7 @@ TEST_CASE("examples come back with labels beyond the vocabulary", "[records]") {
     ShardHeader h = header_of(kExamplesKind, {256, 256, labels});
     RC_ASSERT(h.token_bytes == (labels > 65536 ? 4 : 2));
     h.task = R"({"labels":["no","yes"],"name":"any"})";
-    Runs runs;
+    RunList runs;
     for (int record = *rc::gen::inRange(0, 20); record > 0; --record) {
       runs.push_back(*tokens(256, 10));
       runs.push_back(*tokens(256, 10));
@@ -101,7 +101,7 @@ TEST_CASE("examples come back with labels beyond the vocabulary", "[records]") {
 TEST_CASE("the writer refuses what a kind's records are not", "[records]") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
-  const auto fails = [&](const ShardHeader& h, const Runs& runs) {
+  const auto fails = [&](const ShardHeader& h, const RunList& runs) {
     CHECK(status_of([&] {
             ShardWriter writer(*sink, h);
             for (const auto& run : runs) writer.add_run(run);
@@ -144,7 +144,7 @@ TEST_CASE("the writer refuses what a kind's records are not", "[records]") {
 TEST_CASE("sealed shards with runs that their kind has not are refused by both readers", "[records]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  const auto sealed = [&](const ShardHeader& wanted, const Runs& runs, bool fits) {
+  const auto sealed = [&](const ShardHeader& wanted, const RunList& runs, bool fits) {
     ShardHeader h = wanted;
     h.kind = "any", h.limits.clear();
     write_shard(path, h, runs);

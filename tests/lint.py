@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The checks of sources that take seconds: includes between folders, format, shell scripts, manual pages, words.
+
+    lint.py             runs them; a line each, and the closing line that ./run test adds up
+    lint.py --write     lowers the numbers in words.tsv to how often each word is left
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORDS = ROOT / "tests/words.tsv"
+
+
+def files(*patterns):
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
+
+
+def run(*command):
+    """Runs a command in the repository; its output where it fails, "" where it passes."""
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, text=True, capture_output=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr or f"exit status {done.returncode}"
+
+
+def check_layers():
+    return run(sys.executable, "tests/layering.py")
+
+
+def check_format():
+    sources = files("lib/**/*.cpp", "lib/**/*.h", "kernels/**/*.cpp", "kernels/**/*.h", "tools/**/*.cpp", "tools/**/*.h", "tests/**/*.cpp",
+                    "tests/**/*.h")
+    return run("clang-format", "--dry-run", "-Werror", *sources)
+
+
+def check_shell():
+    scripts = [path for path in files("data_scripts/*") if b"sh" in path.read_bytes().split(b"\n", 1)[0]]
+    return run("shellcheck", "--external-sources", "run", ".ci/run", "tests/gpu/run.sh", *scripts) or run(
+        "shellcheck", "--shell=bash", "--severity=warning", "--exclude=SC2034", "tests/cli/helpers.sh", *files("tests/cli/cases/*.sh"))
+
+
+def check_manual():
+    return run("mandoc", "-T", "lint", "-W", "warning", *files("man/*"))
+
+
+def word_rows():
+    """(pattern, what to say instead, how often it may occur) of each word."""
+    for line in WORDS.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            pattern, instead, allowed = line.split("\t")
+            yield pattern, instead, int(allowed)
+
+
+def uses(pattern, texts):
+    return sum(len(re.findall(rf"\b{pattern}\b", text)) for text in texts)
+
+
+def word_texts():
+    sources = files("lib/**/*.cpp", "lib/**/*.h", "kernels/**/*.cpp", "kernels/**/*.h", "tools/**/*.cpp", "tools/**/*.h", "tests/**/*.cpp",
+                    "tests/**/*.h", "tests/**/*.py", "man/*", "docs/*.md", "*.md")
+    return [re.sub(r"\s+(?://|\*|#)?\s*", " ", path.read_text(encoding="utf-8")) for path in sources if path != pathlib.Path(__file__)]
+
+
+def check_words():
+    texts = word_texts()
+    lines = []
+    for pattern, instead, allowed in word_rows():
+        found = uses(pattern, texts)
+        if found > allowed:
+            lines.append(f"'{pattern}': expected at most {allowed} uses; found {found}; say instead: {instead}\n")
+    return "".join(lines)
+
+
+def write_words():
+    texts = word_texts()
+    lines = WORDS.read_text(encoding="utf-8").splitlines()
+    for i, line in enumerate(lines):
+        if line and not line.startswith("#"):
+            pattern, instead, _ = line.split("\t")
+            lines[i] = f"{pattern}\t{instead}\t{uses(pattern, texts)}"
+    WORDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    if parser.parse_args().write:
+        write_words()
+        return 0
+    checks = {"layers": check_layers, "format": check_format, "shell": check_shell, "manual pages": check_manual, "words": check_words}
+    failed = 0
+    for name, check in checks.items():
+        output = check()
+        failed += bool(output)
+        print(f"{'failed' if output else 'passed'}: lint: {name}\n{output}", end="")
+    print(f"mh-tests: {len(checks) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
