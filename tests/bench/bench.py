@@ -175,7 +175,7 @@ class Bench:
         return stamps[warm + updates] - stamps[warm], peak
 
     def peer(self, entries, precision, tuned=True, warm=3, updates=10):
-        return self.of_peer("peer.py", tuned, rows=entries, precision=precision, warm=warm, updates=updates)
+        return self.of_peer("peers/decoder.py", tuned, rows=entries, precision=precision, warm=warm, updates=updates)
 
     def of_peer(self, program, tuned, **options):
         """Tokens per second of a peer and its peak memory."""
@@ -220,7 +220,7 @@ class Bench:
             for i in range(self.a.rounds):
                 self.talk(f"translation training, dropout {dropout:g}, round {i + 1} of {self.a.rounds}")
                 seconds, _ = self.seconds(pairs.path / "pairs.mhs", toml, warm, updates)
-                peer = self.result_of_peer("peer_translation.py", True, pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
+                peer = self.result_of_peer("peers/translation.py", True, pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
                                            batch_tokens=batch_tokens, warm=warm, updates=updates)
                 speeds[0].append(peer["tokens"] / seconds)
                 speeds[1].append(peer["tokens_per_second"])
@@ -233,7 +233,7 @@ class Bench:
 
     def stages(self):
         """A step of every stage, and the memory of those that mix probabilities."""
-        import peer_stages  # needs PyTorch
+        from peers import stages as peer_stages  # needs PyTorch
         entries, warm, updates = 1000, 1, 4
         if self.a.device != "cpu":
             updates = 20
@@ -250,9 +250,9 @@ class Bench:
                     speeds[0].append(speed)
                     memories[0].append(peak / 1e6)
                     options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens, d=size.d, f=size.f)
-                    speeds[1].append(self.of_peer("peer_stages.py", True, warm=warm, updates=updates, **options)[0])
+                    speeds[1].append(self.of_peer("peers/stages.py", True, warm=warm, updates=updates, **options)[0])
                     if mixes and self.a.device == "cpu":
-                        memories[1].append(self.of_peer("peer_stages.py", False, warm=1, updates=1, **options)[1] / 1e6)
+                        memories[1].append(self.of_peer("peers/stages.py", False, warm=1, updates=1, **options)[1] / 1e6)
                 self.row(f"step {what}", "tokens/s", *speeds, bar)
                 if memories[1]:
                     self.row(f"memory {what}", "MB", *memories, 1 / 0.7, less=True)
@@ -266,7 +266,7 @@ class Bench:
         def of(program, kind, n, dtype, batch=2):
             environment = dict(os.environ, **({} if program == "project" else allocator))
             command = ([self.tools.parent / "tests/attention-bench"] if program == "project" else
-                       [sys.executable, "-B", here / "peer_attention.py"])
+                       [sys.executable, "-B", here / "peers/attention.py"])
             done = subprocess.run([*command, kind, str(batch), "8", str(n), "64", dtype, str(self.a.threads)], check=True, capture_output=True,
                                   text=True, env=environment)
             return [float(number) for number in done.stdout.split()]
@@ -320,7 +320,7 @@ class Bench:
                 ("mixhead-a", "mixhead-a", 25, 1, "against eager, memory besides its results"),
                 ("mixhead-b", "mixhead-b", 25, 1, "against eager, memory besides its results")]
         asked = sorted({("project", mine) for mine, *_ in rows} | {("peer", theirs) for _, theirs, *_ in rows}, key=lambda each: each[::-1])
-        with Lines(self.tools.parent / "tests/attention-bench", "-") as project, Lines(sys.executable, "-B", here / "peer_attention.py", "-") as peer:
+        with Lines(self.tools.parent / "tests/attention-bench", "-") as project, Lines(sys.executable, "-B", here / "peers/attention.py", "-") as peer:
             for n in (2048, 512):
                 for heads in (8, 16):
                     found, failed = {each: [] for each in asked}, {}
@@ -348,7 +348,7 @@ class Bench:
         if self.a.device != "cuda":
             self.talk("gpu_training: left out, it is for --device cuda")
             return
-        import peer_stages  # needs PyTorch
+        from peers import stages as peer_stages  # needs PyTorch
         size, warm, updates, entries = peer_stages.Size(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000
         toml = peer_stages.STAGES["mixhead-a"].toml(size) + "precision = 'bf16'\nrecord = true\n"
         options = dict(stage="mixhead-a", rows=entries, length=size.n, batch_tokens=size.batch_tokens, layers=size.layers, d=size.d,
@@ -358,7 +358,7 @@ class Bench:
             for i in range(self.a.rounds):
                 self.talk(f"training on a GPU, against {against}, round {i + 1} of {self.a.rounds}")
                 speeds[0].append(self.timed(self.shard(entries), toml, size.batch_tokens, warm, updates)[0])
-                speeds[1].append(self.of_peer("peer_stages.py", True, compiled=compiled, **options)[0])
+                speeds[1].append(self.of_peer("peers/stages.py", True, compiled=compiled, **options)[0])
             self.row(f"training on a GPU, mixhead-a, {size.layers} layers of width {size.d}, n {size.n}, bf16, against {against}", "tokens/s", *speeds, bar)
 
     def start(self):
@@ -449,7 +449,7 @@ class Bench:
         for i in range(self.a.rounds):
             self.talk(f"mh-prep and tokenizers, round {i + 1} of {self.a.rounds}")
             mine.append(size / self.on_one_core([self.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", encoded, text])[0])
-            done = subprocess.run(["taskset", "-c", core, sys.executable, "-B", here / "peer_wordpiece.py", pieces, text, ids], check=True,
+            done = subprocess.run(["taskset", "-c", core, sys.executable, "-B", here / "peers/wordpiece.py", pieces, text, ids], check=True,
                                   capture_output=True, text=True)
             theirs.append(size / float(done.stdout))
         entries = len(pieces.read_bytes().splitlines())
@@ -504,7 +504,7 @@ class Bench:
             times, scores = ([], []), set()
             for i in range(self.a.rounds):
                 self.talk(f"{metric}, round {i + 1} of {self.a.rounds}")
-                for mine, program in zip(times, ([self.tools.parent / "tests/bleu-bench"], [sys.executable, "-B", here / "peer_bleu.py"])):
+                for mine, program in zip(times, ([self.tools.parent / "tests/bleu-bench"], [sys.executable, "-B", here / "peers/bleu.py"])):
                     done = subprocess.run(["taskset", "-c", core, *map(str, program), metric, *map(str, sides)], check=True,
                                           capture_output=True, text=True)
                     spent, score = done.stdout.split()
@@ -529,7 +529,7 @@ class Bench:
         def of(program, *options):
             return float(subprocess.run([*map(str, program), *map(str, options)], check=True, capture_output=True, text=True).stdout or 0)
 
-        peer = [sys.executable, "-B", here / "peer_spectrum.py"]
+        peer = [sys.executable, "-B", here / "peers/spectrum.py"]
         of([*peer, "make"], matrices, *size)
         mine, numpys, torches = [], [], []
         for i in range(self.a.rounds):
@@ -595,7 +595,7 @@ class Bench:
             for (name, precision), times in speeds.items():
                 self.talk(f"beam search, {name}, {precision}, round {i + 1} of {self.a.rounds}")
                 command = ([self.tools.parent / "tests/beam-bench", "3", threads, precision] if name == "project" else
-                           [sys.executable, "-B", here / "peer_beam.py", name, "--precision", precision, "--rounds", "3", "--threads", threads])
+                           [sys.executable, "-B", here / "peers/beam.py", name, "--precision", precision, "--rounds", "3", "--threads", threads])
                 done = subprocess.run(command, check=True, capture_output=True, text=True,
                                       env=dict(os.environ, OMP_NUM_THREADS=threads, **({} if name == "project" else allocator)))
                 times.append(statistics.median(float(line) for line in done.stdout.splitlines()))
@@ -647,7 +647,7 @@ class Bench:
 
     def of_bert(self, what, rows, **options):
         words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-        done = subprocess.run([sys.executable, "-B", here / "peer_bert.py", what, rows, "--threads", str(self.a.threads), *words], check=True,
+        done = subprocess.run([sys.executable, "-B", here / "peers/bert.py", what, rows, "--threads", str(self.a.threads), *words], check=True,
                               capture_output=True, text=True, env=dict(os.environ, **allocator))
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -22,8 +22,7 @@ try:
     import torch
     import torch.nn.functional as F
 
-    import peer
-    import shuffle
+    from peers import decoder, shuffle
 except ImportError as error:
     print(f"needs PyTorch and safetensors: {error}")
     sys.exit(77)
@@ -131,9 +130,9 @@ def main():
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
         tokens = folder.tokens()
         vocabulary = weights["decoder.embedding.weight"].shape[0]
-        model = peer.Decoder(vocabulary, layers, d, h, f, n)
+        model = decoder.Decoder(vocabulary, layers, d, h, f, n)
         model.load_project(weights)
-        optimizer = peer.optimizer_of(model, lr)
+        optimizer = decoder.optimizer_of(model, lr)
         end_of_line = tokens[-1].item()  # the text ends with a line's end
         inputs = torch.cat([torch.tensor([end_of_line]), tokens])
         blocks, rows = -(-len(tokens) // n), batch // n

@@ -17,11 +17,11 @@ import equality  # leaves with 77 without PyTorch
 import safetensors.torch
 import torch
 
-import peer_stages
+from peers import stages
 
 
 def largest_difference(folder, name, tokens, size, threads):
-    stage = peer_stages.STAGES[name]
+    stage = stages.STAGES[name]
     (folder.path / "model.toml").write_text(
         stage.toml(size) + "lr = 1e-2\nlength = '20u'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n")
     folder.run("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--out", name, "--threads", threads)
@@ -46,7 +46,7 @@ def largest_difference(folder, name, tokens, size, threads):
 def without_peer(folder):
     """Stages that mh-train lists and no peer has; what a layer does by default is in all of them."""
     listed = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
-    asked = "\n".join(stage.attention for stage in peer_stages.STAGES.values())
+    asked = "\n".join(stage.attention for stage in stages.STAGES.values())
     default = {"own", "dot-product", "softmax", "none", "concatenate"}
     return [name for kind, name, *_ in (line.split("\t") for line in listed) if name not in default and f"{kind} = '{name}'" not in asked]
 
@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
-    size = peer_stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
+    size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
     same = True
     with tempfile.TemporaryDirectory() as name:
         folder = equality.Folder(a.tools, name)
@@ -68,7 +68,7 @@ def main():
         for stage in [] if a.stages else without_peer(folder):
             same = False
             print(f"{stage}: expected a peer, found none: FAIL", flush=True)
-        for stage in a.stages.split(",") if a.stages else peer_stages.STAGES:
+        for stage in a.stages.split(",") if a.stages else stages.STAGES:
             difference = largest_difference(folder, stage, tokens, size, a.threads)
             passed = difference <= a.tolerance
             same &= passed

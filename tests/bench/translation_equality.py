@@ -16,8 +16,7 @@ import equality  # leaves with 77 without PyTorch
 import safetensors.torch
 import torch
 
-import peer
-import peer_translation
+from peers import decoder, translation
 
 
 def main():
@@ -46,18 +45,18 @@ def main():
         _, descended = train("descended", 1, lr=leap, optimizer="'sgd'", momentum="0.0")
         ours, _ = train("run", a.updates, lr=lr, warmup=f"'{warmup}u'", warmup_lr="0.0")
 
-        model = peer_translation.EncoderDecoder(start["decoder.embedding.weight"].shape[0], layers, d, h, f)
+        model = translation.EncoderDecoder(start["decoder.embedding.weight"].shape[0], layers, d, h, f)
         mine = model.tensors()
         absent = [name for name in start if name in descended and "optimizer." not in name and name not in mine]
         if absent or any(name not in start for name in mine):
             sys.exit(f"translation_equality: tensors without a peer: {absent}")
         for name, tensor in mine.items():
             tensor.copy_(start[name])
-        optimizer = peer.optimizer_of(model, lr)
-        batches = peer_translation.Batches(peer_translation.read_pairs(folder.path / "pairs"), batch, seed)
+        optimizer = decoder.optimizer_of(model, lr)
+        batches = translation.Batches(translation.read_pairs(folder.path / "pairs"), batch, seed)
         worst, at, off, where = 0.0, 0, 0.0, ""
         for update in range(a.updates):
-            trained, plain = peer_translation.losses(model, *batches(update), smoothing)
+            trained, plain = translation.losses(model, *batches(update), smoothing)
             trained.backward()
             if update == 0:
                 for name, gradient in model.tensors(lambda p: p.grad).items():

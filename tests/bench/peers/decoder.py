@@ -3,7 +3,7 @@
 Packed queries, keys and values, the library's fused attention, fused AdamW, gradients set to none, threads pinned, bf16 by
 autocast. The model is the one that mh-train builds by default: pre-norm, sinusoidal positions, ReLU, tied embeddings.
 
-    python peer.py --rows 8000 --precision fp32 --updates 12     one line of JSON
+    python peers/decoder.py --rows 8000 --precision fp32 --updates 12     one line of JSON
 """
 import argparse
 import itertools

@@ -1,22 +1,24 @@
 """The peer of the translation benchmark: an encoder-decoder in eager PyTorch, tuned.
 
-As peer.py; keys and values of the encoder in one product, padding told to the library's fused attention by a mask that the layers
+As the decoder; keys and values of the encoder in one product, padding told to the library's fused attention by a mask that the layers
 share, and none where a batch has no padding. The batches are those of mh-train, worked out here from the documented shuffle: pairs
 of like length, up to so many tokens of the longer side.
 
-    python peer_translation.py --pairs ids.tsv --rows 8000 --updates 40     one line of JSON
+    python peers/translation.py --pairs ids.tsv --rows 8000 --updates 40     one line of JSON
 """
 import argparse
 import json
 import math
+import pathlib
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-import peer
-import shuffle
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # when run as a program
+from peers import decoder, shuffle  # noqa: E402
 
 
 class Attention(nn.Module):
@@ -80,7 +82,7 @@ class EncoderDecoder(nn.Module):
             nn.ModuleDict({"self": Attention(d, h, False, dropout), "cross": Attention(d, h, True, dropout),
                            "ffn": FeedForward(d, f, dropout)}) for _ in range(layers))
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.register_buffer("positions", peer.sinusoidal(longest, d), persistent=False)
+        self.register_buffer("positions", decoder.sinusoidal(longest, d), persistent=False)
 
     def embed(self, tokens):
         x = self.embedding(tokens) * math.sqrt(self.d) + self.positions[:tokens.shape[1]]
@@ -182,9 +184,9 @@ def main():
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
-    at_start = peer.peak()
+    at_start = decoder.peak()
     model = EncoderDecoder(a.rows, h=a.heads, dropout=a.dropout).to(a.device)
-    optimizer = peer.optimizer_of(model, 5e-4)
+    optimizer = decoder.optimizer_of(model, 5e-4)
     batches = Batches(read_pairs(a.pairs), a.batch_tokens)
     ready = [[t if t is None else t.to(a.device) for t in batches(i)] for i in range(a.warm + a.updates)]
     tokens = sum((batch[3] >= 0).sum().item() for batch in ready[a.warm:])
@@ -197,7 +199,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         loss.item()
     print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - began),
-                      "tokens_per_cpu_second": tokens / (time.process_time() - worked), "tokens": tokens, "peak": peer.peak(),
+                      "tokens_per_cpu_second": tokens / (time.process_time() - worked), "tokens": tokens, "peak": decoder.peak(),
                       "at_start": at_start}))
 
 

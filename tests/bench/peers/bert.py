@@ -1,7 +1,7 @@
 """The peer of the benchmarks of encoders: transformers' BERT with random weights, of the shape of the small published one.
 
-    peer_bert.py train ROWS --attention sdpa --pad 128      ROWS: what example-rows prints; one line of JSON
-    peer_bert.py answer WINDOWS --attention sdpa            WINDOWS: what squad-print windows prints
+    peers/bert.py train ROWS --attention sdpa --pad 128      ROWS: what example-rows prints; one line of JSON
+    peers/bert.py answer WINDOWS --attention sdpa            WINDOWS: what squad-print windows prints
 
 Training: classes of rows in batches at random, filled up to --pad tokens or, with 0, to the longest row of each; AdamW of
 PyTorch in one kernel, gradients clipped. Answering: windows in the order of their questions, so that those of a paragraph stand

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Singular values by numpy and torch, the peers of spectrum_bench.
 
-    peer_spectrum.py make FILE COUNT N            causal attention matrices, fp32, from random queries and keys
-    peer_spectrum.py numpy|torch FILE COUNT N THREADS   milliseconds a matrix
-    peer_spectrum.py check FILE COUNT N VALUES    the largest difference of c_k between VALUES and numpy's in fp64
+    peers/spectrum.py make FILE COUNT N            causal attention matrices, fp32, from random queries and keys
+    peers/spectrum.py numpy|torch FILE COUNT N THREADS   milliseconds a matrix
+    peers/spectrum.py check FILE COUNT N VALUES    the largest difference of c_k between VALUES and numpy's in fp64
 """
 import os
 import sys

@@ -1,23 +1,26 @@
-"""The peers of the attention stages: the decoder of peer.py, its attention written for each stage as a good user of eager
+"""The peers of the attention stages: the decoder of decoder.py, its attention written for each stage as a good user of eager
 PyTorch writes it, tuned.
 
 Where a stage acts on logits or probabilities, these are made by tensor operations: the mask is added by the product that makes
 the logits, what no gradient needs is changed in place, and mixing is one batched product. Elsewhere the library's fused
 attention does the work.
 
-    python peer_stages.py --stage mixhead-a --rows 1000 --length 512     one line of JSON, as peer.py
+    python peers/stages.py --stage mixhead-a --rows 1000 --length 512     one line of JSON, as decoder.py
 """
 import argparse
 import dataclasses
 import functools
 import math
+import pathlib
+import sys
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-import peer
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # when run as a program
+from peers import decoder  # noqa: E402
 
 
 @dataclasses.dataclass
@@ -36,7 +39,7 @@ def join(z):
     return z.transpose(1, 2).flatten(2)
 
 
-class Composed(peer.Layer):
+class Composed(decoder.Layer):
     """softmax(q kᵀ / √dk + mask) v"""
 
     def __init__(self, d, h, f, n):
@@ -190,7 +193,7 @@ class SynthesizerRandom(WithoutKeys):
         return torch.einsum("hts,bhsv->bthv", p, v).reshape(x.shape)
 
 
-class CrossHead(peer.Layer):
+class CrossHead(decoder.Layer):
     """The keys and values of other heads, in every update (rate = 1)."""
 
     def attend(self, x):
@@ -201,7 +204,7 @@ class CrossHead(peer.Layer):
         return join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
-class Weighed(peer.Layer):
+class Weighed(decoder.Layer):
     """Head outputs by a number for each head."""
 
     def weights(self, x):
@@ -251,7 +254,7 @@ class HardConcrete(Weighed):
         return (1.2 * s.sigmoid() - 0.1).clamp(0, 1)
 
 
-class Alphas(peer.Layer):
+class Alphas(decoder.Layer):
     def __init__(self, d, h, f):
         super().__init__(d, h, f)
         self.combiner__alpha = nn.Parameter(torch.eye(h))
@@ -292,7 +295,7 @@ class Experts(Weighed):
         return (self.h / (self.h - 1) * (1 - left_out)).view(*x.shape[:2], self.h)
 
 
-class Differential(peer.Layer):
+class Differential(decoder.Layer):
     """Heads in pairs, which share their values: (P_2i - λ P_2i+1) [V_2i, V_2i+1] by linearity from the library's attention, once for
     each half of the values, since it takes no wider ones on every device."""
 
@@ -335,7 +338,7 @@ class DropHead(Weighed):
         return stays * (self.h / stays.sum(-1, keepdim=True))
 
     def attend(self, x):
-        return super().attend(x) if self.training else peer.Layer.attend(self, x)
+        return super().attend(x) if self.training else decoder.Layer.attend(self, x)
 
 
 class MixtureOfHeads(Weighed):
@@ -378,7 +381,7 @@ class Stage:
 
     def model(self, vocabulary, size):
         layer = functools.partial(self.layer, n=size.n) if self.composed else self.layer
-        return peer.Decoder(vocabulary, size.layers, size.d, size.h, size.f, size.n, layer)
+        return decoder.Decoder(vocabulary, size.layers, size.d, size.h, size.f, size.n, layer)
 
 
 def talking(pre, post):
@@ -431,14 +434,14 @@ STAGES = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    peer.measuring(parser)
+    decoder.measuring(parser)
     parser.add_argument("--stage", choices=STAGES, required=True)
     for field in dataclasses.fields(Size):
         if field.name not in ("n", "batch_tokens"):
             parser.add_argument(f"--{field.name}", type=int, default=field.default)
     a = parser.parse_args()
     size = Size(a.layers, a.d, a.h, a.f, a.length, a.batch_tokens)
-    peer.measure(a, lambda: STAGES[a.stage].model(a.rows, size))
+    decoder.measure(a, lambda: STAGES[a.stage].model(a.rows, size))
 
 
 if __name__ == "__main__":

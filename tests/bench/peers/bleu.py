@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Milliseconds of processor time that sacrebleu takes for corpus BLEU or chrF, files read, and the score; the peer of bleu_bench.
 
-    peer_bleu.py bleu|chrf HYP REF
+    peers/bleu.py bleu|chrf HYP REF
 """
 import sys
 import time

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Attention by itself, forward and backward, in PyTorch: the peer of attention_bench, with its arguments and output.
 
-    peer_attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
-    peer_attention.py -       a line of those for each line of standard input; what fails is a line `failed: WHY`
+    peers/attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
+    peers/attention.py -       a line of those for each line of standard input; what fails is a line `failed: WHY`
 
 KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them;
 mixhead-a-compiled and mixhead-b-compiled, the same under torch.compile; sdpa, the fused attention of PyTorch, without mixing;

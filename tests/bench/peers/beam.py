@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of beam search with a Marian model of random weights: Hugging Face generate, or CTranslate2.
 
-usage: peer_beam.py transformers|ctranslate2 [--precision fp32|bf16] [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
+usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
 All hypotheses have one length (and their end), so that the work is that of tests/bench/beam_bench.cpp. A line a round.
 """
 import argparse

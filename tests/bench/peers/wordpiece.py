@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Seconds that the package tokenizers takes for the lines of a text with BERT's WordPiece, on one thread, once all is loaded.
 
-    peer_wordpiece.py VOCAB.TXT TEXT IDS      writes the ids, a line each
+    peers/wordpiece.py VOCAB.TXT TEXT IDS      writes the ids, a line each
 """
 import os
 import pathlib
