@@ -26,6 +26,8 @@ import tempfile
 import threading
 import time
 
+import corpora
+
 here = pathlib.Path(__file__).resolve().parent
 allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
 
@@ -124,8 +126,7 @@ class Bench:
         path = self.folder / f"{entries}.mhs"
         if not path.exists():
             text, vocabulary = self.folder / f"{entries}.txt", self.folder / f"{entries}.vocab"
-            import equality  # as below: needs packages that attention does not
-            equality.write_text(text, entries - 2, 250000)
+            corpora.write_text(text, entries - 2, 250000)
             run([self.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
             run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
         return path
@@ -209,8 +210,7 @@ class Bench:
     def translation(self):
         """The small translation model, 3 + 3 layers of width 256, on pairs as long as those of Multi30k: target tokens."""
         entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
-        import equality
-        pairs = equality.Folder(self.tools, tempfile.mkdtemp(dir=self.folder))
+        pairs = corpora.Folder(self.tools, tempfile.mkdtemp(dir=self.folder))
         pairs.pairs(entries - 4, 8000)
         for dropout in (0.2, 0.0):
             toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nshared_embedding = true\n" +
@@ -381,8 +381,7 @@ class Bench:
                 run(["zstd", "-qd", source, "-o", path])
             else:
                 self.talk("WikiText-2 is not there (MH_DATA): random words instead")
-                import equality
-                equality.write_text(path, 30000, 1500000)
+                corpora.write_text(path, 30000, 1500000)
         return path
 
     def on_one_core(self, command, **options):

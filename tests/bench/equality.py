@@ -8,14 +8,13 @@ checkpoint of mh-train at its start; the batches are worked out here from the do
 losses differ by more than --tolerance, 77 when PyTorch is not installed.
 """
 import argparse
-import itertools
 import json
 import math
-import pathlib
-import random
 import subprocess
 import sys
 import tempfile
+
+import corpora
 
 try:
     import safetensors.torch
@@ -28,67 +27,12 @@ except ImportError as error:
     sys.exit(77)
 
 
-def zipf(words, count, draw):
-    """Words as natural text has them, a few very often; every word at least once."""
-    names = [f"w{i}" for i in range(words)]
-    weights = list(itertools.accumulate(1 / (i + 2.7) for i in range(words)))
-    return names + draw.choices(names, cum_weights=weights, k=max(0, count - words))
-
-
-def write_text(path, words, tokens, seed=1):
-    """Lines of 20 words."""
-    text = zipf(words, tokens, random.Random(seed))
-    with open(path, "w", encoding="ascii") as out:
-        for i in range(0, len(text), 20):
-            out.write(" ".join(text[i:i + 20]) + "\n")
-
-
-def write_pairs(source, target, words, pairs, seed=1):
-    """Pairs of lines as long as those of Multi30k in pieces of a joint BPE of 8000."""
-    draw = random.Random(seed)
-    lengths = []
-    for _ in range(pairs):
-        there = min(60, max(3, round(draw.lognormvariate(2.61, 0.32))))
-        lengths.append((min(70, max(3, round(there * draw.lognormvariate(0.02, 0.18)))), there))
-    for path, side in ((source, 0), (target, 1)):
-        text = iter(zipf(words, sum(pair[side] for pair in lengths), draw))
-        with open(path, "w", encoding="ascii") as out:
-            for pair in lengths:
-                out.write(" ".join(itertools.islice(text, pair[side])) + "\n")
-
-
-class Folder:
-    """A folder to work in."""
-
-    def __init__(self, tools, path):
-        self.tools, self.path = pathlib.Path(tools).resolve(), pathlib.Path(path)
-
-    def text(self, words, tokens):
-        """A shard of random text, `text.mhs`."""
-        write_text(self.path / "text", words, tokens)
-        self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "vocab", "text")
-        self.run("mh-prep", "-q", "lm", "--vocab", "vocab", "-o", "text.mhs", "text")
-
-    def pairs(self, words, pairs):
-        """A shard of random pairs with a joint vocabulary, `pairs.mhs`, and its ids, `pairs`."""
-        write_pairs(self.path / "source", self.path / "target", words, pairs)
-        self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "joint", "source", "target")
-        self.run("mh-prep", "-q", "translation", "--vocab", "joint", "-o", "pairs.mhs", "source", "target")
-        (self.path / "pairs").write_bytes(self.run("mh-prep", "-q", "cat", "--ids", "pairs.mhs", capture_output=True).stdout)
-
-    def run(self, *command, **options):
-        return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
-
-    def log(self, run):
-        """Update -> its loss without smoothing."""
-        lines = [json.loads(line) for line in (self.path / run / "log.jsonl").read_text().splitlines()]
-        return {line["update"]: line["nll"] for line in lines if "nll" in line}
-
-    def tokens(self):
-        raw = self.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
-        size = json.loads(raw)["token_bytes"]
-        body = subprocess.run(["zstd", "-dcq", self.path / "text.mhs"], check=True, capture_output=True).stdout
-        return torch.frombuffer(bytearray(body), dtype=torch.uint16 if size == 2 else torch.int32).long()
+def tokens_of(folder):
+    """Returns the token ids of the shard `text.mhs` of a folder, (tokens)."""
+    raw = folder.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
+    size = json.loads(raw)["token_bytes"]
+    body = subprocess.run(["zstd", "-dcq", folder.path / "text.mhs"], check=True, capture_output=True).stdout
+    return torch.frombuffer(bytearray(body), dtype=torch.uint16 if size == 2 else torch.int32).long()
 
 
 def parser_of(doc, updates):
@@ -114,7 +58,7 @@ def main():
     torch.set_num_threads(a.threads)
 
     with tempfile.TemporaryDirectory() as name:
-        folder = Folder(a.tools, name)
+        folder = corpora.Folder(a.tools, name)
         folder.text(words, a.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
@@ -128,7 +72,7 @@ def main():
         ours = folder.log("run")
 
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
-        tokens = folder.tokens()
+        tokens = tokens_of(folder)
         vocabulary = weights["decoder.embedding.weight"].shape[0]
         model = decoder.Decoder(vocabulary, layers, d, h, f, n)
         model.load_project(weights)

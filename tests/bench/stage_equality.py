@@ -17,6 +17,7 @@ import equality  # leaves with 77 without PyTorch
 import safetensors.torch
 import torch
 
+import corpora
 from peers import stages
 
 
@@ -62,9 +63,9 @@ def main():
     size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
     same = True
     with tempfile.TemporaryDirectory() as name:
-        folder = equality.Folder(a.tools, name)
+        folder = corpora.Folder(a.tools, name)
         folder.text(500, 20 * size.batch_tokens - 7)
-        tokens = folder.tokens()
+        tokens = equality.tokens_of(folder)
         for stage in [] if a.stages else without_peer(folder):
             same = False
             print(f"{stage}: expected a peer, found none: FAIL", flush=True)

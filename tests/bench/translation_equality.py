@@ -16,6 +16,7 @@ import equality  # leaves with 77 without PyTorch
 import safetensors.torch
 import torch
 
+import corpora
 from peers import decoder, translation
 
 
@@ -28,7 +29,7 @@ def main():
     torch.set_num_threads(a.threads)
 
     with tempfile.TemporaryDirectory() as name:
-        folder = equality.Folder(a.tools, name)
+        folder = corpora.Folder(a.tools, name)
         folder.pairs(words, 3000 if a.full else 600)
         (folder.path / "model.toml").write_text(
             f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nshared_embedding = true\n"

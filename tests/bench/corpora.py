@@ -1,0 +1,63 @@
+"""Random text and random pairs for the benchmarks and the equality checks, and shards of them. Needs no package."""
+import itertools
+import json
+import pathlib
+import random
+import subprocess
+
+
+def zipf(words, count, draw):
+    """Draws words with the frequencies of natural text (Zipf's law); every word occurs at least once."""
+    names = [f"w{i}" for i in range(words)]
+    weights = list(itertools.accumulate(1 / (i + 2.7) for i in range(words)))
+    return names + draw.choices(names, cum_weights=weights, k=max(0, count - words))
+
+
+def write_text(path, words, tokens, seed=1):
+    """Writes lines of 20 random words."""
+    text = zipf(words, tokens, random.Random(seed))
+    with open(path, "w", encoding="ascii") as out:
+        for i in range(0, len(text), 20):
+            out.write(" ".join(text[i:i + 20]) + "\n")
+
+
+def write_pairs(source, target, words, pairs, seed=1):
+    """Writes pairs of lines with the lengths of Multi30k's pairs under a joint BPE of 8000 entries."""
+    draw = random.Random(seed)
+    lengths = []
+    for _ in range(pairs):
+        there = min(60, max(3, round(draw.lognormvariate(2.61, 0.32))))
+        lengths.append((min(70, max(3, round(there * draw.lognormvariate(0.02, 0.18)))), there))
+    for path, side in ((source, 0), (target, 1)):
+        text = iter(zipf(words, sum(pair[side] for pair in lengths), draw))
+        with open(path, "w", encoding="ascii") as out:
+            for pair in lengths:
+                out.write(" ".join(itertools.islice(text, pair[side])) + "\n")
+
+
+class Folder:
+    """A working folder, in which commands of the tools run."""
+
+    def __init__(self, tools, path):
+        self.tools, self.path = pathlib.Path(tools).resolve(), pathlib.Path(path)
+
+    def text(self, words, tokens):
+        """Makes `text.mhs`, a shard of random text."""
+        write_text(self.path / "text", words, tokens)
+        self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "vocab", "text")
+        self.run("mh-prep", "-q", "lm", "--vocab", "vocab", "-o", "text.mhs", "text")
+
+    def pairs(self, words, pairs):
+        """Makes `pairs.mhs`, a shard of random pairs with a joint vocabulary, and `pairs`, its token ids as text."""
+        write_pairs(self.path / "source", self.path / "target", words, pairs)
+        self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "joint", "source", "target")
+        self.run("mh-prep", "-q", "translation", "--vocab", "joint", "-o", "pairs.mhs", "source", "target")
+        (self.path / "pairs").write_bytes(self.run("mh-prep", "-q", "cat", "--ids", "pairs.mhs", capture_output=True).stdout)
+
+    def run(self, *command, **options):
+        return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
+
+    def log(self, run):
+        """Returns update -> loss without label smoothing, from a run's log."""
+        lines = [json.loads(line) for line in (self.path / run / "log.jsonl").read_text().splitlines()]
+        return {line["update"]: line["nll"] for line in lines if "nll" in line}
