@@ -1,0 +1,312 @@
+"""What the benchmark sections share: comparisons and their rows, timed programs, shards, configurations and trainings.
+
+A section yields steps. A Comparison times its sides in alternation, one measurement of each side per round; a Check runs once.
+Both give rows. A side of the project can also be measured without any peer: versions.py does so for two versions of the tools.
+"""
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import corpora
+
+here = pathlib.Path(__file__).resolve().parent
+# glibc keeps freed memory under these settings, which makes PyTorch faster on a CPU.
+allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
+
+
+def talk(text):
+    """Reports progress on standard error."""
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def interval(ratios, draws=10000):
+    """Returns the 95% bootstrap interval of the median."""
+    pick = random.Random(1)
+    medians = sorted(statistics.median(pick.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+class Unavailable(Exception):
+    """Raised by a side that cannot run here, as torch.compile without a C compiler; the message says why."""
+
+
+@dataclasses.dataclass
+class Side:
+    """One program, or one setting of it, that a comparison measures once per round.
+
+    `measure` returns metric -> number. The last word of a metric's name is its unit, as in "ms" or "all heads ms". The name of a
+    side of the project says what is measured and is the same wherever the same measurement recurs.
+    """
+    name: str
+    measure: Callable[[], dict[str, float]]
+    of_project: bool
+
+
+def project(name, measure):
+    return Side(name, measure, True)
+
+
+def peer(name, measure):
+    return Side(name, measure, False)
+
+
+@dataclasses.dataclass
+class Row:
+    """One line of the table: one number per round for the project and for its peer."""
+    what: str
+    unit: str
+    project: list[float]
+    peer: list[float] | float | None  # a number is a fixed bound in the project's unit; None: the peer cannot run here
+    bar: float
+    less: bool = False  # smaller numbers are better
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Sides that alternate for a number of rounds. `rows` receives side -> metric -> one number per round; None for a side that
+    cannot run here."""
+    label: str
+    sides: list[Side]
+    rows: Callable[[dict[str, dict[str, list[float]] | None]], Iterable[Row]]
+
+    def measured(self, rounds):
+        """Measures all rounds and returns the rows."""
+        results = {side.name: {} for side in self.sides}
+        for i in range(rounds):
+            talk(f"{self.label}, round {i + 1} of {rounds}")
+            for side in self.sides:
+                metrics = results[side.name]
+                if metrics is None:
+                    continue
+                try:
+                    for metric, number in side.measure().items():
+                        metrics.setdefault(metric, []).append(number)
+                except Unavailable as reason:
+                    if side.of_project:
+                        sys.exit(f"bench: {side.name}: {reason}")
+                    talk(f"{side.name}: {reason}")
+                    results[side.name] = None
+        return self.rows(results)
+
+
+class RepeatingProgram(Comparison):
+    """A comparison inside one program of the project, which repeats its measurement itself: `measure(rounds)` returns one
+    dictionary per round."""
+
+    def __init__(self, label, measure, rows):
+        super().__init__(label, [project(label, lambda: measure(1)[0])], rows)
+        self.measure = measure
+
+    def measured(self, rounds):
+        talk(self.label)
+        repeated = self.measure(rounds)
+        return self.rows({self.label: {metric: [metrics[metric] for metrics in repeated] for metric in repeated[0]}})
+
+
+@dataclasses.dataclass
+class Check:
+    """Rows that are measured once, whatever the number of rounds."""
+    rows: Callable[[], Iterable[Row]]
+
+    def measured(self, _):
+        return self.rows()
+
+
+def all_or_none(what, holds):
+    """Returns the row of a property that must hold."""
+    return Row(what, "all or none", [float(holds)], 1.0, 1)
+
+
+class Peak(threading.Thread):
+    """Polls the peak memory (VmHWM, bytes) of a process until it ends: getrusage would include this program, which forked it."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.path, self.bytes = f"/proc/{pid}/status", 0
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                with open(self.path, encoding="ascii", errors="replace") as status:
+                    lines = [line for line in status if line.startswith("VmHWM:")]
+            except OSError:
+                return
+            if not lines:  # the process has ended; its parent has not waited for it yet
+                return
+            self.bytes = int(lines[0].split()[1]) * 1024
+            time.sleep(0.005)
+
+
+def run(command, **options):
+    """Runs a command to its end; returns its seconds and its peak memory in bytes."""
+    began = time.perf_counter()
+    with subprocess.Popen([str(c) for c in command], **options) as process:
+        peak = Peak(process.pid)
+        process.wait()
+    seconds = time.perf_counter() - began
+    peak.join()
+    if process.returncode != 0:
+        sys.exit(f"bench: {' '.join(map(str, command))}: exit status {process.returncode}")
+    return seconds, peak.bytes
+
+
+def output(command, environment=None):
+    """Runs a command and returns its standard output. `environment` holds additional variables."""
+    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}).stdout
+
+
+def peer_program(name):
+    """Returns the command that runs a peer."""
+    return [sys.executable, "-B", here / "peers" / f"{name}.py"]
+
+
+def one_core(command):
+    """Returns the command pinned to the first core that this process may use."""
+    return ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[0]), *command]
+
+
+class Lines:
+    """A program that stays open and answers each line with one line. The first question starts it."""
+
+    def __init__(self, *command):
+        self.command, self.process = [str(c) for c in command], None
+
+    def ask(self, *words):
+        """Returns the numbers of the answer; raises Unavailable for a line `failed: WHY`."""
+        if self.process is None:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            sys.exit(f"bench: {' '.join(self.command)}: {' '.join(map(str, words))}: exit status {self.process.wait()}")
+        if answer.startswith("failed: "):
+            raise Unavailable(answer)
+        return [float(number) for number in answer.split()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
+            self.process.stdout.close()
+
+
+class LogClock(threading.Thread):
+    """Notes when each update's line appears in the log of a training: update -> time in seconds."""
+
+    def __init__(self, log):
+        super().__init__()
+        self.log, self.stamps, self.done = log, {}, threading.Event()
+
+    def run(self):
+        position = 0
+        while not self.done.is_set() or (self.log.exists() and self.log.stat().st_size > position):
+            if self.log.exists() and self.log.stat().st_size > position:
+                now = time.perf_counter()
+                with open(self.log, "rb") as lines:
+                    lines.seek(position)
+                    chunk = lines.read()
+                complete = chunk[:chunk.rfind(b"\n") + 1]
+                position += len(complete)
+                for line in complete.splitlines():
+                    entry = json.loads(line)
+                    if "nll" in entry:
+                        self.stamps[entry["update"]] = now
+            time.sleep(0.005)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.join()
+
+
+class Bench:
+    """The tools of one version of the project, the options of the measurements, and a folder for their files."""
+
+    def __init__(self, tools, folder, options):
+        self.tools, self.folder = pathlib.Path(tools).resolve(), pathlib.Path(folder)
+        self.tests = self.tools.parent / "tests"
+        self.threads, self.device, self.stages, self.full = options.threads, options.device, options.stages, options.full
+
+    def new_folder(self):
+        return pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+
+    def data(self, path):
+        """Returns the path of a file of the data sets (MH_DATA), or None where it is missing."""
+        file = pathlib.Path(os.environ.get("MH_DATA", "")) / path
+        return file if os.environ.get("MH_DATA") and file.exists() else None
+
+    def text(self):
+        """Returns the path of WikiText-2's training text, or of random text where WikiText-2 is missing."""
+        path = self.folder / "text"
+        if not path.exists():
+            source = self.data("wikitext-2/train.txt.zst")
+            if source:
+                run(["zstd", "-qd", source, "-o", path])
+            else:
+                talk("WikiText-2 is not there (MH_DATA): random words instead")
+                corpora.write_text(path, 30000, 1500000)
+        return path
+
+    def shard(self, entries):
+        """Returns the path of a shard of random text with a vocabulary of `entries`, special tokens and the end of line included."""
+        path = self.folder / f"{entries}.mhs"
+        if not path.exists():
+            text, vocabulary = self.folder / f"{entries}.txt", self.folder / f"{entries}.vocab"
+            corpora.write_text(text, entries - 2, 250000)
+            run([self.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
+            run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
+        return path
+
+    def checkpoint(self, name, shard, toml):
+        """Returns the path of a checkpoint after one update; `toml` ends in [train]."""
+        out, config = self.folder / name, self.folder / f"{name}.toml"
+        config.write_text(f"{toml}length = '1u'\nvalidate_every = '0u'\n")
+        run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out, "--threads", self.threads])
+        return out / "last.safetensors"
+
+    def train(self, shard, toml, warm, updates, *options):
+        """Runs mh-train for `warm` and then `updates` updates; returns the seconds of the latter, measured by when the lines of the
+        log appear, and the peak memory in bytes. `toml` ends in [train]."""
+        out, config = self.new_folder(), self.folder / "train.toml"
+        config.write_text(f"{toml}lr = 5e-4\noptimizer = 'adam'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n"
+                          f"length = '{warm + updates + 1}u'\n")
+        with LogClock(out / "run/log.jsonl") as clock:
+            _, peak = run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
+                           "--threads", self.threads, "--device", self.device, *options])
+        return clock.stamps[warm + updates] - clock.stamps[warm], peak
+
+    def throughput(self, shard, toml, batch_tokens, warm, updates, *options):
+        """Runs train() and returns its tokens per second and peak memory in MB."""
+        seconds, peak = self.train(shard, toml, warm, updates, *options)
+        return {"tokens/s": updates * batch_tokens / seconds, "MB": peak / 1e6}
+
+    def train_language_model(self, entries, precision, warm=3, updates=10):
+        """Trains the language model of the training section; returns as throughput()."""
+        toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nblock = 256\nbatch_tokens = 4096\n")
+        return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
+
+    def train_peer(self, program, tuned=True, **options):
+        """Runs the training of a peer; returns its tokens per second, peak memory in MB and target tokens where it counts them.
+        `tuned`: with the settings of the allocator that make it faster; its peak memory is smaller without them."""
+        options.update(threads=self.threads, device=self.device)
+        words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+        result = json.loads(output([*peer_program(program), *words], allocator if tuned else None).splitlines()[-1])
+        metrics = {"tokens/s": result["tokens_per_second"], "MB": result["peak"] / 1e6}
+        return {**metrics, "tokens": result["tokens"]} if "tokens" in result else metrics

@@ -1,0 +1,30 @@
+"""The benchmark sections, one per file. The first line of a section's docstring describes it; its `measure(bench)` yields steps."""
+import difflib
+
+from sections import (answering, attention, beam, cut, equality, fine_tuning, gpu_training, metrics, prep, reading, scan, spectra,
+                      stage_equality, stages, start, training, translation)
+
+# In the order in which they run.
+SECTIONS = {module.__name__.rpartition(".")[2]: module
+            for module in (training, translation, stages, attention, gpu_training, start, prep, reading, metrics, scan, spectra, cut,
+                           beam, fine_tuning, answering, equality, stage_equality)}
+GROUPS = {"analysis": ("scan", "spectra", "cut"), "encoder": ("fine_tuning", "answering")}
+
+
+def listing():
+    """Returns name and description of each section and group."""
+    described = [(name, module.__doc__.split("\n", maxsplit=1)[0]) for name, module in SECTIONS.items()]
+    return described + [(name, f"The sections {', '.join(members)}.") for name, members in GROUPS.items()]
+
+
+def chosen(names):
+    """Returns the sections that a comma-separated list names; all sections for None. Raises ValueError for an unknown name."""
+    if names is None:
+        return list(SECTIONS.values())
+    modules = []
+    for name in names.split(","):
+        if name not in SECTIONS and name not in GROUPS:
+            nearest = difflib.get_close_matches(name, [*SECTIONS, *GROUPS], n=1, cutoff=0)[0]
+            raise ValueError(f"expected the name of a section; found '{name}'; the nearest name is '{nearest}', --list prints all")
+        modules += [SECTIONS[member] for member in GROUPS.get(name, (name,))]
+    return modules

@@ -1,0 +1,82 @@
+"""Attention alone, forward and backward, heads of 64 under a causal mask; on a GPU with --device cuda."""
+from measure import Comparison, Lines, Row, allocator, output, peer, peer_program, project
+
+
+def measure(bench):
+    yield from on_gpu(bench) if bench.device == "cuda" else on_cpu(bench)
+
+
+def on_cpu(bench):
+    """Two rows of 8 heads, or 8 rows in incremental decoding."""
+    def measured(command, kind, n, dtype, batch, environment=None):
+        time, memory = output([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
+        return {"ms": float(time), "MB": float(memory)}
+
+    def ours(kind, n, dtype="fp32", batch=2):
+        return project(f"attention, {kind}, n {n}, {dtype}", lambda: measured([bench.tests / "attention-bench"], kind, n, dtype, batch))
+
+    def theirs(kind, n, dtype="fp32", batch=2):
+        return peer(f"peer {kind}", lambda: measured(peer_program("attention"), kind, n, dtype, batch, allocator))
+
+    def compare(what, mine, other, bar, label=None, memory_bar=None):
+        def rows(results):
+            yield Row(f"attention, {what}", "ms", results[mine.name]["ms"], results[other.name]["ms"], bar, less=True)
+            if memory_bar:
+                yield Row(f"attention, {what}, memory besides its results", "MB", results[mine.name]["MB"], results[other.name]["MB"],
+                          memory_bar, less=True)
+
+        return Comparison(f"attention, {label or what}", [mine, other], rows)
+
+    for n in (512, 1024, 2048):
+        for kind in ("mixhead-a", "mixhead-b"):
+            yield compare(f"{kind}, n {n}, fp32, against eager", ours(kind, n), theirs(kind, n), 5, memory_bar=25 if n == 2048 else None)
+        yield compare(f"mixhead-a, n {n}, fp32, against talking heads of x-transformers", ours("mixhead-a", n), theirs("talking-heads", n), 5)
+        yield compare(f"mixhead-a, n {n}, against our own plain (1.2 times its time)", ours("mixhead-a", n), ours("plain", n), 1 / 1.2,
+                      label=f"mixhead-a and plain, n {n}")
+        for dtype in ("fp32", "bf16"):
+            yield compare(f"plain, n {n}, {dtype}, against PyTorch's fused", ours("plain", n, dtype), theirs("sdpa", n, dtype), 1)
+    for n in (256, 512, 1024):
+        yield compare(f"relative, n {n} and a memory as long, fp32, against eager", ours("relative", n), theirs("relative", n), 3)
+    for kind in ("decode-a", "decode-b"):
+        yield compare(f"{kind} of 8 rows, 1024 keys, fp32, against eager", ours(kind, 1024, batch=8), theirs(kind, 1024, batch=8), 3)
+
+
+# The project's kind, the peer's kind, bar, metric, comment. All kinds take turns in each round.
+GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
+            ("mixhead-a", "mixhead-a-compiled", 2, "ms", "against torch.compile"),
+            ("mixhead-b", "mixhead-b", 4, "ms", "against eager"),
+            ("mixhead-a", "sdpa", 1 / 2.2, "ms", "against PyTorch's fused, without mixing (2.2 times its time)"),
+            ("relative", "relative", 4, "ms", "and a memory as long, against eager"),
+            ("plain", "sdpa", 1 / 1.03, "ms", "against PyTorch's fused (1.03 times its time)"),
+            ("kernel", "sdpa", 1 / 1.03, "ms", "plain by our own kernel, which a layer leaves to PyTorch"),
+            ("cross-head", "cross-head", 1 / 1.03, "ms", "against PyTorch's fused of the other heads"),
+            ("scaled", "scaled", 1 / 1.03, "ms", "alphas and gates, against PyTorch's fused, then scaled"),
+            ("mixhead-a", "mixhead-a", 25, "MB", "against eager, memory besides its results"),
+            ("mixhead-b", "mixhead-b", 25, "MB", "against eager, memory besides its results")]
+
+
+def on_gpu(bench):
+    """bf16, 16384 tokens."""
+    def name_of(kind, n, heads):
+        return f"attention on a GPU, {kind}, n {n}, {heads} heads, bf16"
+
+    def ask(lines, kind, n, heads):
+        time, memory = lines.ask(kind, 16384 // n, heads, n, 64, "bf16", "cuda")
+        return {"ms": max(time, 0), "MB": max(memory, 0.1)}
+
+    with Lines(bench.tests / "attention-bench", "-") as ours, Lines(*peer_program("attention"), "-") as theirs:
+        for n in (2048, 512):
+            for heads in (8, 16):
+                kinds = sorted({(kind, False) for _, kind, *_ in GPU_ROWS} | {(kind, True) for kind, *_ in GPU_ROWS})
+
+                def side(kind, of_project):
+                    if of_project:
+                        return project(name_of(kind, n, heads), lambda: ask(ours, kind, n, heads))
+                    return peer(f"peer {kind}", lambda: ask(theirs, kind, n, heads))
+
+                def rows(results):
+                    for kind, other, bar, metric, comment in GPU_ROWS:
+                        name, peers = name_of(kind, n, heads), results[f"peer {other}"]
+                        yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, less=True)
+
+                yield Comparison(f"attention on a GPU, n {n}, {heads} heads", [side(*each) for each in kinds], rows)

@@ -1,0 +1,16 @@
+"""Equality of the losses of 200 updates with PyTorch's."""
+import subprocess
+import sys
+
+from measure import Check, all_or_none, here, talk
+
+
+def measure(bench):
+    def losses():
+        talk("200 updates, the project and PyTorch")
+        done = subprocess.run([sys.executable, here / "equality.py", "--tools", bench.tools, "--full", "--threads", str(bench.threads)],
+                              check=False, capture_output=True, text=True)
+        talk((done.stdout + done.stderr).strip().splitlines()[-1])
+        yield all_or_none("losses of 200 updates within 1e-3 nats of PyTorch's", done.returncode == 0)
+
+    yield Check(losses)

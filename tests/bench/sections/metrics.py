@@ -1,0 +1,29 @@
+"""BLEU and chrF of 6750 sentences on one core against sacrebleu: processor time after the files are read."""
+import random
+
+from measure import Comparison, Row, all_or_none, one_core, output, peer, peer_program, project
+
+
+def measure(bench):
+    pick, sides = random.Random(5), [bench.folder / "hyp", bench.folder / "ref"]
+    lines = bench.text().read_text(encoding="utf-8").split("\n")
+    references = [line.strip() for line in lines if 40 < len(line) < 250][:6750]
+    if len(references) < 6750:
+        references = (references * (1 + 6750 // len(references)))[:6750]
+    noised = [" ".join(word for word in line.split() if pick.random() > 0.2) for line in references]
+    for path, side in zip(sides, (noised, references)):
+        path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    for metric in ("bleu", "chrf"):
+        ours, scores = f"{metric} of 6750 sentences, one core", set()
+
+        def spent(command):
+            milliseconds, score = output(one_core([*command, metric, *sides])).split()
+            scores.add(score)
+            return {"ms": float(milliseconds)}
+
+        def rows(results):
+            yield Row(f"{ours}, against sacrebleu", "ms", results[ours]["ms"], results["sacrebleu"]["ms"], 10, less=True)
+            yield all_or_none(f"{metric}, ten digits behind the point those of sacrebleu", len(scores) == 1)
+
+        yield Comparison(metric, [project(ours, lambda: spent([bench.tests / "bleu-bench"])),
+                                  peer("sacrebleu", lambda: spent(peer_program("bleu")))], rows)

@@ -1,0 +1,105 @@
+"""Speed of mh-prep on one core against sentencepiece, subword-nmt and tokenizers, equality of their ids, and its peak memory."""
+import subprocess
+import sys
+
+from measure import Check, Comparison, Peak, Row, all_or_none, one_core, output, peer, peer_program, project, run, talk
+
+
+def measure(bench):
+    text, model, vocabulary = bench.text(), bench.folder / "bpe.model", bench.folder / "words"
+    size = text.stat().st_size / 1e6
+    run([bench.tools / "mh-prep", "-q", "vocab", "--type", "bpe", "--size", "8000", "-o", model, text])
+    run([bench.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
+    yield pieces_and_words(bench, text, size, model, vocabulary)
+    yield subwords(bench, text, size)
+    yield wordpieces(bench, text, size)
+    yield Check(lambda: memory(bench, vocabulary))
+
+
+def speed_of_prep(bench, megabytes, vocabulary, shard, text):
+    """Returns the speed of mh-prep lm on one core."""
+    return {"MB/s": megabytes / run(one_core([bench.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", shard, text]))[0]}
+
+
+def same_ids(bench, shard, ids):
+    """Returns whether mh-prep wrote the ids of its peer; mh-prep ends each line with one more token, the end of line or [SEP]."""
+    listed = subprocess.run([bench.tools / "mh-prep", "cat", "--ids", shard], check=True, capture_output=True).stdout
+    return [line.split()[:-1] for line in listed.splitlines()] == [line.split() for line in ids.read_bytes().splitlines()]
+
+
+def pieces_and_words(bench, text, size, model, vocabulary):
+    # Words are so fast that a text of 11 MB would measure the start of the process.
+    long_text = bench.folder / "long"
+    with open(long_text, "wb") as out:
+        for _ in range(10):
+            out.write(text.read_bytes())
+    ids, encoded = bench.folder / "ids", bench.folder / "bpe.mhs"
+    bpe, words = "mh-prep, BPE of 8000, one core", "mh-prep, words, one core"
+    spm_encode = ["spm_encode", f"--model={model}", "--output_format=id", f"--output={ids}", text]
+
+    def rows(results):
+        yield Row(bpe, "MB/s", results[bpe]["MB/s"], results["spm_encode"]["MB/s"], 8)
+        yield all_or_none("mh-prep, BPE of 8000, lines with the ids of spm_encode", same_ids(bench, encoded, ids))
+        yield Row(f"{words}, of 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
+
+    return Comparison("mh-prep", [
+        project(bpe, lambda: speed_of_prep(bench, size, model, encoded, text)),
+        peer("spm_encode", lambda: {"MB/s": size / run(one_core(spm_encode), stderr=subprocess.DEVNULL)[0]}),
+        project(words, lambda: speed_of_prep(bench, 10 * size, vocabulary, bench.folder / "words.mhs", long_text))], rows)
+
+
+def subwords(bench, text, size):
+    """The merges of subword-nmt, applied by mh-prep and by subword-nmt."""
+    vocabulary, codes = bench.folder / "subword", bench.folder / "codes"
+    run([bench.tools / "mh-prep", "-q", "vocab", "--type", "subword-nmt", "--merges", "10000", "-o", vocabulary, text])
+    codes.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
+    ours = "mh-prep, subword-nmt of 10000 merges, one core"
+    apply_bpe = [sys.executable, "-m", "subword_nmt.apply_bpe", "-c", codes, "-i", text, "-o", bench.folder / "pieces"]
+    return Comparison("mh-prep and subword-nmt", [
+        project(ours, lambda: speed_of_prep(bench, size, vocabulary, bench.folder / "subword.mhs", text)),
+        peer("subword-nmt", lambda: {"MB/s": size / run(one_core(apply_bpe))[0]})],
+        lambda results: [Row(ours, "MB/s", results[ours]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
+
+
+def wordpieces(bench, text, size):
+    """BERT's vocabulary, or one learnt from the text where BERT's is missing, applied by mh-prep and by the package tokenizers."""
+    pieces, vocabulary = bench.folder / "pieces.txt", bench.folder / "wordpiece"
+    source = bench.data("bert-base-uncased/vocab.txt.zst")
+    if source:
+        run(["zstd", "-qd", source, "-o", pieces])
+        run([bench.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", pieces, "-o", vocabulary])
+    else:
+        run([bench.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", "30000", "-o", vocabulary, text])
+        pieces.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
+    ids, encoded = bench.folder / "wordpiece.ids", bench.folder / "wordpiece.mhs"
+    ours = f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core"
+
+    def rows(results):
+        yield Row(f"{ours}, against tokenizers", "MB/s", results[ours]["MB/s"], results["tokenizers"]["MB/s"], 6)
+        yield all_or_none("mh-prep, WordPiece, lines with the ids of tokenizers", same_ids(bench, encoded, ids))
+
+    return Comparison("mh-prep and tokenizers", [
+        project(ours, lambda: speed_of_prep(bench, size, vocabulary, encoded, text)),
+        peer("tokenizers", lambda: {"MB/s": size / float(output(one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
+
+
+def memory(bench, vocabulary):
+    """Peak memory of mh-prep as its input grows."""
+    text, peaks = bench.text().read_bytes(), []
+    for megabytes in (10, 1000 if bench.full else 200):
+        talk(f"mh-prep, {megabytes} MB")
+        command = [str(bench.tools / "mh-prep"), "-q", "lm", "--vocab", str(vocabulary), "-o", str(bench.folder / "big.mhs"), "-"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            peak = Peak(process.pid)
+            left = megabytes * 10**6
+            while left > 0:
+                left -= process.stdin.write(text[:left])
+            process.stdin.close()
+            process.wait()
+        peak.join()
+        if process.returncode != 0:
+            sys.exit(f"bench: mh-prep lm on {megabytes} MB: exit status {process.returncode}")
+        peaks.append(peak.bytes / 1e6)
+    yield Row(f"mh-prep, memory at {megabytes} MB, of 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
+    # About one byte per record is all that grows.
+    yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB, of 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, less=True)

@@ -1,0 +1,26 @@
+"""A scan of all heads in one pass against one evaluation for each head."""
+from measure import RepeatingProgram, Row, output
+
+
+def measure(bench):
+    for what, layers, entries, model, attention, train in (
+            ("8 layers, vocabulary 8000", 8, 8000, "", "", "block = 256\n"),
+            ("12 layers, vocabulary 200", 12, 200, "", "", "block = 256\n"),
+            ("8 layers, vocabulary 8000, memory 640", 8, 8000, "backbone = 'transformer-xl'\npositions = 'none'\nmemory = 640\n",
+             "score = 'relative'\n", "batching = 'streams'\nblock = 128\n")):
+        toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
+        block, blocks = (128, 2) if model else (256, 8)
+        checkpoint = bench.checkpoint(what.replace(" ", "-").replace(",", ""), bench.shard(entries), toml)
+        label, differences = f"scan, {what}", []
+
+        def scans(rounds):
+            *lines, worst = output([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds, bench.threads,
+                                    block]).splitlines()
+            differences.append(float(worst))
+            return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]
+
+        def rows(results):
+            yield Row(f"scan of {8 * layers} heads, {what}", "s", results[label]["s"], results[label]["one by one s"], 1.8, less=True)
+            yield Row("its losses within 1e-5 of one evaluation for each", "largest", [max(differences)], 1e-5, 1, less=True)
+
+        yield RepeatingProgram(label, scans, rows)

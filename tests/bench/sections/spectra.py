@@ -1,0 +1,24 @@
+"""Singular values of 16 attention matrices against numpy and torch."""
+from measure import Comparison, Row, output, peer, peer_program, project
+
+
+def measure(bench):
+    count, n = 16, 512
+    matrices, values = bench.folder / "matrices", bench.folder / "values"
+    program = peer_program("spectrum")
+    output([*program, "make", matrices, count, n])
+    ours = f"singular values of 512 x 512, {count} at once"
+
+    def milliseconds(*command):
+        return {"ms": float(output(command))}
+
+    def rows(results):
+        for name in ("numpy", "torch"):
+            yield Row(f"{ours}, against {name}", "ms", results[ours]["ms"], results[name]["ms"], 1.5, less=True)
+        difference = float(output([*program, "check", matrices, count, n, values]))
+        yield Row("their curves, within 1e-6 of numpy's in fp64", "difference", [difference], 1e-6, 1, less=True)
+
+    yield Comparison("singular values", [
+        project(ours, lambda: milliseconds(bench.tests / "spectrum-bench", matrices, count, n, bench.threads, values)),
+        peer("numpy", lambda: milliseconds(*program, "numpy", matrices, count, n, bench.threads)),
+        peer("torch", lambda: milliseconds(*program, "torch", matrices, count, n, bench.threads))], rows)

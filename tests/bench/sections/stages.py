@@ -1,0 +1,29 @@
+"""A training step of every attention stage, and the memory of the stages that mix probabilities. Needs PyTorch."""
+from measure import Comparison, Row, peer, project
+
+
+def measure(bench):
+    from peers import stages  # needs PyTorch
+    entries, warm, updates = 1000, 1, 4
+    if bench.device != "cpu":
+        updates = 20
+    for name in bench.stages.split(",") if bench.stages else stages.STAGES:
+        stage = stages.STAGES[name]
+        mixes = name in ("mixhead-a", "mixhead-b")
+        compare_memory = mixes and bench.device == "cpu"
+        sizes = [(stages.Size(n=1024), 1.3), (stages.Size(d=256, f=1024, n=1024), 4.0)] if mixes else [(stages.Size(), 1.0)]
+        for size, bar in sizes:
+            what = f"{name}, width {size.d}, {size.n} positions"
+            ours = f"step {what}"
+            options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens, d=size.d, f=size.f)
+            sides = [project(ours, lambda: bench.throughput(bench.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)),
+                     peer("PyTorch", lambda: bench.train_peer("stages", warm=warm, updates=updates, **options))]
+            if compare_memory:
+                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("stages", tuned=False, warm=1, updates=1, **options)))
+
+            def rows(results):
+                yield Row(ours, "tokens/s", results[ours]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
+                if compare_memory:
+                    yield Row(f"memory {what}", "MB", results[ours]["MB"], results["PyTorch's memory"]["MB"], 1 / 0.7, less=True)
+
+            yield Comparison(what, sides, rows)

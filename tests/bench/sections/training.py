@@ -1,0 +1,23 @@
+"""Training of a language model, and its peak memory."""
+from measure import Comparison, Row, peer, project
+
+
+def measure(bench):
+    for entries, bars in ((8000, (1.3, 1.0)), (33278, (1.5, 1.15))):
+        for precision, bar in zip(("fp32", "bf16"), bars):
+            updates = 10 if precision == "fp32" else 20  # about 10 seconds
+            options = dict(rows=entries, precision=precision)
+            what = f"vocabulary {entries}, {precision}"
+            ours = f"training, {what}"
+            sides = [project(ours, lambda: bench.train_language_model(entries, precision, updates=updates)),
+                     peer("PyTorch", lambda: bench.train_peer("decoder", **options, warm=3, updates=updates))]
+            compare_memory = entries == 33278 and bench.device == "cpu"
+            if compare_memory:
+                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("decoder", tuned=False, **options, warm=1, updates=1)))
+
+            def rows(results):
+                yield Row(ours, "tokens/s", results[ours]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
+                if compare_memory:
+                    yield Row(f"peak memory, {what}", "MB", results[ours]["MB"], results["PyTorch's memory"]["MB"], 2, less=True)
+
+            yield Comparison(ours, sides, rows)

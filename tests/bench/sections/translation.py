@@ -1,0 +1,36 @@
+"""Training of a translation model, 3 + 3 layers of width 256, on pairs with the lengths of Multi30k's, and equality of its losses."""
+import subprocess
+import sys
+
+import corpora
+from measure import Check, Comparison, Row, all_or_none, here, peer, project, talk
+
+
+def measure(bench):
+    entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
+    pairs = corpora.Folder(bench.tools, bench.new_folder())
+    pairs.pairs(entries - 4, 8000)
+    for dropout in (0.2, 0.0):
+        toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nshared_embedding = true\n" +
+                "".join(f"dropout_{place} = {dropout}\n" for place in ("embedding", "attention", "ffn")) +
+                f"[attention]\nheads = 8\n[train]\nbatch_tokens = {batch_tokens}\nlabel_smoothing = 0.1\n")
+        ours = f"translation training, 3 + 3 layers, dropout {dropout:g}"
+
+        def rows(results):
+            # The peer takes the same batches and counts their target tokens.
+            speeds = [tokens / seconds for tokens, seconds in zip(results["PyTorch"]["tokens"], results[ours]["s"])]
+            yield Row(ours, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
+
+        yield Comparison(f"translation training, dropout {dropout:g}", [
+            project(ours, lambda: {"s": bench.train(pairs.path / "pairs.mhs", toml, warm, updates)[0]}),
+            peer("PyTorch", lambda: bench.train_peer("translation", pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
+                                                     batch_tokens=batch_tokens, warm=warm, updates=updates))], rows)
+
+    def losses():
+        talk("100 updates of a translation model, the project and PyTorch")
+        done = subprocess.run([sys.executable, here / "translation_equality.py", "--tools", bench.tools, "--full",
+                               "--threads", str(bench.threads)], check=False, capture_output=True, text=True)
+        talk((done.stdout + done.stderr).strip().splitlines()[-1])
+        yield all_or_none("its gradients and losses within 1e-4 and 1e-3 nats of PyTorch's", done.returncode == 0)
+
+    yield Check(losses)
