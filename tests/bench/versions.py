@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Compares the speed of two versions of the tools, alternating in one run, without any peer.
+
+Measures the project's side of bench.py's comparisons with the programs of two build folders and prints a tab-separated table:
+what, unit, the old version's median, the new version's median, the median of the per-round ratio new/old of the time (of the
+memory in rows in MB), the 95% bootstrap interval of that median, and whether the whole interval lies above 1.02. Exit status 1
+when it does in any row.
+
+    versions.py build-old build --only attention,training --rounds 10
+"""
+import contextlib
+import math
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import bench
+from measure import Bench, Comparison, Unavailable, interval, talk
+
+LIMIT = 1.02  # a smaller ratio does not count as slower
+
+
+def ratio_of(unit, old, new):
+    """Returns new/old of the time; a unit per second is a rate, whose time is its inverse."""
+    if unit.endswith("/s"):
+        old, new = new, old
+    return new / old if old else 1.0 if new == old else math.inf
+
+
+def measured(sides, rounds):
+    """Measures a side of both versions in alternation; returns metric -> (old, new) per round. The first version of a round
+    changes from round to round, so that neither always follows the other."""
+    values = {}
+    for i in range(rounds):
+        talk(f"{sides[0].name}, round {i + 1} of {rounds}")
+        metrics = [None, None]
+        for version in (0, 1) if i % 2 == 0 else (1, 0):
+            metrics[version] = sides[version].measure()
+        for metric in metrics[0]:
+            values.setdefault(metric, []).append(tuple(each[metric] for each in metrics))
+    return values
+
+
+def print_row(name, metric, pairs):
+    """Prints a row and returns whether the whole interval lies above the limit."""
+    *qualifier, unit = metric.split()
+    ratios = [ratio_of(unit, old, new) for old, new in pairs]
+    low, high = interval(ratios)
+    old, new = (statistics.median(column) for column in zip(*pairs))
+    what = f"{name}, {' '.join(qualifier)}" if qualifier else name
+    print(f"{what}\t{unit}\t{old:.4g}\t{new:.4g}\t{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{'yes' if low > LIMIT else 'no'}",
+          flush=True)
+    return low > LIMIT
+
+
+def compare(modules, benches, rounds):
+    """Measures each side of the project once, in whichever comparison it comes first; returns whether any row is above the limit."""
+    above, seen = False, set()
+    for module in modules:
+        for steps in zip(*(module.measure(each) for each in benches), strict=True):
+            if not isinstance(steps[0], Comparison):
+                continue
+            for sides in zip(*([side for side in step.sides if side.of_project] for step in steps), strict=True):
+                if sides[0].name in seen:
+                    continue
+                seen.add(sides[0].name)
+                try:
+                    values = measured(sides, rounds)
+                except Unavailable as reason:
+                    talk(f"{sides[0].name}: {reason}")
+                    continue
+                for metric, pairs in values.items():
+                    above |= print_row(sides[0].name, metric, pairs)
+    return above
+
+
+def main():
+    parser = bench.parser_of(__doc__, 10)
+    parser.add_argument("builds", nargs=2, metavar="FOLDER", help="build folder of the old version, then of the new version")
+    a = parser.parse_args()
+    modules = bench.chosen(parser, a.only)
+    for build in a.builds:
+        if not (pathlib.Path(build) / "tools/mh-train").exists():
+            parser.error(f"expected a build folder with tools/mh-train; found none in {build}; build that version first")
+    print(f"what\tunit\told\tnew\tnew/old\tlower\tupper\tabove {LIMIT:g}", flush=True)
+    with contextlib.ExitStack() as stack:
+        benches = [Bench(pathlib.Path(build) / "tools", stack.enter_context(tempfile.TemporaryDirectory()), a) for build in a.builds]
+        return 1 if compare(modules, benches, a.rounds) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
