@@ -13,11 +13,90 @@ expect() {
 # What the last expect said on stderr, or printed.
 said() { grep -qF -- "$1" err || fail "stderr lacks: $1"; }
 printed() { grep -qF -- "$1" out || fail "stdout lacks: $1"; }
+
+# golden [--stderr] [--layout] [--rounded | --masked] NAME STATUS COMMAND…
+# Runs COMMAND, checks its exit status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a file that is
+# missing is an empty output. With MH_RENEW=1 it writes the file instead.
+#   --stderr   compare stderr too, with NAME.stderr
+#   --layout   ignore what CLI11 chooses by its version: columns, line breaks, the case of headings
+#   --rounded  round numbers with a decimal point to 6 decimals: scores whose last digits depend on the C library
+#   --masked   print # for numbers with a decimal point: results of a model
+golden() {
+  local streams=(out) layout=exact numbers=exact stream
+  while [[ $1 == --* ]]; do
+    case $1 in
+      --stderr) streams=(out err) ;;
+      --layout) layout=free ;;
+      --rounded | --masked) numbers=${1#--} ;;
+      *) fail "golden: unknown option $1" ;;
+    esac
+    shift
+  done
+  expect "${@:2}"
+  for stream in "${streams[@]}"; do
+    reproducible "$layout" "$numbers" < "$stream" > "$GOLDEN_WORK/shown"
+    compare_golden "$1.std$stream" "${*:3}"
+  done
+}
+# record STATUS COMMAND… appends the command, its stdout, its stderr and its exit status to a transcript, which
+# `golden_record NAME` compares with golden/CASE/NAME.record. For many short outputs, such as error messages.
+record() {
+  expect "$@"
+  { printf '$ %s\n' "${*:2}"; cat out err; [ "$1" -eq 0 ] || echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/record"
+}
+golden_record() {
+  mv "$GOLDEN_WORK/record" "$GOLDEN_WORK/shown"
+  compare_golden "$1.record" "transcript $1"
+}
+# compare_golden FILE WHAT: compares $GOLDEN_WORK/shown with the golden file.
+compare_golden() {
+  local wanted=$GOLDEN/$1
+  ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each name once; found $1 again"
+  echo "$1" >> "$GOLDEN_WORK/compared"
+  if [ -n "$GOLDEN_RENEW" ]; then
+    rm -f "$wanted"
+    [ ! -s "$GOLDEN_WORK/shown" ] || { mkdir -p "$GOLDEN"; cp "$GOLDEN_WORK/shown" "$wanted"; }
+    return
+  fi
+  [ -e "$wanted" ] || wanted=/dev/null
+  diff -u --label "golden/${GOLDEN##*/}/$1" --label found "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
+if the output found is right, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
+}
+# reproducible LAYOUT NUMBERS: the text of stdin without the version of the tools, durations and sizes of checkpoints.
+reproducible() {
+  local replacements=('s/(mh-[a-z]+) [0-9]+\.[0-9]+\.[0-9]+/\1 VERSION/g' 's/version:mh-[0-9.]+/version:mh-VERSION/g'
+    's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
+  if [ "$1" = free ]; then replacements+=(':a' '$!{N' 'ba' '}' 's/\n {20,}/ /g' 's/ +/ /g' 's/\n[A-Za-z]+:\n/\U&/g'); fi
+  sed -E "$(printf '%s\n' "${replacements[@]}")" | if [ "$2" = exact ]; then cat; else
+    awk -v numbers="$2" '{  # fields of tables and values of json
+      rest = $0; $0 = ""
+      while (match(rest, /(^|[\t:,[])-?[0-9]+(\.[0-9]+(e[-+]?[0-9]+)?|e[-+]?[0-9]+)($|[]\t,}])/)) {
+        first = RSTART + (substr(rest, RSTART, 1) !~ /[-0-9]/)
+        end = RSTART + RLENGTH
+        if (substr(rest, end - 1, 1) !~ /[0-9]/) end--
+        number = substr(rest, first, end - first)
+        number = numbers == "masked" ? "#" : sprintf("%.6f", number)
+        sub(/0+$/, "", number); sub(/\.$/, ".0", number)
+        $0 = $0 substr(rest, 1, first - 1) number
+        rest = substr(rest, end)
+      }
+      print $0 rest
+    }'
+  fi
+}
+
 # No file but those named is in the folder.
 only() {
   local found
   found=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
   [ "$found" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "files: $found"
+}
+
+# Text with words that repeat, the same with every awk: for golden outputs.
+fixed_text() {  # LINES
+  awk -v lines="$1" 'function draw() { x = (x * 75 + 74) % 65537; return x }
+    BEGIN { x = 7; for (i = 0; i < lines; i++) { n = 2 + draw() % 11; s = "w" draw() % 9
+      for (k = 1; k < n; k++) s = s " w" int(draw() * draw() % 65537 / 1200); print s } }'
 }
 
 # Text with words that repeat: synthetic, the same each time.

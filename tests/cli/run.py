@@ -4,6 +4,8 @@
 usage: run.py FOLDER-OF-TOOLS [PREFIX…]     only cases whose name starts with a PREFIX
 A case passes with exit status 0 and is skipped with 77; its last line is then the reason. The last line of a case that passes
 without some of its peers begins with "without" and names them.
+The helper `golden` compares outputs with the files of tests/cli/golden/CASE/; a file there that the case does not compare is a
+failure. With MH_RENEW=1 in the environment the cases rewrite their files instead: MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
 """
 import concurrent.futures
 import os
@@ -18,10 +20,29 @@ tools = pathlib.Path(sys.argv[1]).resolve()
 prefixes = tuple(sys.argv[2:]) or ("",)
 
 
+renew = os.environ.get("MH_RENEW", "") not in ("", "0")
+
+
+def unused_golden_files(case, compared):
+    """Golden files of a case that it did not compare; deletes them where golden files are renewed."""
+    unused = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared)
+    if not renew:
+        return "".join(f"FAILED: {path.relative_to(here.parent.parent)}: expected a golden file that the case compares; found one "
+                       f"that it does not; delete it, or renew: MH_RENEW=1 python3 tests/cli/run.py {sys.argv[1]} {case.stem}\n"
+                       for path in unused)
+    for path in unused:
+        path.unlink()
+    return ""
+
+
 def outcome(case):
     """Verdict and output of a case."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(here.parent.parent), LC_ALL="C.UTF-8")
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as golden:
+        compared = pathlib.Path(golden, "compared")  # names of the golden files, one a line
+        compared.touch()
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(here.parent.parent), LC_ALL="C.UTF-8",
+                           GOLDEN=str(here / "golden" / case.stem), GOLDEN_WORK=golden,
+                           GOLDEN_RENEW="1" if renew else "", GOLDEN_TOOLS=sys.argv[1])
         environment.setdefault("OMP_NUM_THREADS", "1")  # as many cases as cores run side by side
         with subprocess.Popen(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
                               cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -32,6 +53,11 @@ def outcome(case):
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # what it started too
                 status, output = 1, "took longer than 10 minutes\n" + process.communicate()[0]
+        if status == 0:
+            unused = unused_golden_files(case, set(compared.read_text().split()))
+            if pathlib.Path(golden, "record").exists():
+                unused += "FAILED: expected golden_record after the last record; found none\n"
+            status, output = int(bool(unused)), output + unused
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output
 
 
@@ -45,6 +71,11 @@ with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool
         print(f"{verdict}: cli/{case.stem}{reason}", flush=True)
         if verdict == "failed":
             print(output, flush=True)
+
+for folder in sorted((here / "golden").glob("*")):
+    if not (here / "cases" / f"{folder.name}.sh").exists():
+        counts["failed"] += 1
+        print(f"failed: {folder.relative_to(here.parent.parent)}: expected the folder of a case; found no {folder.name}.sh; delete it")
 
 print("mh-tests: {passed} passed, {failed} failed, {skipped} skipped".format(**counts))
 sys.exit(1 if counts["failed"] else 0)
