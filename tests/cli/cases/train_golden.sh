@@ -1,0 +1,29 @@
+# Lists, dry runs, and the configuration file of a run.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+for what in stages keys backbones; do golden list-$what 0 mh-train --list $what; done
+fixed_text 60 > text
+mh-prep vocab -q text > v
+mh-prep lm -q --vocab v text -o t.mhs
+mh-prep translation -q --vocab v text text -o p.mhs
+cat > lm.toml <<'C'
+[model]
+layers = 2
+width = 16
+ffn = 32
+[attention]
+heads = 4
+[train]
+block = 16
+batch_tokens = 64
+length = "2u"
+C
+printf '[model]\nbackbone = "encoder-decoder"\nencoder_layers = 2\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 4\n[train]\nlength = "2e"\n' > mt.toml
+golden dry-run 0 mh-train --dry-run --config lm.toml --train t.mhs
+golden dry-run-json 0 mh-train --dry-run --format json --config lm.toml --train t.mhs
+golden dry-run-translation-json 0 mh-train --dry-run --format json --config mt.toml --train p.mhs
+golden dry-run-mixhead 0 mh-train --dry-run --config lm.toml --train t.mhs --set attention.mixer=mixhead-a --set attention.combiner=mae
+golden dry-run-rows 0 mh-train --dry-run --config lm.toml --set model.vocabulary_rows=8 --set train.warmup=1u
+# The configuration file of a run, without its data: absolute paths, and checksums of files that zstd's version decides.
+mh-train -q --config lm.toml --train t.mhs --valid t.mhs --out run --set train.lr=3e-4 --set attention.mixer=mixhead-a
+golden config 0 sed '/^\[data\]/,$d' run/config.toml
+golden dry-run-finetune-json 0 mh-finetune --dry-run --format json --init run/last.safetensors --train t.mhs --train-only attention --set train.length=2u
