@@ -62,10 +62,11 @@ compare_golden() {
   diff -u --label "golden/${GOLDEN##*/}/$1" --label found "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the output found is right, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
-# reproducible LAYOUT NUMBERS: the text of stdin without the version of the tools, durations and sizes of checkpoints.
+# reproducible LAYOUT NUMBERS: the text of stdin without the folder of the case, the version of the tools, durations
+# and sizes of checkpoints.
 reproducible() {
   local replacements=('s/(mh-[a-z]+) [0-9]+\.[0-9]+\.[0-9]+/\1 VERSION/g' 's/version:mh-[0-9.]+/version:mh-VERSION/g'
-    's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
+    "s|$PWD/||g" 's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
   if [ "$1" = free ]; then replacements+=(':a' '$!{N' 'ba' '}' 's/\n {20,}/ /g' 's/ +/ /g' 's/\n[A-Za-z]+:\n/\U&/g'); fi
   sed -E "$(printf '%s\n' "${replacements[@]}")" | if [ "$2" = exact ]; then cat; else
     awk -v numbers="$2" '{  # fields of tables and values of json
