@@ -20,16 +20,16 @@ printf 'one\ntwo\none\n' > three
 expect 3 mh-prep translation --vocab word.vocab three broken -o none; cut_off
 expect 3 mh-prep mlm --wordpiece vocab.txt broken -o none; cut_off
 sed 's/$/\t1/' broken > broken.tsv
-expect 3 mh-prep examples --no-header --text 1 --label 2 --labels 0,1 --wordpiece vocab.txt broken.tsv -o none; said "broken.tsv:2: byte 9"
-expect 3 mh-prep glue --task sst2 --no-header --text 1 --label 2 --wordpiece vocab.txt broken.tsv -o none; said "broken.tsv:2: byte 9"
+record 3 mh-prep examples --no-header --text 1 --label 2 --labels 0,1 --wordpiece vocab.txt broken.tsv -o none
+record 3 mh-prep glue --task sst2 --no-header --text 1 --label 2 --wordpiece vocab.txt broken.tsv -o none
 printf '{"data":\n["caf\xc3\n\xa9"]}' > broken.json
-expect 3 mh-prep squad --wordpiece vocab.txt broken.json -o none; said "broken.json:2: byte 14 of the file"
+record 3 mh-prep squad --wordpiece vocab.txt broken.json -o none
 (cat vocab.txt; cat broken) > broken.txt
-expect 3 mh-prep vocab --type wordpiece --from broken.txt -o none; said "broken.txt:12: byte"
+record 3 mh-prep vocab --type wordpiece --from broken.txt -o none
 printf '#version: 0.2\na b\ncaf\xc3\n\xa9 b\n' > broken.codes
-expect 3 mh-prep vocab --type subword-nmt --codes broken.codes text -o none; said "broken.codes:3: byte 21"
-expect 3 mh-prep codes broken.codes; said "broken.codes:3: byte 21"
-expect 3 mh-prep lm --vocab word.vocab - -o none < broken; said "standard input:2: byte 7"
+record 3 mh-prep vocab --type subword-nmt --codes broken.codes text -o none
+record 3 mh-prep codes broken.codes
+record 3 mh-prep lm --vocab word.vocab - -o none < broken
 [ ! -e none ] || fail "a refused run left a file"
 # Bytes are any bytes.
 mh-prep vocab -q --type byte broken > byte.vocab
@@ -88,7 +88,8 @@ expect 0 mh-prep squad --wordpiece vocab.txt marked.json -o x.mhs; said "marked.
 cmp <(shown x.mhs) <(shown wanted.mhs)
 # A mark alone is an empty file; one inside a text is a character.
 mark > alone
-expect 3 mh-prep vocab alone -o none; said "text to count"
+record 3 mh-prep vocab alone -o none
+golden_record refused
 printf 'a\n\xef\xbb\xbfb\n' > inside
 expect 0 mh-prep vocab inside; [ "$(tail -1 out | cut -f1)" = "$(printf '\xef\xbb\xbfb')" ] || fail "inside: $(cat out)"
 # Bytes keep it.

@@ -30,52 +30,52 @@ said " $(commas de) + $(commas en) unknown"
 printf 'a b c d\na b\na\n\na b c\n' > s
 printf 'x\nx y\nx\nx\nx y z x y z\n' > t
 mh-prep vocab s t > st.vocab
-expect 3 mh-prep translation --vocab st.vocab s t -o x.mhs;  said "s:4: expected text on both sides of a pair"; said "--empty drop"
+record 3 mh-prep translation --vocab st.vocab s t -o x.mhs
 expect 0 mh-prep translation --vocab st.vocab --empty drop --min-length 2 --max-length 5 s t -o few.mhs
 said "pairs dropped: 1 empty, 1 long, 2 short"; said "1 pairs"
 [ "$(mh-prep cat few.mhs)" = "a b	x y" ] || fail "other pairs are kept"
 expect 0 mh-prep info few.mhs; printed 'dropped	{"empty":1,"long":1,"short":2}'; printed '"max_length":5'
 expect 0 mh-prep translation --vocab st.vocab --empty drop --max-ratio 2 s t -o few.mhs; said "1 empty, 1 ratio"
-expect 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o x.mhs;  said "all dropped: 1 empty, 4 short"
-expect 2 mh-prep translation --vocab st.vocab --min-length 9 --max-length 8 s t;         said "--min-length"
-expect 2 mh-prep translation --vocab st.vocab --max-ratio 0.5 s t;                       said "--max-ratio"
-expect 2 mh-prep translation --vocab st.vocab --empty keep s t;                          said "--empty"
+record 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o x.mhs
+record 2 mh-prep translation --vocab st.vocab --min-length 9 --max-length 8 s t
+record 2 mh-prep translation --vocab st.vocab --max-ratio 0.5 s t
+record 2 mh-prep translation --vocab st.vocab --empty keep s t
 # Vocabularies and inputs that do not go together.
-expect 2 mh-prep translation s t;                                          said "mh-prep vocab"
-expect 2 mh-prep translation --source-vocab st.vocab s t;                  said "--target-vocab"
-expect 2 mh-prep translation --target-vocab st.vocab s t;                  said "--source-vocab"
-expect 2 mh-prep translation --vocab st.vocab --target-vocab st.vocab s t; said "both"
-expect 2 mh-prep translation --vocab st.vocab s t s;                       said "two files"
-expect 2 mh-prep translation --vocab st.vocab - - < s;                     said "both"
-expect 2 mh-prep translation --vocab st.vocab s t -o t;                    said "itself"
-expect 3 mh-prep translation --vocab s s t -o x.mhs;                       said "a vocabulary"
-expect 3 mh-prep translation --vocab st.vocab s missing -o x.mhs;          said "missing"
+record 2 mh-prep translation s t
+record 2 mh-prep translation --source-vocab st.vocab s t
+record 2 mh-prep translation --target-vocab st.vocab s t
+record 2 mh-prep translation --vocab st.vocab --target-vocab st.vocab s t
+record 2 mh-prep translation --vocab st.vocab s t s
+record 2 mh-prep translation --vocab st.vocab - - < s
+record 2 mh-prep translation --vocab st.vocab s t -o t
+record 3 mh-prep translation --vocab s s t -o x.mhs
+record 3 mh-prep translation --vocab st.vocab s missing -o x.mhs
 # Lines that do not go together, or are no text.
 head -250 en > short
-expect 3 mh-prep translation --vocab joint.vocab de short -o x.mhs
-said "as many lines"; said "300 and 250"; said "de:251"
-expect 3 mh-prep translation --vocab joint.vocab short de -o x.mhs; said "250 and 300"; said "de:251"
-expect 3 mh-prep translation --vocab st.vocab s -o x.mhs;           said "s:1"; said "no tab"
-printf 'a\tx\na\tx\ty\n' | expect 3 mh-prep translation --vocab st.vocab - -o x.mhs; said ":2"; said "2 tabs"
+record 3 mh-prep translation --vocab joint.vocab de short -o x.mhs
+record 3 mh-prep translation --vocab joint.vocab short de -o x.mhs
+record 3 mh-prep translation --vocab st.vocab s -o x.mhs
+printf 'a\tx\na\tx\ty\n' | record 3 mh-prep translation --vocab st.vocab - -o x.mhs
 printf 'a\tx\r\n' > crlf
-expect 3 mh-prep translation --vocab st.vocab crlf -o x.mhs;        said "--crlf normalise"
+record 3 mh-prep translation --vocab st.vocab crlf -o x.mhs
 expect 0 mh-prep translation --vocab st.vocab --crlf normalise crlf -o few.mhs; said "1 lines ended in CR LF"
 [ "$(mh-prep cat few.mhs)" = "a	x" ] || fail "the CR is not dropped"
 printf 'a\tx\na\t\xff\n' > bad8
-expect 3 mh-prep translation --vocab st.vocab bad8 -o x.mhs;        said "bad8:2: byte 6"
+record 3 mh-prep translation --vocab st.vocab bad8 -o x.mhs
 printf 'a <eos> b\tx\n' > eos
-expect 3 mh-prep translation --vocab st.vocab eos -o x.mhs;         said "eos:1"; said "<eos>"
+record 3 mh-prep translation --vocab st.vocab eos -o x.mhs
 { printf 'a\tx\n'; head -c 10000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long
-expect 3 mh-prep translation --vocab st.vocab long -o x.mhs;        said "long:2: expected lines of at most"
+record 3 mh-prep translation --vocab st.vocab long -o x.mhs
 : > empty
-expect 3 mh-prep translation --vocab st.vocab empty -o x.mhs;       said "an empty input"
+record 3 mh-prep translation --vocab st.vocab empty -o x.mhs
 expect 1 mh-prep translation --vocab st.vocab s t --empty drop -o /dev/full; said "No space left"
 # A vocabulary of bytes: sides are text all the same, and its line feed ends each.
 mh-prep vocab --type byte s > bytes
 expect 0 mh-prep translation --vocab bytes --empty drop s t -o few.mhs
 mh-prep cat few.mhs | cmp - <(paste s t | sed 4d)
 [ "$(mh-prep cat --ids few.mhs | tail -1)" = "97 32 98 32 99 10	120 32 121 32 122 32 120 32 121 32 122 10" ] || fail "bytes"
-expect 3 mh-prep translation --vocab bytes bad8 -o x.mhs;           said "bad8:2"
+record 3 mh-prep translation --vocab bytes bad8 -o x.mhs
+golden_record refused
 # Stopped midway it leaves nothing.
 mh-prep translation --vocab joint.vocab - -o x.mhs < <(paste de en; sleep 3) 2>/dev/null &
 sleep 0.5; kill -TERM $!; wait $! && fail "a stopped run ended well"

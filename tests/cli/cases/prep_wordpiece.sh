@@ -37,23 +37,23 @@ expect 0 mh-prep vocab --type wordpiece --size 30 --alphabet 2 learn -o few.voca
 rm few.vocab
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "--cased"
 # Refused.
-expect 2 mh-prep vocab --type wordpiece learn;                             said "neither"
-expect 2 mh-prep vocab --type wordpiece --size 9 --from vocab.txt;         said "both"
-expect 2 mh-prep vocab --type wordpiece --size 9;                          said "text files"
-expect 2 mh-prep vocab;                                                    said "text files"
-expect 2 mh-prep vocab --type wordpiece --from vocab.txt learn;            said "both"
-expect 2 mh-prep vocab --type wordpiece --size 7 learn;                    said "at least 11"; said "--alphabet"
-expect 2 mh-prep vocab --type word --from vocab.txt learn;                 said "--from"
-expect 2 mh-prep vocab --type bpe --size 50 --cased learn;                 said "--cased"
-expect 2 mh-prep vocab --type char --strip-accents no learn;               said "--strip-accents"
-expect 2 mh-prep vocab --type word --alphabet 5 learn;                     said "--alphabet"
-expect 2 mh-prep vocab --type wordpiece --from vocab.txt --alphabet 5;     said "--alphabet"
-expect 2 mh-prep vocab --type wordpiece --from vocab.txt --min-count 5;    said "--min-count"
-expect 2 mh-prep vocab --type wordpiece --size 50 --merges 5 learn;        said "--merges"
-expect 2 mh-prep vocab --type wordpiece --from vocab.txt -o vocab.txt;     said "itself"
-expect 3 mh-prep vocab --type wordpiece --from missing -o y;               said "missing"
-expect 3 mh-prep vocab --type wordpiece --from lower -o y;                 said "it serves as it is"
-expect 3 mh-prep lm --vocab vocab.txt text -o y;                           said "--type wordpiece --from"
+record 2 mh-prep vocab --type wordpiece learn
+record 2 mh-prep vocab --type wordpiece --size 9 --from vocab.txt
+record 2 mh-prep vocab --type wordpiece --size 9
+record 2 mh-prep vocab
+record 2 mh-prep vocab --type wordpiece --from vocab.txt learn
+record 2 mh-prep vocab --type wordpiece --size 7 learn
+record 2 mh-prep vocab --type word --from vocab.txt learn
+record 2 mh-prep vocab --type bpe --size 50 --cased learn
+record 2 mh-prep vocab --type char --strip-accents no learn
+record 2 mh-prep vocab --type word --alphabet 5 learn
+record 2 mh-prep vocab --type wordpiece --from vocab.txt --alphabet 5
+record 2 mh-prep vocab --type wordpiece --from vocab.txt --min-count 5
+record 2 mh-prep vocab --type wordpiece --size 50 --merges 5 learn
+record 2 mh-prep vocab --type wordpiece --from vocab.txt -o vocab.txt
+record 3 mh-prep vocab --type wordpiece --from missing -o y
+record 3 mh-prep vocab --type wordpiece --from lower -o y
+record 3 mh-prep lm --vocab vocab.txt text -o y
 bad() {  # WHAT IS SAID, of the standard input
   cat > bad.txt
   expect 3 mh-prep vocab --type wordpiece --from bad.txt -o y; said "$1"
@@ -64,14 +64,15 @@ bad "line 8 has" < <(cat vocab.txt; echo un)
 bad "UTF-8" < <(cat vocab.txt; printf 'a\xff\n')
 for special in PAD UNK CLS SEP MASK; do bad "[$special]" < <(grep -vF "[$special]" vocab.txt); done
 : > empty
-expect 3 mh-prep vocab --type wordpiece --size 30 empty -o y;              said "text to count"
+record 3 mh-prep vocab --type wordpiece --size 30 empty -o y
 printf '\xff\n' > bytes
-expect 3 mh-prep vocab --type wordpiece --size 30 bytes -o y;              said "UTF-8"
-expect 3 mh-prep lm --vocab lower bytes -o y;                              said "UTF-8"
+record 3 mh-prep vocab --type wordpiece --size 30 bytes -o y
+record 3 mh-prep lm --vocab lower bytes -o y
 printf 'a\0b\n' > nul
-expect 3 mh-prep lm --vocab lower nul -o y;                                said "NUL"
+record 3 mh-prep lm --vocab lower nul -o y
 sed 's/^lowercase yes/lowercase perhaps/' lower > odd
-expect 3 mh-prep lm --vocab odd text -o y;                                 said "yes or no"
+record 3 mh-prep lm --vocab odd text -o y
+golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
 # The same as the package, where it is at hand.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"
