@@ -21,26 +21,27 @@ printed "100"
 
 # Refused.
 head -1 ref > short
-expect 3 mh-eval bleu hyp ref short; said "short: expected a line for each of the 2 of hyp"; said "1 lines; line 2 of hyp lacks its other"
-expect 3 mh-eval bleu short ref; said "ref: expected a line for each of the 1 of short"; said "2 lines; line 2 of ref lacks its other"
+record 3 mh-eval bleu hyp ref short
+record 3 mh-eval bleu short ref
 [ ! -s out ] || fail "a score of half the lines"
 : > empty
-expect 3 mh-eval bleu hyp empty; said "empty"; said "no lines"
-expect 3 mh-eval bleu empty empty; said "no lines"
+record 3 mh-eval bleu hyp empty
+record 3 mh-eval bleu empty empty
 printf 'fine\nb\xffd\n' > bytes
-expect 3 mh-eval bleu hyp bytes; said "bytes:2: byte 6 of the file: expected UTF-8 text"
+record 3 mh-eval bleu hyp bytes
 printf 'fine\nbad\r\n' > crlf
-expect 3 mh-eval bleu crlf hyp; said "crlf:2: expected lines that end in LF"; said "CR LF"
-expect 3 mh-eval bleu hyp missing; said "missing"
-expect 3 mh-eval bleu . hyp
-expect 2 mh-eval bleu - - < hyp; said "standard input"
+record 3 mh-eval bleu crlf hyp
+record 3 mh-eval bleu hyp missing
+record 3 mh-eval bleu . hyp
+record 2 mh-eval bleu - - < hyp
 expect 2 mh-eval bleu hyp; said "references"
-expect 2 mh-eval bleu hyp ref --tokenize 13b; said "13a, intl, char, none"
-expect 2 mh-eval bleu hyp ref --smooth-value 0.5; said "floor or add-k"
-expect 2 mh-eval bleu hyp ref --smooth floor --smooth-value -1; said "--smooth-value"
-expect 2 mh-eval bleu hyp ref --tokenize char --compound-split; said "compound_split"
-expect 2 mh-eval bleu hyp ref --chrf-words 2; said "--chrf"
-expect 2 mh-eval bleu hyp ref --chrf --chrf-words 3; said "from 0 to 2"
+record 2 mh-eval bleu hyp ref --tokenize 13b
+record 2 mh-eval bleu hyp ref --smooth-value 0.5
+record 2 mh-eval bleu hyp ref --smooth floor --smooth-value -1
+record 2 mh-eval bleu hyp ref --tokenize char --compound-split
+record 2 mh-eval bleu hyp ref --chrf-words 2
+record 2 mh-eval bleu hyp ref --chrf --chrf-words 3
+golden_record refused
 for option in "--block 3" "--device cpu" "--threads 2" "--set model.layers=1" "--per-token t"; do
   # shellcheck disable=SC2086
   expect 2 mh-eval $option bleu hyp ref; said "${option%% *}"

@@ -36,15 +36,16 @@ assert rows["own"]["bleu"] != rows["specialised"]["bleu"], rows
 assert rows["random"]["runs"] == 2 and rows["random"]["deviation"] is not None and "perplexity" not in rows["own"]
 P
 # Refused.
-expect 2 mh-prune curve --by taylor --beam 3 $m p.mhs; said "--beam: expected --metric bleu"
-expect 2 mh-prune curve --by taylor --metric bleu --blocks 3 $m p.mhs; said "BLEU is of all pairs"
+record 2 mh-prune curve --by taylor --beam 3 $m p.mhs
+record 2 mh-prune curve --by taylor --metric bleu --blocks 3 $m p.mhs
 expect 2 mh-prune curve --by taylor --metric bleu --beam 999 $m p.mhs; said "the vocabulary's entries"
-expect 2 mh-prune curve --by taylor --metric bleu --smooth-value 1 $m p.mhs; said "smooth_value"
-expect 2 mh-prune curve --by taylor --metric chrf $m p.mhs
+record 2 mh-prune curve --by taylor --metric bleu --smooth-value 1 $m p.mhs
+record 2 mh-prune curve --by taylor --metric chrf $m p.mhs
 mh-prep lm -q --vocab v t -o t.mhs
 mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
   --set train.batch_tokens=64 --set train.length=2u --train t.mhs --out lm
-expect 2 mh-prune curve --by taylor --metric bleu lm/last.safetensors t.mhs; said "a shard of pairs to translate"
-expect 2 mh-spectrum experts $mae p.mhs --metric bleu; said "--show scores, which it is for"
-expect 2 mh-spectrum experts $mae p.mhs --blocks 0 --show scores --no-unknown; said "--no-unknown: expected --metric bleu"
+record 2 mh-prune curve --by taylor --metric bleu lm/last.safetensors t.mhs
+record 2 mh-spectrum experts $mae p.mhs --metric bleu
+record 2 mh-spectrum experts $mae p.mhs --blocks 0 --show scores --no-unknown
+golden_record refused
 expect 2 mh-spectrum experts $mae p.mhs --show scores --metric bleu; said "--blocks"

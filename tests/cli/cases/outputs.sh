@@ -1,20 +1,21 @@
 # Outputs never land on inputs, results are not lost, and a signal leaves no half-written file.
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
-expect 2 mh-prep lm --vocab v text -o v;           said "the input v itself"
+record 2 mh-prep lm --vocab v text -o v
 expect 0 mh-prep lm --vocab v text -o t.mhs
 cp t.mhs before
 expect 2 bash -c 'mh-prep cat t.mhs >> t.mhs';     said "itself"
 expect 2 bash -c 'mh-prep info t.mhs >> t.mhs'
 cmp before t.mhs
-expect 3 mh-prep vocab --type byte missing
+record 3 mh-prep vocab --type byte missing
 : > empty
-expect 3 mh-prep vocab --type byte empty
-expect 2 mh-prep vocab --type word --byte-fallback text;        said "bpe or unigram"
-expect 2 mh-prep vocab --type bpe --size 50 --min-count 5 text; said "word, char, subword-nmt or wordpiece"
-expect 2 mh-prep vocab --type byte --size 10 text
+record 3 mh-prep vocab --type byte empty
+record 2 mh-prep vocab --type word --byte-fallback text
+record 2 mh-prep vocab --type bpe --size 50 --min-count 5 text
+record 2 mh-prep vocab --type byte --size 10 text
 mh-prep vocab --type byte text > byte.v
-expect 2 mh-prep lm --vocab byte.v --crlf normalise text;       said "--crlf"
+record 2 mh-prep lm --vocab byte.v --crlf normalise text
+golden_record refused-1
 expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            said "UTF-8"
 expect 3 mh-prep lm --vocab $'no\nsuch' text;                  said "a file to read"
 expect 1 bash -c 'mh-prep --help >/dev/full'
@@ -34,12 +35,13 @@ exec 8>&-
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
   --set train.batch_tokens=64 --set train.length=2u
 m=run/last.safetensors
-expect 3 mh-eval $m missing.safetensors t.mhs
+record 3 mh-eval $m missing.safetensors t.mhs
 cp t.mhs pp.0
-expect 2 mh-eval --per-token pp $m $m pp.0;        said "itself"
+record 2 mh-eval --per-token pp $m $m pp.0
 cmp before pp.0
 expect 2 bash -c "mh-eval $m t.mhs >> t.mhs"
-expect 2 mh-eval --per-token - $m t.mhs
+record 2 mh-eval --per-token - $m t.mhs
+golden_record refused-2
 expect 1 mh-eval --per-token >(true) $m t.mhs;     said "a closed pipe"
 expect 2 mh-eval --format json generate $m;        said "--format"
 expect 2 mh-eval t.mhs generate $m

@@ -51,7 +51,7 @@ expect 0 mh-train --dry-run --train t.mhs --set model.layers=2 --set model.width
   --set attention.decoder.self.0.heads=0
 train headless attention.decoder.self.0.heads=0
 expect 0 mh-eval headless/best.safetensors t.mhs
-expect 2 mh-train --dry-run --train t.mhs --set attention.heads=4 --set attention.value_heads=2; said "take a mixer that maps"
+record 2 mh-train --dry-run --train t.mhs --set attention.heads=4 --set attention.value_heads=2
 rm -rf headless
 
 # By importance: of all heads together, or of each layer.
@@ -70,35 +70,35 @@ said "decoder.self, score: heads 4 4 -> 3 4"
 said "decoder.self, value: heads 4 4 -> 4 4"
 expect 0 mh-prune cut s --heads 0:1 --side output -o o
 expect 0 mh-eval o t.mhs
-expect 2 mh-prune cut s --heads 0:1 -o x; said "3 score heads, 4 value heads and 4 output heads"
+record 2 mh-prune cut s --heads 0:1 -o x
 rm -rf a b s o mixed small.safetensors none.safetensors
 
-refused() {  # STATUS SAID OPTION...
-  expect "$1" mh-prune cut "${@:3}" -o x
-  said "$2"
+refused() {  # STATUS OPTION...
+  record "$1" mh-prune cut "${@:2}" -o x
   only $only_these
 }
-refused 2 "either --heads or --by; found neither" "$model"
-refused 2 "either --heads or --by; found both" "$model" --heads 0:1 --by avg-l2 --data t.mhs --count 1
-refused 2 "a head from 0 to 3; found 4" "$model" --heads 0:4
-refused 2 "a layer from 0 to 1; found 2" "$model" --heads 2:0
-refused 2 "LAYER:HEAD" "$model" --heads 0.1
-refused 2 "each head once" "$model" --heads 0:1,0:1
-refused 2 "one of the kinds of attention decoder.self" "$model" --heads encoder.self:0:1
-refused 2 "kinds of attention that the model has: decoder.self" "$model" --heads 0:1 --kind decoder.cross
-refused 2 "a mixer that parts these heads" "$model" --heads 0:1 --side score
-refused 2 "a shard to measure on" "$model" --by avg-l2 --count 1
-refused 2 "either --fraction or --count" "$model" --by avg-l2 --data t.mhs
-refused 2 "0% to 100%" "$model" --by avg-l2 --data t.mhs --fraction 0.3
-refused 2 "at least one head" "$model" --by avg-l2 --data t.mhs --fraction 1%
-refused 2 "at most 8, the heads that there are; found 9" "$model" --by avg-l2 --data t.mhs --count 9
-refused 2 "at most 4, the heads that layer 0 has; found 5" "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
-refused 2 "requires --by" "$model" --heads 0:1 --data t.mhs
-refused 3 "the vocabulary" "$model" --by avg-l2 --data other.mhs --count 1
-refused 3 "missing" missing --heads 0:1
-refused 3 "t.mhs" t.mhs --heads 0:1
-expect 2 mh-prune cut "$model" --heads 0:1; said "a file, or - for standard output"
-expect 2 mh-prune cut "$model" --heads 0:1 -o "$model"
+refused 2 "$model"
+refused 2 "$model" --heads 0:1 --by avg-l2 --data t.mhs --count 1
+refused 2 "$model" --heads 0:4
+refused 2 "$model" --heads 2:0
+refused 2 "$model" --heads 0.1
+refused 2 "$model" --heads 0:1,0:1
+refused 2 "$model" --heads encoder.self:0:1
+refused 2 "$model" --heads 0:1 --kind decoder.cross
+refused 2 "$model" --heads 0:1 --side score
+refused 2 "$model" --by avg-l2 --count 1
+refused 2 "$model" --by avg-l2 --data t.mhs
+refused 2 "$model" --by avg-l2 --data t.mhs --fraction 0.3
+refused 2 "$model" --by avg-l2 --data t.mhs --fraction 1%
+refused 2 "$model" --by avg-l2 --data t.mhs --count 9
+refused 2 "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
+expect 2 mh-prune cut "$model" --heads 0:1 --data t.mhs -o x; said "requires --by"
+expect 3 mh-prune cut "$model" --by avg-l2 --data other.mhs --count 1 -o x; said "the vocabulary"
+refused 3 missing --heads 0:1
+refused 3 t.mhs --heads 0:1
+record 2 mh-prune cut "$model" --heads 0:1
+record 2 mh-prune cut "$model" --heads 0:1 -o "$model"
 expect 1 mh-prune cut "$model" --heads 0:1 -o /dev/full
-expect 1 mh-prune cut "$model" --heads 0:1 -o missing/x
+record 1 mh-prune cut "$model" --heads 0:1 -o missing/x
+golden_record refused
 only $only_these
