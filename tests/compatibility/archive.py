@@ -333,7 +333,7 @@ def check(arguments):
 
 
 def contents(path):
-    """The tensors of a checkpoint as a sum; its metadata may be worded anew."""
+    """The tensors of a checkpoint as a sum; its metadata may differ in wording."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
