@@ -18,8 +18,18 @@
 
 namespace mh::attention {
 
-Path path_named(const std::string& name) {
-  return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
+Stages make_stages(const AttentionOptions& options, const Shape& shape) {
+  const auto make = [&](auto& registry, const char* key, const std::string& name) {
+    const auto chosen = options.stages.find(name);
+    return registry.make(name, key)->make(chosen != options.stages.end() ? chosen->second.get() : nullptr, shape);
+  };
+  Stages made;
+  made.pairing = make(pairings(), "attention.pairing", options.pairing);
+  made.score = make(scores(), "attention.score", options.score);
+  made.normaliser = make(normalisers(), "attention.normaliser", options.normaliser);
+  made.mixer = make(mixers(), "attention.mixer", options.mixer);
+  made.combiner = make(combiners(), "attention.combiner", options.combiner);
+  return made;
 }
 
 AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
@@ -41,19 +51,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     output_bias();
     return;
   }
-  auto chosen = [&](const std::string& name) {
-    auto it = options_.stages.find(name);
-    return it == options_.stages.end() ? nullptr : it->second.get();
-  };
-  auto make = [&](auto& registry, const char* key, const std::string& name) {
-    return registry.make(name, key)->make(chosen(name), shape_);
-  };
-  pairing_ = make(pairings(), "attention.pairing", options.pairing);
-  score_ = make(scores(), "attention.score", options.score);
-  normaliser_ = make(normalisers(), "attention.normaliser", options.normaliser);
-  mixer_ = make(mixers(), "attention.mixer", options.mixer);
-  combiner_ = make(combiners(), "attention.combiner", options.combiner);
-
+  stages_ = make_stages(options_, shape_);
   check_heads();
   auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& of_bias) {
     size *= shape.heads_of(side);
@@ -66,9 +64,9 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     return made;
   };
   query_ = projection(".query", shape.key_size, HeadSide::score, query_bias_);
-  if (score_->uses_keys()) key_ = projection(".key", shape.key_size, HeadSide::score, key_bias_);
+  if (stages_.score->uses_keys()) key_ = projection(".key", shape.key_size, HeadSide::score, key_bias_);
   value_ = projection(".value", shape.value_size, HeadSide::value, value_bias_);
-  each_stage([&](Stage& stage, const char* what, const std::string& name) {
+  stages_.each(options_, [&](Stage& stage, const char* what, const std::string& name) {
     const Places p = stage.places();
     const bool cross = shape.kind == Kind::decoder_cross, causal = shape.kind == Kind::decoder_self;
     const char* missing = cross && !p.cross     ? "cross-attention"
@@ -86,12 +84,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   output_ = weight(".output.weight", shape.width, shape.output_heads * shape.value_size, inits.output, HeadRole::output,
                    HeadSide::output);
   output_bias();
-  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
-    std::string reason = stage.unfused_because();
-    if (!reason.empty()) unfused_reasons_.push_back(str(what, " '", name, "': ", reason));
-  });
-  if (mixer_->mixes() == Mixes::nothing && shape_.value_size != shape_.key_size)
-    unfused_reasons_.push_back(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size));
+  dispatcher_ = Dispatcher(view());
 }
 
 // Where nothing maps between two sides, their heads are one thing.
@@ -100,20 +93,23 @@ void AttentionLayer::check_heads() const {
     throw Error(Exit::usage, Problem{str(shape_.name, ", attention.", key), str(expected, ", the heads of the layer"),
                                      str(found), "for another number take a " + between});
   };
-  if (shape_.value_heads != shape_.heads && !mixer_->maps())
+  if (shape_.value_heads != shape_.heads && !stages_.mixer->maps())
     refuse("value_heads", "mixer that maps from heads to heads", shape_.heads, shape_.value_heads);
-  if (shape_.output_heads != shape_.value_heads && !combiner_->mixes())
+  if (shape_.output_heads != shape_.value_heads && !stages_.combiner->mixes())
     refuse("output_heads", "combiner that mixes them", shape_.value_heads, shape_.output_heads);
 }
 
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   using nn::HeadRole;
-  if (&stage == mixer_.get()) return mixer_->mixes() == Mixes::nothing ? HeadRole::stage : HeadRole::mixing;
-  if (&stage != combiner_.get()) return HeadRole::stage;
-  return combiner_->mixes() ? HeadRole::mixing : combiner_->weighs() ? HeadRole::gate : HeadRole::stage;
+  if (&stage == stages_.mixer.get())
+    return stages_.mixer->mixes() == Mixes::nothing ? HeadRole::stage : HeadRole::mixing;
+  if (&stage != stages_.combiner.get()) return HeadRole::stage;
+  return stages_.combiner->mixes() ? HeadRole::mixing : stages_.combiner->weighs() ? HeadRole::gate : HeadRole::stage;
 }
 
-at::Tensor AttentionLayer::folded() const { return combiner_ != nullptr ? combiner_->folded() : at::Tensor(); }
+at::Tensor AttentionLayer::folded() const {
+  return stages_.combiner != nullptr ? stages_.combiner->folded() : at::Tensor();
+}
 
 AttentionOptions AttentionLayer::without_combiner() const {
   AttentionOptions left = options_;
@@ -124,7 +120,7 @@ AttentionOptions AttentionLayer::without_combiner() const {
 
 bool AttentionLayer::can_part(HeadSide side) const {
   if (shape_.heads == 0) return false;
-  return side == HeadSide::value || (side == HeadSide::score ? mixer_->maps() : combiner_->mixes());
+  return side == HeadSide::value || (side == HeadSide::score ? stages_.mixer->maps() : stages_.combiner->mixes());
 }
 
 AttentionOptions AttentionLayer::keep(const KeptHeads& kept) const {
@@ -138,7 +134,8 @@ AttentionOptions AttentionLayer::keep(const KeptHeads& kept) const {
     refuse("output heads that are cut together with their value heads",
            str("others, with combiner '", options_.combiner, "'"), "cut whole heads");
   AttentionOptions left = options_;
-  if (kept.value.empty() || kept.output.empty() || (kept.score.empty() && mixer_->mixes() == Mixes::probabilities)) {
+  if (kept.value.empty() || kept.output.empty() ||
+      (kept.score.empty() && stages_.mixer->mixes() == Mixes::probabilities)) {
     left.heads = left.value_heads = left.output_heads = 0;
     return left;
   }
@@ -150,31 +147,21 @@ AttentionOptions AttentionLayer::keep(const KeptHeads& kept) const {
   left.output_heads = outputs == values ? 0 : outputs;
   left.head_size = shape_.key_size;
   left.value_size = shape_.value_size == shape_.key_size ? 0 : shape_.value_size;
-  each_stage([&](const Stage& stage, const char*, const std::string& name) {
+  stages_.each(options_, [&](const Stage& stage, const char*, const std::string& name) {
     if (auto changed = stage.keep(kept, shape_)) left.stages[name] = std::move(changed);
   });
   return left;
 }
 
-template <class Visit>
-void AttentionLayer::each_stage(const Visit& visit) const {
-  if (pairing_ == nullptr) return;  // no heads
-  visit(*pairing_, "pairing", options_.pairing);
-  visit(*score_, "score", options_.score);
-  visit(*normaliser_, "normaliser", options_.normaliser);
-  visit(*mixer_, "mixer", options_.mixer);
-  visit(*combiner_, "combiner", options_.combiner);
-}
-
 bool AttentionLayer::by_query() const {
   bool all = true;
-  each_stage([&](const Stage& stage, const char*, const std::string&) { all = all && stage.by_query(); });
+  stages_.each(options_, [&](const Stage& stage, const char*, const std::string&) { all = all && stage.by_query(); });
   return all;
 }
 
 Places AttentionLayer::places() const {
   Places all;
-  each_stage([&](const Stage& stage, const char*, const std::string&) {
+  stages_.each(options_, [&](const Stage& stage, const char*, const std::string&) {
     const Places p = stage.places();
     all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
            all.incremental && p.incremental};
@@ -184,7 +171,7 @@ Places AttentionLayer::places() const {
 
 std::string AttentionLayer::draws() const {
   std::string found;
-  each_stage([&](const Stage& stage, const char* what, const std::string& name) {
+  stages_.each(options_, [&](const Stage& stage, const char* what, const std::string& name) {
     if (stage.draws()) found = str(what, " '", name, "'");
   });
   return found;
@@ -192,7 +179,7 @@ std::string AttentionLayer::draws() const {
 
 std::pair<int64_t, std::string> AttentionLayer::longest() const {
   std::pair<int64_t, std::string> least;
-  each_stage([&](const Stage& stage, const char*, const std::string& name) {
+  stages_.each(options_, [&](const Stage& stage, const char*, const std::string& name) {
     if (const int64_t length = stage.longest(); length > 0 && (least.first == 0 || length < least.first))
       least = {length, str("attention.", name, ".length")};
   });
@@ -247,184 +234,58 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
   if (shape_.kind != Kind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 || c.step.training ||
-      c10::GradMode::is_enabled() || c.observer != nullptr || !c.pairs.empty() || score_->has_positions() ||
+      c10::GradMode::is_enabled() || c.observer != nullptr || !c.pairs.empty() || stages_.score->has_positions() ||
       !takes_fused(false))
     return {};
-  if (const at::Tensor matrix = mixer_->matrix(c); matrix.defined()) {
+  if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
     FusedPolicy policy;
-    policy.normaliser = normaliser_->fused();
+    policy.normaliser = stages_.normaliser->fused();
     return has_mixed_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, policy, cache) : at::Tensor();
   }
-  return normaliser_->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
+  return stages_.normaliser->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
              ? cached_attention(c.q, c.k, c.v, cache)
              : at::Tensor();
 }
 
-std::vector<std::string> AttentionLayer::unfused_reasons(bool training) const {
-  std::vector<std::string> reasons = unfused_reasons_;
-  if (scales_.score.defined()) reasons.emplace_back("score heads are scaled before they are mixed");
-  if (shape_.heads == 0 || !reasons.empty()) return reasons;
-  const bool mixes = mixer_->mixes() != Mixes::nothing;
-  const auto alone = left_to_the_kernel(training);
-  if (output_->value().is_cuda()) {
-    if (alone.empty()) return reasons;
-    const std::string lacks = unfused_on_gpu(output_->value().scalar_type(), shape_, mixes, score_->has_positions());
-    if (!lacks.empty()) reasons.push_back(str(join(alone, ", "), ": ", lacks));
-    return reasons;
-  }
-  for (const std::string& what : alone)
-    if (!mixes && shape_.key_size % 16 != 0)
-      reasons.push_back(str(what, ", with head_size ", shape_.key_size, ", no multiple of 16"));
-  return reasons;
-}
-
-std::vector<std::string> AttentionLayer::left_to_the_kernel(bool training) const {
-  std::vector<std::string> what;
-  if (mixer_->mixes() != Mixes::nothing) what.emplace_back("mixed heads");
-  if (score_->has_positions()) what.emplace_back("relative positions");
-  if (normaliser_->fused() != kernels::Normaliser::softmax) what.emplace_back("Sigsoftmax");
-  if (drops(training)) what.emplace_back("dropout of the probabilities");
-  return what;
-}
-
-bool AttentionLayer::takes_fused(bool training) const {
-  return path_ != Path::composed && unfused_reasons(training).empty();
-}
-
-std::string AttentionLayer::describe_path(bool training) const {
-  if (shape_.heads == 0) return "no heads are left";
-  if (path_ == Path::composed) return "composed, as asked";
-  const auto reasons = unfused_reasons(training);
-  return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
-}
-
-void AttentionLayer::refuse_path(const char* expected, const std::vector<std::string>& reasons) const {
-  throw Error(Exit::usage,
-              Problem{shape_.name, expected, join(reasons, "; "), "use --attention auto, or change these"});
-}
-
-void AttentionLayer::require_fused(bool training) const {
-  if (const auto reasons = unfused_reasons(training); !reasons.empty())
-    refuse_path("a layer that the fused path can take", reasons);
+LayerView AttentionLayer::view() const {
+  const bool has_heads = output_ != nullptr;
+  return {shape_,
+          options_,
+          stages_,
+          has_heads ? output_->value().scalar_type() : at::kFloat,
+          has_heads && output_->value().is_cuda(),
+          scales_.score.defined()};
 }
 
 std::string AttentionLayer::probabilities_stream() const {
   return std::string(name_of(shape_.kind)) + ".probabilities";
 }
 
-namespace {
-
-// What a mask hides, as kernels read it. Keys before the queries, windows and numbers of real keys are part of a
-// kernel's policy; any other mask is a tensor. A query after the keys of a cache may see all of them.
-struct MaskForm {
-  bool square;            // query t sees keys 0 … t of as many keys as queries, and nothing else is hidden
-  bool queries_are_last;  // causal, the queries are the last of the keys, and all keys are real
-  bool hides_nothing;     // no query is hidden from a key by causality
-  bool is_plain;          // neither a window nor an additive mask
-  bool has_policy;        // a kernel's policy describes it
-
-  MaskForm(const Mask& mask, int64_t queries, int64_t keys)
-      : square(false),
-        queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
-        hides_nothing(!mask.causal || mask.offset + 1 >= keys),
-        is_plain(mask.window == 0 && !mask.additive.defined()),
-        has_policy(!mask.additive.defined() && (queries_are_last || (hides_nothing && mask.window == 0))) {
-    square = is_plain && queries_are_last && mask.offset == 0;
-  }
-};
-
-}  // namespace
-
-// Without a reason, the composed path is the configured one or has nothing to compute.
-struct AttentionLayer::Choice {
-  enum class By { composed, mixed_cpu, mixed_gpu, fused_cpu, fused_gpu, library };
-  By by = By::composed;
-  std::vector<std::string> of_layer = {};  // reasons for the composed path that describe_path() names
-  std::string of_pass = {};                // a reason that this pass alone has
-  at::Tensor matrix = {};                  // the mixer's, where it mixes
-  GpuKernels gpu = {};
-};
-
-AttentionLayer::Choice AttentionLayer::choose(const Context& c) const {
-  using By = Choice::By;
-  if (path_ == Path::composed) return {};
-  const auto composed_because = [](const std::string& reason) { return Choice{By::composed, {}, reason}; };
-  if (auto reasons = unfused_reasons(c.step.training); !reasons.empty())
-    return scales_.score.defined() ? composed_because(join(reasons, "; "))  // set after describe_path() is logged
-                                   : Choice{By::composed, std::move(reasons)};
-  if (c.observer != nullptr)
-    return composed_because("an observer reads the probabilities, which the fused path never forms");
-  if (c.q.numel() == 0 || c.k.numel() == 0) return {};  // nothing to compute on either path
-  if (path_ != Path::fused)                             // the fused form computes such a pass too, only slower
-    if (const std::string reason = score_->unfused_pass(c); !reason.empty()) return composed_because(reason);
-  const MaskForm mask(c.mask, c.q.size(2), c.k.size(2));
-  const auto alone = left_to_the_kernel(c.step.training);
-  if (!mask.has_policy && !alone.empty())
-    return composed_because(join(alone, ", ") + " with an additive mask or with a part of the keys");
-  const auto no_kernel = [&] {
-    return composed_because(str("no kernel for queries, keys and values of types ", c10::toString(c.q.scalar_type()),
-                                ", ", c10::toString(c.k.scalar_type()), ", ", c10::toString(c.v.scalar_type())));
-  };
-  Choice choice;
-  choice.gpu = gpu_kernels(c.q, c.k, c.v);
-  choice.matrix = mixer_->matrix(c);
-  if (choice.matrix.defined()) {
-    if (choice.gpu.kernels != nullptr) choice.by = By::mixed_gpu;
-    else if (has_mixed_cpu(c.q, c.k, c.v)) choice.by = By::mixed_cpu;
-    else return no_kernel();
-    return choice;
-  }
-  if (shape_.value_size != shape_.key_size)
-    return composed_because(str("value_size ", shape_.value_size, " differs from head_size ", shape_.key_size,
-                                " where mixer '", options_.mixer, "' mixes nothing"));
-  // What the tensor library does without a mask of the size of all logits is left to it: on a GPU nobody is faster.
-  const bool whole = mask.square || (mask.is_plain && !c.mask.causal && !c.mask.key_lengths.defined());
-  if (mask.has_policy && has_fused_cpu(c.q, c.k, c.v)) choice.by = By::fused_cpu;
-  else if (mask.has_policy && choice.gpu.kernels != nullptr && !(whole && alone.empty())) choice.by = By::fused_gpu;
-  else if (alone.empty()) choice.by = By::library;
-  else if (c.q.is_cpu() && shape_.key_size % 16 != 0)
-    return composed_because(str(join(alone, ", "), ", with head_size ", shape_.key_size,
-                                ", no multiple of 16, where mixer '", options_.mixer, "' mixes nothing"));
-  else return no_kernel();
-  return choice;
-}
-
-void AttentionLayer::report_composed(const Choice& choice) const {
-  if (path_ == Path::fused && !choice.of_layer.empty())
-    refuse_path("a layer that the fused path can take", choice.of_layer);
-  if (path_ == Path::fused && !choice.of_pass.empty())
-    refuse_path("a forward pass that the fused path can take", {choice.of_pass});
-  // Whoever builds the model logs describe_path(), which names the layer's own reasons.
-  if (!choice.of_pass.empty() && path_log_->first(shape_.kind, choice.of_pass))
-    log_info(str("attention: ", name_of(shape_.kind), ": composed: ", choice.of_pass));
-}
-
 at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
-  using By = Choice::By;
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
-  const MaskForm form(mask, queries, keys);
-  if (choice.by == By::library) return by_library(c, form.square);
+  const MaskForm& form = choice.mask;
+  if (choice.kernel == Kernel::library) return by_library(c, form.square);
   FusedPolicy policy{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
-                     form.queries_are_last ? mask.window : 0, mask.key_lengths, normaliser_->fused()};
-  score_->positions(c, policy.relative);
+                     form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
+  stages_.score->positions(c, policy.relative);
   // By the kernel, where the combiner's weight is one number for each head of a row.
   c.weighed = c.weights.defined() && c.weights.dim() < 3;
   if (c.weighed) policy.head_scales = c.weights;
   policy.key_heads = c.pairs;
   const bool mixes = choice.matrix.defined();
-  policy.dropped_before_mixing = mixes && mixer_->dropout_before();
+  policy.dropped_before_mixing = mixes && stages_.mixer->dropout_before();
   if (drops(c.step.training)) {
     const int64_t heads = mixes && !policy.dropped_before_mixing ? shape_.value_heads : shape_.heads;
     policy.drops = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
                                     static_cast<uint32_t>(shape_.layer));
   }
-  switch (choice.by) {
-    case By::mixed_gpu:
+  switch (choice.kernel) {
+    case Kernel::mixed_gpu:
       return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, policy);
-    case By::mixed_cpu:
+    case Kernel::mixed_cpu:
       return mixed_cpu(c.q, c.k, c.v, choice.matrix, policy);
-    case By::fused_gpu:
+    case Kernel::fused_gpu:
       return fused_gpu(choice.gpu, c.q, c.k, c.v, policy);
     default:
       return fused_cpu(c.q, c.k, c.v, policy);
@@ -449,7 +310,8 @@ at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
 
 bool AttentionLayer::has_side(HeadSide side) const {
   if (shape_.heads == 0) return false;
-  return side == HeadSide::value || (side == HeadSide::score ? mixer_->mixes() != Mixes::nothing : combiner_->mixes());
+  return side == HeadSide::value ||
+         (side == HeadSide::score ? stages_.mixer->mixes() != Mixes::nothing : stages_.combiner->mixes());
 }
 
 void AttentionLayer::set_head_scales(const HeadScales& scales) {
@@ -513,16 +375,16 @@ at::Tensor AttentionLayer::composed(Context& c) {
   };
   if (c.observer != nullptr && c.observer->wants_scores()) {
     const bool causal = std::exchange(c.mask.causal, false);  // so that nothing is left out
-    score_->score(c);
+    stages_.score->score(c);
     c.mask.causal = causal;
     c.observer->scores(shape_, for_all_rows(c.logits));
   } else {
-    score_->score(c);
+    stages_.score->score(c);
   }
   // What all rows share is made once, unless something tells them apart.
-  if (mixer_->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
-  if (mixer_->mixes() == Mixes::logits) c.logits = to_mixer(c, c.logits);
-  c.logits = mixer_->mix_logits(c, c.logits);
+  if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
+  if (stages_.mixer->mixes() == Mixes::logits) c.logits = to_mixer(c, c.logits);
+  c.logits = stages_.mixer->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
   at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
@@ -533,20 +395,20 @@ at::Tensor AttentionLayer::composed(Context& c) {
                           str("one for ", a.size(-3), " heads"), ""});
     logits = logits + a;
   }
-  at::Tensor p = normaliser_->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
+  at::Tensor p = stages_.normaliser->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
     return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(shape_.layer));
   };
   const bool dropping = drops(c.step.training);
   if (dropping || c.observer != nullptr) p = for_all_rows(p);
-  if (mixer_->mixes() == Mixes::probabilities) p = to_mixer(c, p);
-  if (mixer_->dropout_before()) p = drop(p);
-  if ((mixer_->dropout_before() || !dropping) && c.observer == nullptr)
-    if (at::Tensor z = mixer_->mix_values(c, p); z.defined()) return z;
-  c.probabilities = mixer_->mix(c, p);
+  if (stages_.mixer->mixes() == Mixes::probabilities) p = to_mixer(c, p);
+  if (stages_.mixer->dropout_before()) p = drop(p);
+  if ((stages_.mixer->dropout_before() || !dropping) && c.observer == nullptr)
+    if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
+  c.probabilities = stages_.mixer->mix(c, p);
   if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
-  p = mixer_->dropout_before() ? c.probabilities : drop(c.probabilities);
+  p = stages_.mixer->dropout_before() ? c.probabilities : drop(c.probabilities);
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 
@@ -568,16 +430,16 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (cache != nullptr) c.state = &cache->state();
   c.observer = observer;
   c.keys = c.v.size(2) + (cache != nullptr && !p.cached ? cache->length() : 0);
-  pairing_->pair(c);
-  c.weights = combiner_->weights(c);
+  stages_.pairing->pair(c);
+  c.weights = stages_.combiner->weights(c);
   if (cache != nullptr && !p.cached) {
     c.head_outputs = read_in_place(c, *cache);
     if (!c.head_outputs.defined()) std::tie(c.k, c.v) = cache->append(c.k, c.v);
   }
   if (!c.head_outputs.defined()) {
-    const Choice choice = choose(c);
-    if (choice.by == Choice::By::composed) report_composed(choice);
-    c.head_outputs = choice.by == Choice::By::composed ? composed(c) : fused(c, choice);
+    const Choice choice = dispatcher_.choose(view(), c);
+    if (choice.kernel == Kernel::composed) dispatcher_.report_composed(view(), c, choice);
+    c.head_outputs = choice.kernel == Kernel::composed ? composed(c) : fused(c, choice);
   }
   if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
   const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
@@ -588,7 +450,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
     }
     c.head_outputs = scaled(c.head_outputs, scales_.value, scales_.copies);
   }
-  at::Tensor joined = combiner_->combine(c, c.head_outputs);
+  at::Tensor joined = stages_.combiner->combine(c, c.head_outputs);
   if (observer != nullptr || scales_.output.defined()) {
     at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, shape_.value_size});
     if (observer != nullptr) blocks = observer->combined(shape_, blocks);

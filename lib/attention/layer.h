@@ -11,37 +11,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "attention/cache.h"
-#include "attention/options.h"
-#include "attention/stage.h"
+#include "attention/dispatch.h"
+#include "attention/stages.h"
 
 namespace mh::attention {
-
-// Which implementation of the mathematics: composed tensor operations, or the fused kernel of the tensor library.
-// `fused` is an error wherever a layer would take the other: an observer, scales of score heads and masks included.
-// `automatic` takes it where every stage, the shapes, the device and the forward pass allow.
-enum class Path { automatic, composed, fused };
-Path path_named(const std::string& name);  // "auto", "composed", "fused"
-
-// Which reasons for the composed path the layers of a model have logged. Layers may run in several threads.
-class PathLog {
- public:
-  // Whether no layer of the kind has logged this reason before.
-  bool first(Kind kind, const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    return logged_.emplace(kind, reason).second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<std::pair<Kind, std::string>> logged_;
-};
 
 // Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined; h of
 // its side.
@@ -87,8 +65,8 @@ class AttentionLayer {
   // Whether a side's heads are something of their own: values always, the others where something mixes. None in a layer
   // that has lost all its heads.
   bool has_side(HeadSide side) const;
-  Mixes mixes() const { return mixer_ != nullptr ? mixer_->mixes() : Mixes::nothing; }
-  bool weighs() const { return combiner_ != nullptr && combiner_->weighs(); }
+  Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
+  bool weighs() const { return stages_.combiner != nullptr && stages_.combiner->weighs(); }
 
   // Whether heads of this side can be cut, and those of the others stay.
   bool can_part(HeadSide side) const;
@@ -109,18 +87,19 @@ class AttentionLayer {
 
   // Layers that share `log` log each reason once for their kind.
   void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
-    path_ = path;
-    path_log_ = std::move(log);
+    dispatcher_.set_path(path, std::move(log));
   }
   // The path that forward() takes, with the reason where it is the composed one. What only a forward pass knows, such
-  // as its mask, may still need the composed path.
-  std::string describe_path(bool training) const;
-  // Error(usage) with the reasons where the fused path cannot be taken.
-  void require_fused(bool training) const;
-  // Why the fused path cannot be taken, one reason each; empty where it can. `training`: dropout of probabilities acts.
-  std::vector<std::string> unfused_reasons(bool training) const;
-  // Whether it is, unless a forward pass needs the composed path.
-  bool takes_fused(bool training) const;
+  // as its mask, may still need the composed path. `training`: dropout of probabilities acts.
+  std::string describe_path(bool training) const { return dispatcher_.describe(view(), training); }
+  // Error(usage) with the reasons where the fused path cannot take the layer.
+  void require_fused(bool training) const { dispatcher_.require_fused(view(), training); }
+  // Why the fused path cannot take the layer, one reason each; empty where it can.
+  std::vector<std::string> unfused_reasons(bool training) const {
+    return dispatcher_.unfused_reasons(view(), training);
+  }
+  // Whether the fused path takes the layer, unless a forward pass needs the composed one.
+  bool takes_fused(bool training) const { return dispatcher_.takes_fused(view(), training); }
 
  private:
   struct Projected {
@@ -135,34 +114,19 @@ class AttentionLayer {
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
   void copy_weights(Context& context) const;
-  struct Choice;  // which implementation computes a forward pass, or why none of the fused ones does
-  // The one place that decides.
-  Choice choose(const Context& context) const;
-  // Error(usage) under Path::fused; otherwise logs a reason of the pass.
-  void report_composed(const Choice& choice) const;
+  LayerView view() const;
   at::Tensor fused(Context& context, const Choice& choice);
   // By the tensor library's fused attention; `square`: causal, as many keys as queries, nothing else hidden.
   at::Tensor by_library(Context& context, bool square) const;
-  [[noreturn]] void refuse_path(const char* expected, const std::vector<std::string>& reasons) const;
-  // What of the layer the project's own kernels do, and the tensor library's fused attention does not.
-  std::vector<std::string> left_to_the_kernel(bool training) const;
   bool drops(bool training) const { return training && options_.dropout > 0; }
   std::string probabilities_stream() const;  // of the dropout of probabilities
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
-  template <class Visit>
-  void each_stage(const Visit& visit) const;  // visit(stage, "mixer", "mixhead-a")
 
   Shape shape_;
   AttentionOptions options_;
-  std::vector<std::string> unfused_reasons_;  // those that hold whether or not it trains
-  Path path_ = Path::automatic;
-  std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
+  Dispatcher dispatcher_;
   HeadScales scales_;
-  std::unique_ptr<Pairing> pairing_;
-  std::unique_ptr<Score> score_;
-  std::unique_ptr<Normaliser> normaliser_;
-  std::unique_ptr<Mixer> mixer_;
-  std::unique_ptr<Combiner> combiner_;
+  Stages stages_;
   nn::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
   nn::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };

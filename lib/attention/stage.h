@@ -161,9 +161,9 @@ class Score : public Stage {
   // Whether its fused form adds something to products of queries and keys; positions() fills in what.
   virtual bool has_positions() const { return false; }
   virtual void positions(const Context&, RelativePositions&) {}
-  // Why a forward pass is faster on the composed path, which Path::automatic then takes although there is a fused form;
-  // "" where it is not. The text is the same for all passes of a layer, so that it is logged once.
-  virtual std::string unfused_pass(const Context&) const { return ""; }
+  // Whether a forward pass is faster on the composed path, which Path::automatic then takes although there is a fused
+  // form. Where it is and `why` is not null, sets `why` to the reason, which is the same for all passes of a layer.
+  virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
 // Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly
@@ -173,6 +173,9 @@ class Normaliser : public Stage {
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
   // Which it is to the fused path, if it has a fused form.
   virtual kernels::Normaliser fused() const { return kernels::Normaliser::softmax; }
+  // Its name in reasons for the composed path, where only the project's own kernels have a fused form of it; null where
+  // the tensor library's fused attention computes the same.
+  virtual const char* kernel_feature() const { return nullptr; }
 };
 
 // What a mixer mixes first.

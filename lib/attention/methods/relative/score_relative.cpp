@@ -91,10 +91,12 @@ class Relative : public Score {
   }
 
   bool has_positions() const override { return true; }
-  std::string unfused_pass(const Context& c) const override {
-    return few(c) ? str("relative positions with fewer queries in the batch than head_size ", c.shape.key_size,
-                        ", for which the composed path is faster")
-                  : "";
+  bool prefers_composed(const Context& c, std::string* why) const override {
+    if (!few(c)) return false;
+    if (why != nullptr)
+      *why = str("relative positions with fewer queries in the batch than head_size ", c.shape.key_size,
+                 ", for which the composed path is faster");
+    return true;
   }
   void positions(const Context& c, RelativePositions& p) override {
     const int64_t queries = c.q.size(2);

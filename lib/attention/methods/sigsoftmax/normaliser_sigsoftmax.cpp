@@ -13,6 +13,7 @@ class Sigsoftmax : public Normaliser {
   }
   std::string unfused_because() const override { return ""; }
   kernels::Normaliser fused() const override { return kernels::Normaliser::sigsoftmax; }
+  const char* kernel_feature() const override { return "Sigsoftmax"; }
   bool by_query() const override { return true; }
 };
 

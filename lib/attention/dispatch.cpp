@@ -1,0 +1,278 @@
+#include "attention/dispatch.h"
+
+#include <iterator>
+#include <utility>
+
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/mixed_cpu.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace mh::attention {
+
+Path path_named(const std::string& name) {
+  return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
+}
+
+MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
+    : queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
+      hides_nothing(!mask.causal || mask.offset + 1 >= keys),
+      is_plain(mask.window == 0 && !mask.additive.defined()),
+      has_policy(!mask.additive.defined() && (queries_are_last || (hides_nothing && mask.window == 0))) {
+  square = is_plain && queries_are_last && mask.offset == 0;
+}
+
+KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
+    : mixing(stages.mixer->mixes() != Mixes::nothing),
+      positions(stages.score->has_positions()),
+      normaliser(stages.normaliser->kernel_feature()),
+      dropout(options.dropout > 0) {}
+
+std::vector<std::string> KernelFeatures::names(bool training) const {
+  std::vector<std::string> all;
+  if (mixing) all.emplace_back("mixed heads");
+  if (positions) all.emplace_back("relative positions");
+  if (normaliser != nullptr) all.emplace_back(normaliser);
+  if (dropout && training) all.emplace_back("dropout of the probabilities");
+  return all;
+}
+
+namespace {
+
+// Sets `why`, if it is wanted, to the joined words; the constraint is not met.
+template <class... Words>
+bool refused(std::string* why, const Words&... words) {
+  if (why != nullptr) *why = str(words...);
+  return false;
+}
+
+std::string names(const Candidate& c) { return join(c.features.names(c.training), ", "); }
+
+bool has_any(const Candidate& c) { return c.features.any(c.training); }
+
+bool has_fused_form(const Stage& stage, const char* what, const std::string& name, std::string* why) {
+  const std::string reason = stage.unfused_because();
+  return reason.empty() || refused(why, what, " '", name, "': ", reason);
+}
+
+bool pairing_fuses(const Candidate& c, std::string* why) {
+  return has_fused_form(*c.layer.stages.pairing, "pairing", c.layer.options.pairing, why);
+}
+
+bool score_fuses(const Candidate& c, std::string* why) {
+  return has_fused_form(*c.layer.stages.score, "score", c.layer.options.score, why);
+}
+
+bool normaliser_fuses(const Candidate& c, std::string* why) {
+  return has_fused_form(*c.layer.stages.normaliser, "normaliser", c.layer.options.normaliser, why);
+}
+
+bool mixer_fuses(const Candidate& c, std::string* why) {
+  return has_fused_form(*c.layer.stages.mixer, "mixer", c.layer.options.mixer, why);
+}
+
+bool combiner_fuses(const Candidate& c, std::string* why) {
+  return has_fused_form(*c.layer.stages.combiner, "combiner", c.layer.options.combiner, why);
+}
+
+bool value_size_is_head_size(const Candidate& c, std::string* why) {
+  const Shape& s = c.layer.shape;
+  return c.features.mixing || s.value_size == s.key_size ||
+         refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
+}
+
+bool scores_are_unscaled(const Candidate& c, std::string* why) {
+  return !c.layer.scales_scores || refused(why, "score heads are scaled before they are mixed");
+}
+
+bool gpu_has_kernels(const Candidate& c, std::string* why) {
+  if (!c.layer.on_gpu || !has_any(c)) return true;
+  const std::string lacks = unfused_on_gpu(c.layer.type, c.layer.shape, c.features.mixing, c.features.positions);
+  return lacks.empty() || refused(why, names(c), ": ", lacks);
+}
+
+bool head_size_suits_cpu(const Candidate& c, std::string* why) {
+  if (c.layer.on_gpu || c.features.mixing || c.layer.shape.key_size % 16 == 0 || !has_any(c)) return true;
+  if (why == nullptr) return false;
+  std::vector<std::string> reasons;
+  for (const std::string& feature : c.features.names(c.training))
+    reasons.push_back(str(feature, ", with head_size ", c.layer.shape.key_size, ", no multiple of 16"));
+  return refused(why, join(reasons, "; "));
+}
+
+bool nobody_observes(const Candidate& c, std::string* why) {
+  return c.pass->observer == nullptr ||
+         refused(why, "an observer reads the probabilities, which the fused path never forms");
+}
+
+bool has_tensors(const Candidate& c, std::string* why) {
+  return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || refused(why, "");
+}
+
+// The fused form computes such a pass too, only slower.
+bool fused_is_faster(const Candidate& c, std::string* why) {
+  return c.path == Path::fused || !c.layer.stages.score->prefers_composed(*c.pass, why);
+}
+
+bool mask_suits_kernels(const Candidate& c, std::string* why) {
+  return c.choice.mask.has_policy || !has_any(c) ||
+         refused(why, names(c), " with an additive mask or with a part of the keys");
+}
+
+bool unmixed_value_size_is_head_size(const Candidate& c, std::string* why) {
+  const Shape& s = c.layer.shape;
+  return c.choice.matrix.defined() || s.value_size == s.key_size ||
+         refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size, " where mixer '",
+                 c.layer.options.mixer, "' mixes nothing");
+}
+
+bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
+  return c.choice.kernel != Kernel::composed || c.choice.matrix.defined() || !c.pass->q.is_cpu() ||
+         c.layer.shape.key_size % 16 == 0 ||
+         refused(why, names(c), ", with head_size ", c.layer.shape.key_size, ", no multiple of 16, where mixer '",
+                 c.layer.options.mixer, "' mixes nothing");
+}
+
+bool has_kernel(const Candidate& c, std::string* why) {
+  const Context& p = *c.pass;
+  return c.choice.kernel != Kernel::composed ||
+         refused(why, "no kernel for queries, keys and values of types ", c10::toString(p.q.scalar_type()), ", ",
+                 c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
+}
+
+constexpr Constraint kConstraints[] = {
+    {"pairing", Scope::built, pairing_fuses},
+    {"score", Scope::built, score_fuses},
+    {"normaliser", Scope::built, normaliser_fuses},
+    {"mixer", Scope::built, mixer_fuses},
+    {"combiner", Scope::built, combiner_fuses},
+    {"value-size", Scope::built, value_size_is_head_size},
+    {"score-scales", Scope::layer, scores_are_unscaled},
+    {"gpu-kernels", Scope::device, gpu_has_kernels},
+    {"head-size", Scope::device, head_size_suits_cpu},
+    {"observer", Scope::pass, nobody_observes},
+    {"tensors", Scope::pass, has_tensors},
+    {"faster", Scope::pass, fused_is_faster},
+    {"mask", Scope::pass, mask_suits_kernels},
+    {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size},
+    {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu},
+    {"kernel", Scope::kernel, has_kernel},
+};
+static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bits for each constraint");
+
+// Finds the kernel for a pass that the constraints before Scope::kernel allow; Kernel::composed where there is none.
+Kernel kernel_for(const Candidate& c) {
+  const Context& p = *c.pass;
+  const MaskForm& mask = c.choice.mask;
+  const bool gpu = c.choice.gpu.kernels != nullptr;
+  if (c.choice.matrix.defined())
+    return gpu ? Kernel::mixed_gpu : has_mixed_cpu(p.q, p.k, p.v) ? Kernel::mixed_cpu : Kernel::composed;
+  // The tensor library computes what it can without a mask of the size of all logits: on a GPU no kernel is faster.
+  const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
+  if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
+  if (mask.has_policy && gpu && !(whole && !has_any(c))) return Kernel::fused_gpu;
+  return has_any(c) ? Kernel::composed : Kernel::library;
+}
+
+[[noreturn]] void refuse_path(const Shape& shape, const char* expected, const std::string& reasons) {
+  throw Error(Exit::usage, Problem{shape.name, expected, reasons, "use --attention auto, or change these"});
+}
+
+}  // namespace
+
+std::span<const Constraint> constraints() { return kConstraints; }
+
+Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.stages) {
+  const Candidate c{layer, features_};
+  for (const Constraint& constraint : kConstraints) {
+    std::string why;
+    if (constraint.scope != Scope::built || constraint.met(c, &why)) continue;
+    built_reasons_.push_back(std::move(why));
+    if (built_refusal_ == nullptr) built_refusal_ = &constraint;
+  }
+}
+
+void Dispatcher::set_path(Path path, std::shared_ptr<PathLog> log) {
+  path_ = path;
+  path_log_ = std::move(log);
+  logged_->store(0);
+}
+
+std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, bool training) const {
+  std::vector<std::string> reasons = built_reasons_;
+  const Candidate c{layer, features_, path_, training};
+  for (const Constraint& constraint : kConstraints) {
+    std::string why;
+    const bool asked = constraint.scope == Scope::layer || (constraint.scope == Scope::device && reasons.empty());
+    if (asked && !constraint.met(c, &why)) reasons.push_back(std::move(why));
+  }
+  return reasons;
+}
+
+bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
+  if (path_ == Path::composed || built_refusal_ != nullptr) return false;
+  const Candidate c{layer, features_, path_, training};
+  for (const Constraint& constraint : kConstraints)
+    if (constraint.scope != Scope::built && !constraint.needs_pass() && !constraint.met(c, nullptr)) return false;
+  return true;
+}
+
+std::string Dispatcher::describe(const LayerView& layer, bool training) const {
+  if (layer.shape.heads == 0) return "no heads are left";
+  if (path_ == Path::composed) return "composed, as asked";
+  const auto reasons = unfused_reasons(layer, training);
+  return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
+}
+
+void Dispatcher::require_fused(const LayerView& layer, bool training) const {
+  if (const auto reasons = unfused_reasons(layer, training); !reasons.empty())
+    refuse_path(layer.shape, "a layer that the fused path can take", join(reasons, "; "));
+}
+
+Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
+  if (path_ == Path::composed) return {};
+  Candidate c{layer, features_, path_, pass.step.training, &pass};
+  c.choice.refusal = built_refusal_;
+  if (built_refusal_ != nullptr) return c.choice;
+  Choice& choice = c.choice;
+  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.k.size(2));
+  bool searched = false;
+  for (const Constraint& constraint : kConstraints) {
+    if (constraint.scope == Scope::built) continue;
+    if (constraint.scope == Scope::kernel && !std::exchange(searched, true)) {
+      choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
+      choice.matrix = layer.stages.mixer->matrix(pass);
+      choice.kernel = kernel_for(c);
+    }
+    if (constraint.met(c, nullptr)) continue;
+    choice.refusal = &constraint;
+    choice.kernel = Kernel::composed;
+    break;
+  }
+  return choice;
+}
+
+void Dispatcher::report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const {
+  if (choice.refusal == nullptr) return;
+  const bool training = pass.step.training;
+  const bool of_layer = !choice.refusal->needs_pass();
+  // Scales of score heads are set after describe() is logged.
+  if (of_layer && !layer.scales_scores) {
+    if (path_ == Path::fused) require_fused(layer, training);
+    return;
+  }
+  const uint64_t bit = uint64_t{1} << (2 * (choice.refusal - kConstraints) + (training ? 1 : 0));
+  if (path_ != Path::fused &&
+      ((logged_->load(std::memory_order_relaxed) & bit) != 0 || (logged_->fetch_or(bit) & bit) != 0))
+    return;
+  std::string why;
+  if (of_layer) why = join(unfused_reasons(layer, training), "; ");
+  else choice.refusal->met({layer, features_, path_, training, &pass, choice}, &why);
+  if (why.empty()) return;
+  if (path_ == Path::fused) refuse_path(layer.shape, "a forward pass that the fused path can take", why);
+  if (path_log_->first(layer.shape.kind, why))
+    log_info(str("attention: ", name_of(layer.shape.kind), ": composed: ", why));
+}
+
+}  // namespace mh::attention
