@@ -114,6 +114,8 @@ class AttentionLayer {
   at::Tensor composed(Context& context);
   at::Tensor to_mixer(Context& context, const at::Tensor& x);
   void copy_weights(Context& context) const;
+  // x (B, h, …) by a scale of HeadScales.
+  static at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, int64_t copies);
   LayerView view() const;
   at::Tensor fused(Context& context, const Choice& choice);
   // By the tensor library's fused attention; `square`: causal, as many keys as queries, nothing else hidden.

@@ -1,0 +1,66 @@
+// The composed path: tensor operations for any device and any stages, and the only path that forms probabilities.
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "attention/causal_product.h"
+#include "attention/layer.h"
+#include "base/error.h"
+#include "nn/device.h"
+#include "nn/ops.h"
+
+namespace mh::attention {
+
+// Gathers the key and value heads that query heads read.
+void AttentionLayer::take_pairs(Context& c) {
+  if (c.pairs.empty()) return;
+  const at::Tensor heads = nn::constant_on(c.v.device(), c.pairs);
+  for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
+}
+
+at::Tensor AttentionLayer::composed(Context& c) {
+  take_pairs(c);
+  auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
+    const int64_t rows = c.v.size(0);
+    return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
+  };
+  if (c.observer != nullptr && c.observer->wants_scores()) {
+    const bool causal = std::exchange(c.mask.causal, false);  // so that nothing is left out
+    stages_.score->score(c);
+    c.mask.causal = causal;
+    c.observer->scores(shape_, for_all_rows(c.logits));
+  } else {
+    stages_.score->score(c);
+  }
+  // What all rows share is made once, unless something tells them apart.
+  if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
+  if (stages_.mixer->mixes() == Mixes::logits) c.logits = to_mixer(c, c.logits);
+  c.logits = stages_.mixer->mix_logits(c, c.logits);
+  // Probabilities are taken in fp32 whatever the products' type.
+  at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
+  if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
+  if (const at::Tensor& a = c.mask.additive; a.defined()) {
+    if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
+      throw Error(Exit::usage,
+                  Problem{shape_.name, "an additive mask that is the same for all heads, which a mixer makes others of",
+                          str("one for ", a.size(-3), " heads"), ""});
+    logits = logits + a;
+  }
+  at::Tensor p = stages_.normaliser->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
+  logits.reset();
+  auto drop = [&](const at::Tensor& x) {
+    return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(shape_.layer));
+  };
+  const bool dropping = drops(c.step.training);
+  if (dropping || c.observer != nullptr) p = for_all_rows(p);
+  if (stages_.mixer->mixes() == Mixes::probabilities) p = to_mixer(c, p);
+  if (stages_.mixer->dropout_before()) p = drop(p);
+  if ((stages_.mixer->dropout_before() || !dropping) && c.observer == nullptr)
+    if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
+  c.probabilities = stages_.mixer->mix(c, p);
+  if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
+  p = stages_.mixer->dropout_before() ? c.probabilities : drop(c.probabilities);
+  return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
+}
+
+}  // namespace mh::attention

@@ -1,0 +1,83 @@
+// The fused path: what a layer's stages say to the kernels, for a forward pass and for a step of decoding.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <optional>
+
+#include "attention/fused/cached_attention.h"
+#include "attention/fused/fused_cpu.h"
+#include "attention/fused/mixed_cpu.h"
+#include "attention/layer.h"
+#include "nn/ops.h"
+
+namespace mh::attention {
+
+// Computes a step of decoding from the cache's storage: appends the key and the value there and makes no tensor of all
+// of them. Undefined, and nothing is appended, where a stage or the observer needs that tensor.
+at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
+  const Mask& mask = c.mask;
+  const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
+                        !mask.key_lengths.defined() && !mask.additive.defined();
+  if (shape_.kind != Kind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 || c.step.training ||
+      c10::GradMode::is_enabled() || c.observer != nullptr || !c.pairs.empty() || stages_.score->has_positions() ||
+      !takes_fused(false))
+    return {};
+  if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
+    FusedPolicy policy;
+    policy.normaliser = stages_.normaliser->fused();
+    return has_mixed_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, policy, cache) : at::Tensor();
+  }
+  return stages_.normaliser->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
+             ? cached_attention(c.q, c.k, c.v, cache)
+             : at::Tensor();
+}
+
+at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
+  const int64_t queries = c.q.size(2), keys = c.k.size(2);
+  const Mask& mask = c.mask;
+  const MaskForm& form = choice.mask;
+  if (choice.kernel == Kernel::library) return by_library(c, form.square);
+  FusedPolicy policy{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
+                     form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
+  stages_.score->positions(c, policy.relative);
+  // By the kernel, where the combiner's weight is one number for each head of a row.
+  c.weighed = c.weights.defined() && c.weights.dim() < 3;
+  if (c.weighed) policy.head_scales = c.weights;
+  policy.key_heads = c.pairs;
+  const bool mixes = choice.matrix.defined();
+  policy.dropped_before_mixing = mixes && stages_.mixer->dropout_before();
+  if (drops(c.step.training)) {
+    const int64_t heads = mixes && !policy.dropped_before_mixing ? shape_.value_heads : shape_.heads;
+    policy.drops = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+                                    static_cast<uint32_t>(shape_.layer));
+  }
+  switch (choice.kernel) {
+    case Kernel::mixed_gpu:
+      return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, policy);
+    case Kernel::mixed_cpu:
+      return mixed_cpu(c.q, c.k, c.v, choice.matrix, policy);
+    case Kernel::fused_gpu:
+      return fused_gpu(choice.gpu, c.q, c.k, c.v, policy);
+    default:
+      return fused_cpu(c.q, c.k, c.v, policy);
+  }
+}
+
+at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
+  take_pairs(c);
+  std::optional<at::Tensor> given;
+  if (!square) {
+    const int64_t queries = c.q.size(2), keys = c.k.size(2);
+    at::Tensor ok = allowed(c.mask, queries, keys, c.q.device());
+    at::Tensor bias = c.mask.additive;
+    if (ok.defined()) {
+      at::Tensor hidden = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
+      bias = bias.defined() ? bias + hidden : hidden;
+    }
+    if (bias.defined()) given = bias.to(c.q.scalar_type()).expand({c.q.size(0), shape_.heads, queries, keys});
+  }
+  return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
+}
+
+}  // namespace mh::attention
