@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "analysis/importance.h"
+#include "attention/head_scales.h"
 #include "base/signals.h"
 
 namespace mh::analysis {
@@ -22,10 +23,6 @@ namespace {
 
 constexpr HeadSide kSides[] = {HeadSide::score, HeadSide::value, HeadSide::output};
 
-at::Tensor& scale_of(HeadScales& scales, HeadSide side) {
-  return side == HeadSide::score ? scales.score : side == HeadSide::value ? scales.value : scales.output;
-}
-
 std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer) {
   std::set<int64_t> heads;
   if (const auto kind = set.find(layer.shape().kind); kind != set.end())
@@ -37,11 +34,11 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 // Scales of a layer: what it has (h), times 0 for the heads that each block goes without.
 HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
                           at::Device device) {
-  HeadScales scales = layer.head_scales();
-  if (scales.copies > 0) throw std::logic_error("scales of a layer that makes copies already");
+  HeadScales scales = attention::head_scales(layer);
+  if (scales.variants.count > 0) throw std::logic_error("scales of a layer that makes variants already");
   const auto sides = sides_in(layer, side);
   for (HeadSide s : kSides) {
-    at::Tensor& scale = scale_of(scales, s);
+    at::Tensor& scale = scales.of(s);
     const bool meant = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!meant && !scale.defined()) continue;
     at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), layer.shape().heads_of(s)}, at::kFloat);
@@ -87,11 +84,10 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
       }
     }
     blocks = std::move(now);
-    result.scales.push_back(layer->head_scales());
+    result.scales.push_back(attention::head_scales(*layer));
     if (!any) continue;
     result.scales.back() = scales_without(*layer, side, heads, model.parameters().device());
-    result.scales.back().copies = static_cast<int64_t>(blocks.size());
-    result.scales.back().from = std::move(from);
+    result.scales.back().variants = {static_cast<int64_t>(blocks.size()), std::move(from)};
   }
   result.blocks = static_cast<int64_t>(blocks.size());
   result.block_of.resize(without.size());
@@ -105,7 +101,7 @@ void score_together(const Subject& subject, const std::vector<HeadSet>& without,
   const Split plan = split(subject.model, subject.side, without);
   const auto layers = subject.model.attention_layers();
   const ScalesKept kept(subject.model);
-  for (size_t i = 0; i < layers.size(); ++i) layers[i]->set_head_scales(plan.scales[i]);
+  for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
   task::ScoringOptions how = subject.how;
   how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
   task::Walk walk;
@@ -173,11 +169,11 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
 }
 
 ScalesKept::ScalesKept(model::LanguageModel& model) : layers_(model.attention_layers()) {
-  for (const AttentionLayer* layer : layers_) before_.push_back(layer->head_scales());
+  for (const AttentionLayer* layer : layers_) before_.push_back(layer->shared_interceptor());
 }
 
 ScalesKept::~ScalesKept() {
-  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->set_head_scales(before_[i]);
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->set_interceptor(before_[i]);
 }
 
 Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : kept_(model) {
@@ -187,8 +183,8 @@ Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : k
     if (gone.empty()) continue;
     HeadScales scales = scales_without(*layer, side, {gone}, model.parameters().device());
     for (HeadSide s : kSides)
-      if (at::Tensor& scale = scale_of(scales, s); scale.defined()) scale = scale[0];
-    layer->set_head_scales(scales);
+      if (at::Tensor& scale = scales.of(s); scale.defined()) scale = scale[0];
+    set_head_scales(*layer, scales);
   }
 }
 

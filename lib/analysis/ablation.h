@@ -7,11 +7,12 @@
 //
 // Several models without heads are scored in one pass over the text. Rows are copied in the first layer where two of
 // them differ, so that what lies below is computed once; those that differ in one layer share its attention too
-// (attention::HeadScales). A memory follows by itself, since a layer's rows stay the same from segment to segment.
+// (attention::Variants). A memory follows by itself, since a layer's rows stay the same from segment to segment.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -29,7 +30,7 @@ HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds = {
 // Error(usage), about the option `where`, for a head that the model has not.
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
 
-// Gives layers back the scales that they have now.
+// Gives layers back the interceptors that they have now.
 class ScalesKept {
  public:
   explicit ScalesKept(model::LanguageModel& model);
@@ -39,7 +40,7 @@ class ScalesKept {
 
  private:
   std::vector<attention::AttentionLayer*> layers_;
-  std::vector<attention::HeadScales> before_;
+  std::vector<std::shared_ptr<attention::Interceptor>> before_;
 };
 
 // Heads that give nothing as long as this lives, nor do those that gave nothing before.

@@ -6,14 +6,10 @@
 
 namespace mh::analysis {
 
-at::Tensor Discrepancy::head_outputs(const attention::Shape& shape, const at::Tensor& z) {
-  look(shape, z, &Layer::before);
-  return z;
-}
-
-at::Tensor Discrepancy::combined(const attention::Shape& shape, const at::Tensor& z) {
-  look(shape, z.transpose(1, 2), &Layer::after);
-  return z;
+at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
+  if (side == attention::HeadSide::value) look(shape, x, &Layer::before);
+  if (side == attention::HeadSide::output) look(shape, x, &Layer::after);
+  return x;
 }
 
 void Discrepancy::begin(const attention::Lengths& lengths) {

@@ -20,8 +20,7 @@ namespace mh::analysis {
 class Discrepancy : public attention::Observer {
  public:
   void begin(const attention::Lengths& lengths) override;
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override;
-  at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override;
+  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override;
 
   struct Sums {
     int64_t heads = 0;

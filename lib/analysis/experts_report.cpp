@@ -10,7 +10,7 @@
 
 #include "analysis/entropy.h"
 #include "analysis/words.h"
-#include "attention/stage.h"
+#include "attention/weighing.h"
 #include "base/error.h"
 #include "base/random.h"
 
@@ -18,6 +18,7 @@ namespace mh::analysis {
 
 namespace {
 
+using attention::GateObservation;
 using attention::Shape;
 
 // Gates of experts, (B, E) or (B, Tq, E), or an error.
@@ -27,7 +28,7 @@ void require_shares(const Shape& shape, const at::Tensor& g) {
                                    "combiner 'mae' makes mixtures of experts"});
 }
 
-class GateWatch : public attention::Observer {
+class GateWatch : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateWatch(Kinds kinds) : kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override {
@@ -35,11 +36,11 @@ class GateWatch : public attention::Observer {
     first_ = at::Tensor();
   }
 
-  at::Tensor gates(const Shape& shape, const at::Tensor& given) override {
-    if (!among(kinds_, shape.kind)) return given;
+  void receive(const Shape& shape, GateObservation& shown) override {
+    if (!among(kinds_, shape.kind)) return;
     c10::NoGradGuard no_gradient;
-    require_shares(shape, given);
-    const at::Tensor g = given.detach().to(at::kCPU);
+    require_shares(shape, shown.gates);
+    const at::Tensor g = shown.gates.detach().to(at::kCPU);
     const bool by_position = g.dim() == 3;
     const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
     if (!first_.defined()) first_ = chosen, of_encoder_ = queries_of_encoder(shape.kind);
@@ -58,7 +59,6 @@ class GateWatch : public attention::Observer {
     layer.entropy += entropy.sum().item<double>();
     const at::Tensor counts = units.flatten().bincount({}, g.size(-1));
     for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
-    return given;
   }
 
   // (B) or (B, Tq): experts of this pass's units in the first layer with gates.
@@ -81,13 +81,14 @@ class GateWatch : public attention::Observer {
 };
 
 // A one at one expert of each unit, in place of its gates.
-class OneExpert : public attention::Observer {
+class OneExpert : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   // seed 0: each unit's own expert; else drawn.
   OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
-  at::Tensor gates(const Shape& shape, const at::Tensor& g) override {
-    if (!among(kinds_, shape.kind)) return g;
+  void receive(const Shape& shape, GateObservation& shown) override {
+    if (!among(kinds_, shape.kind)) return;
+    const at::Tensor g = shown.gates;
     at::Tensor chosen = g.argmax(-1);
     if (seed_ > 0) {
       // A layer draws for its units in their order, however many rows a pass has and however far they are filled up.
@@ -106,7 +107,7 @@ class OneExpert : public attention::Observer {
       drawn = drawn.view(chosen.sizes());
       chosen = drawn.to(g.device());
     }
-    return at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
+    shown.gates = at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
   }
 
  private:

@@ -13,9 +13,7 @@ class HeadProducts : public attention::Observer {
  public:
   HeadProducts(model::LanguageModel& model, Side side);
 
-  at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override;
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override;
-  at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override;
+  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override;
 
   struct Layer {
     const attention::Shape* shape;
@@ -25,7 +23,6 @@ class HeadProducts : public attention::Observer {
   std::vector<Layer> take(const at::Tensor& loss);
 
  private:
-  at::Tensor scaled(const attention::Shape& shape, attention::HeadSide side, const at::Tensor& x);
   std::map<std::pair<Kind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by layer
   // Ones (B, h, Tq) that the heads are multiplied by: their gradient is the inner product.
   std::vector<Layer> ones_;

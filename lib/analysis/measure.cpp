@@ -57,9 +57,9 @@ std::string AttentionMeasure::none_because(const attention::AttentionLayer& laye
   return "";
 }
 
-at::Tensor AttentionMeasure::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
+at::Tensor AttentionMeasure::heads(attention::HeadSide of, const attention::Shape& shape, const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
-  if (side() == Side::score) look(shape, x);
+  if (of == attention::HeadSide::score && side() == Side::score) look(shape, x);
   return x;
 }
 

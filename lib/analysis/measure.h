@@ -62,7 +62,7 @@ class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
   std::string none_because(const attention::AttentionLayer& layer) const override;
-  at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override;
+  at::Tensor heads(attention::HeadSide of, const attention::Shape& shape, const at::Tensor& x) override;
   void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
 
  protected:

@@ -40,13 +40,9 @@ class OutputDistance : public Measure {
   std::string none_because(const attention::AttentionLayer&) const override {
     return side() == Side::score ? "score heads have no outputs: those are of value and output heads" : "";
   }
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override {
-    if (side() != Side::output) look(shape, z);
-    return z;
-  }
-  at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override {
-    if (side() == Side::output) look(shape, z.transpose(1, 2));
-    return z;
+  at::Tensor heads(attention::HeadSide of, const attention::Shape& shape, const at::Tensor& x) override {
+    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) look(shape, x);
+    return x;
   }
 
  private:

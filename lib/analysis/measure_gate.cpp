@@ -4,20 +4,21 @@
 #include <c10/core/GradMode.h>
 
 #include "analysis/importance.h"
+#include "attention/weighing.h"
 
 namespace mh::analysis {
 namespace {
 
-class Gate : public Measure {
+class Gate : public Measure, public attention::Subscriber<attention::WeightObservation> {
  public:
   using Measure::Measure;
   std::string none_because(const attention::AttentionLayer& layer) const override {
     if (side() == Side::score || side() == Side::output) return "what weighs heads weighs value heads";
     return layer.weighs() ? "" : "its combiner weighs no heads";
   }
-  void weights(const attention::Shape& shape, const at::Tensor& given) override {
+  void receive(const attention::Shape& shape, attention::WeightObservation& shown) override {
     c10::NoGradGuard no_gradient;
-    const at::Tensor w = given.to(at::kDouble).abs();
+    const at::Tensor w = shown.weights.to(at::kDouble).abs();
     if (w.dim() == 1) return add(shape, w, 1);
     for (int64_t b = 0; b < w.size(0); ++b) {
       const int64_t real = real_queries(shape.kind, b, w.dim() == 2 ? 1 : w.size(1));

@@ -27,8 +27,7 @@ HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
     sides_[{layer->shape().kind, layer->shape().layer}] = sides_in(*layer, side);
 }
 
-// x (B, h, Tq, …)
-at::Tensor HeadProducts::scaled(const attention::Shape& shape, attention::HeadSide side, const at::Tensor& x) {
+at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
   const auto& sides = sides_.at({shape.kind, shape.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // Of one head all sides are multiplied by the same.
@@ -36,18 +35,6 @@ at::Tensor HeadProducts::scaled(const attention::Shape& shape, attention::HeadSi
     ones_.push_back(
         {&shape, at::ones({x.size(0), x.size(1), x.size(2)}, x.options().dtype(at::kFloat)).set_requires_grad(true)});
   return x * ones_.back().products.unsqueeze(-1).to(x.scalar_type());
-}
-
-at::Tensor HeadProducts::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
-  return scaled(shape, attention::HeadSide::score, x);
-}
-
-at::Tensor HeadProducts::head_outputs(const attention::Shape& shape, const at::Tensor& z) {
-  return scaled(shape, attention::HeadSide::value, z);
-}
-
-at::Tensor HeadProducts::combined(const attention::Shape& shape, const at::Tensor& z) {
-  return scaled(shape, attention::HeadSide::output, z.transpose(1, 2)).transpose(1, 2);
 }
 
 std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {

@@ -16,44 +16,24 @@ void Observers::scores(const attention::Shape& shape, const at::Tensor& x) {
   for (auto* part : parts_) part->scores(shape, x);
 }
 
-at::Tensor Observers::mixer_inputs(const attention::Shape& shape, const at::Tensor& x) {
-  at::Tensor result = x;
-  for (auto* part : parts_) result = part->mixer_inputs(shape, result);
-  return result;
-}
-
 void Observers::probabilities(const attention::Shape& shape, const at::Tensor& p) {
   for (auto* part : parts_) part->probabilities(shape, p);
 }
 
-at::Tensor Observers::head_outputs(const attention::Shape& shape, const at::Tensor& z) {
-  at::Tensor result = z;
-  for (auto* part : parts_) result = part->head_outputs(shape, result);
+at::Tensor Observers::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
+  at::Tensor result = x;
+  for (auto* part : parts_) result = part->heads(side, shape, result);
   return result;
 }
 
-at::Tensor Observers::combined(const attention::Shape& shape, const at::Tensor& z) {
-  at::Tensor result = z;
-  for (auto* part : parts_) result = part->combined(shape, result);
-  return result;
+const char* Observers::needs_composed() const {
+  for (const auto* part : parts_)
+    if (const char* reason = part->needs_composed()) return reason;
+  return nullptr;
 }
 
-void Observers::mixing(const attention::Shape& shape, const at::Tensor& m) {
-  for (auto* part : parts_) part->mixing(shape, m);
-}
-
-at::Tensor Observers::gates(const attention::Shape& shape, const at::Tensor& g) {
-  at::Tensor result = g;
-  for (auto* part : parts_) result = part->gates(shape, result);
-  return result;
-}
-
-void Observers::weights(const attention::Shape& shape, const at::Tensor& w) {
-  for (auto* part : parts_) part->weights(shape, w);
-}
-
-void Observers::routing(const attention::Shape& shape, const at::Tensor& probabilities, const at::Tensor& chosen) {
-  for (auto* part : parts_) part->routing(shape, probabilities, chosen);
+void Observers::each(const std::function<void(attention::Observer&)>& visit) {
+  for (auto* part : parts_) part->each(visit);
 }
 
 }  // namespace mh::analysis

@@ -1,15 +1,16 @@
 // Shows one forward pass to several observers.
 #pragma once
 
+#include <functional>
 #include <utility>
 #include <vector>
 
-#include "attention/stage.h"
+#include "attention/observer.h"
 
 namespace mh::analysis {
 
-// They must outlive this. What an observer may replace goes through them in order, each given what
-// the one before returned.
+// They must outlive this. What an observer may replace goes through them in order, each given what the one before
+// returned.
 class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}
@@ -17,14 +18,10 @@ class Observers : public attention::Observer {
   void begin(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
   void scores(const attention::Shape& shape, const at::Tensor& x) override;
-  at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override;
   void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override;
-  at::Tensor combined(const attention::Shape& shape, const at::Tensor& z) override;
-  void mixing(const attention::Shape& shape, const at::Tensor& m) override;
-  at::Tensor gates(const attention::Shape& shape, const at::Tensor& g) override;
-  void weights(const attention::Shape& shape, const at::Tensor& w) override;
-  void routing(const attention::Shape& shape, const at::Tensor& probabilities, const at::Tensor& chosen) override;
+  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override;
+  const char* needs_composed() const override;
+  void each(const std::function<void(attention::Observer&)>& visit) override;
 
  private:
   std::vector<attention::Observer*> parts_;

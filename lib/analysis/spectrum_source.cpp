@@ -6,6 +6,7 @@
 #include <map>
 
 #include "analysis/heads.h"
+#include "attention/head_mix.h"
 #include "attention/layer.h"
 #include "base/error.h"
 
@@ -111,9 +112,9 @@ class BeforeMixing : public SpectrumSource {
   }
   // Logits come whole, as with --of logits.
   bool wants_scores() const override { return logits_; }
-  at::Tensor mixer_inputs(const attention::Shape& shape, const at::Tensor& x) override {
+  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override {
     const auto found = of_logits_.find(shape.name);
-    if (found == of_logits_.end()) return x;
+    if (side != attention::HeadSide::score || found == of_logits_.end()) return x;
     const bool logits = found->second;
     add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", shape, x, !logits);
     return x;
@@ -130,7 +131,7 @@ class Logits : public SpectrumSource {
   void scores(const attention::Shape& shape, const at::Tensor& x) override { add_rows("logits", shape, x, false); }
 };
 
-class Mixing : public SpectrumSource {
+class Mixing : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
  public:
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
@@ -139,9 +140,9 @@ class Mixing : public SpectrumSource {
     throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer",
                                      "mh-train --list stages shows the mixers that train such a model"});
   }
-  void mixing(const attention::Shape& shape, const at::Tensor& m) override {
+  void receive(const attention::Shape& shape, attention::MixingObservation& shown) override {
     if (!looks_at(shape.kind)) return;
-    at::Tensor x = m.detach().to(at::kCPU);
+    at::Tensor x = shown.matrix.detach().to(at::kCPU);
     const bool fixed = x.dim() == 2;  // the same at every position
     if (!fixed) x = positions(shape.kind, x);
     if (x.size(0) == 0) return;

@@ -34,7 +34,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   }
   // What all rows share is made once, unless something tells them apart.
   if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
-  if (stages_.mixer->mixes() == Mixes::logits) c.logits = to_mixer(c, c.logits);
+  if (stages_.mixer->mixes() == Mixes::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
   // Probabilities are taken in fp32 whatever the products' type.
   at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
@@ -53,7 +53,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   };
   const bool dropping = drops(c.step.training);
   if (dropping || c.observer != nullptr) p = for_all_rows(p);
-  if (stages_.mixer->mixes() == Mixes::probabilities) p = to_mixer(c, p);
+  if (stages_.mixer->mixes() == Mixes::probabilities) p = intercept(HeadSide::score, c, p);
   if (stages_.mixer->dropout_before()) p = drop(p);
   if ((stages_.mixer->dropout_before() || !dropping) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;

@@ -82,8 +82,14 @@ bool value_size_is_head_size(const Candidate& c, std::string* why) {
          refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
 
-bool scores_are_unscaled(const Candidate& c, std::string* why) {
-  return !c.layer.scales_scores || refused(why, "score heads are scaled before they are mixed");
+// Why an interceptor needs the composed path; null where there is none or it needs no path.
+const char* needs_composed(const Interceptor* interceptor) {
+  return interceptor != nullptr ? interceptor->needs_composed() : nullptr;
+}
+
+bool interceptor_suits_fused(const Candidate& c, std::string* why) {
+  const char* reason = needs_composed(c.layer.interceptor);
+  return reason == nullptr || refused(why, reason);
 }
 
 bool gpu_has_kernels(const Candidate& c, std::string* why) {
@@ -101,9 +107,9 @@ bool head_size_suits_cpu(const Candidate& c, std::string* why) {
   return refused(why, join(reasons, "; "));
 }
 
-bool nobody_observes(const Candidate& c, std::string* why) {
-  return c.pass->observer == nullptr ||
-         refused(why, "an observer reads the probabilities, which the fused path never forms");
+bool observer_suits_fused(const Candidate& c, std::string* why) {
+  const char* reason = needs_composed(c.pass->observer);
+  return reason == nullptr || refused(why, reason);
 }
 
 bool has_tensors(const Candidate& c, std::string* why) {
@@ -148,10 +154,10 @@ constexpr Constraint kConstraints[] = {
     {"mixer", Scope::built, mixer_fuses},
     {"combiner", Scope::built, combiner_fuses},
     {"value-size", Scope::built, value_size_is_head_size},
-    {"score-scales", Scope::layer, scores_are_unscaled},
+    {"interceptor", Scope::layer, interceptor_suits_fused},
     {"gpu-kernels", Scope::device, gpu_has_kernels},
     {"head-size", Scope::device, head_size_suits_cpu},
-    {"observer", Scope::pass, nobody_observes},
+    {"observer", Scope::pass, observer_suits_fused},
     {"tensors", Scope::pass, has_tensors},
     {"faster", Scope::pass, fused_is_faster},
     {"mask", Scope::pass, mask_suits_kernels},
@@ -250,20 +256,20 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
     choice.kernel = Kernel::composed;
     break;
   }
-  return choice;
+  return std::move(choice);
 }
 
 void Dispatcher::report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const {
   if (choice.refusal == nullptr) return;
   const bool training = pass.step.training;
   const bool of_layer = !choice.refusal->needs_pass();
-  // Scales of score heads are set after describe() is logged.
-  if (of_layer && !layer.scales_scores) {
+  // An interceptor is set after describe() is logged.
+  if (of_layer && needs_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;
   }
   const uint64_t bit = uint64_t{1} << (2 * (choice.refusal - kConstraints) + (training ? 1 : 0));
-  if (path_ != Path::fused &&
+  if (!of_layer && path_ != Path::fused &&
       ((logged_->load(std::memory_order_relaxed) & bit) != 0 || (logged_->fetch_or(bit) & bit) != 0))
     return;
   std::string why;

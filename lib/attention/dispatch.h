@@ -22,8 +22,8 @@
 
 namespace mh::attention {
 
-// Which implementation of the mathematics. `fused` is an error wherever a layer would take the composed path: an
-// observer, scales of score heads and masks included. `automatic` takes the fused path where it can.
+// Which implementation of the mathematics. `fused` is an error wherever a layer would take the composed path:
+// observers, interceptors and masks included. `automatic` takes the fused path where it can.
 enum class Path { automatic, composed, fused };
 Path path_named(const std::string& name);  // "auto", "composed", "fused"
 
@@ -87,7 +87,7 @@ struct LayerView {
   const Stages& stages;
   at::ScalarType type = at::kFloat;  // of the layer's matrix products
   bool on_gpu = false;
-  bool scales_scores = false;  // HeadScales::score is set
+  const Interceptor* interceptor = nullptr;  // of the layer; may be null
 };
 
 // What constraints check: a layer, and a forward pass of it if there is one.

@@ -7,6 +7,12 @@
 
 namespace mh::attention {
 
+// A learned matrix that a mixer takes across heads, (h, h) or (B, Tq, h, h): row of the source head. Shown to observers
+// (Observer::show).
+struct MixingObservation {
+  at::Tensor matrix;
+};
+
 struct Mixing {
   // x counts for nothing where s > t + *causal_offset: it is not looked at there, nor is a gradient, and the result is
   // 0. Half of the work of a causal square.

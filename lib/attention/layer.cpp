@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "attention/fused/fused_cpu.h"
 #include "nn/ops.h"
@@ -62,16 +62,25 @@ LayerView AttentionLayer::view() const {
           stages_,
           has_heads ? output_->value().scalar_type() : at::kFloat,
           has_heads && output_->value().is_cuda(),
-          scales_.score.defined()};
+          interceptor_.get()};
+}
+
+at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor& x) const {
+  at::Tensor y = c.observer != nullptr ? c.observer->heads(side, shape_, x) : x;
+  if (interceptor_ == nullptr || !interceptor_->acts_on(side)) return y;
+  if (const Variants* variants = variants_of_rows(); variants != nullptr && !std::exchange(c.repeated, true)) {
+    if (side == HeadSide::score) variants->repeat_inputs(c);
+    if (side != HeadSide::output) variants->repeat_weights(c);
+    y = variants->repeat(y);
+  }
+  return interceptor_->heads(side, shape_, y);
 }
 
 at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
                                          Cache* cache) const {
   if (cache != nullptr && shape_.kind != Kind::decoder_cross) cache->pass(query_input.size(1));
   else if (cache != nullptr && cache->length() == 0) cache->pass(key_input.size(1));
-  auto sizes = query_input.sizes().vec();
-  sizes[0] *= std::max<int64_t>(1, scales_.copies);
-  const at::Tensor none = at::zeros(sizes, query_input.options());
+  const at::Tensor none = repeat_for_variants(at::zeros(query_input.sizes(), query_input.options()));
   return output_bias_ != nullptr ? none + output_bias_->value() : none;
 }
 
@@ -94,24 +103,12 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
     if (choice.kernel == Kernel::composed) dispatcher_.report_composed(view(), c, choice);
     c.head_outputs = choice.kernel == Kernel::composed ? composed(c) : fused(c, choice);
   }
-  if (observer != nullptr) c.head_outputs = observer->head_outputs(shape_, c.head_outputs);
-  const int64_t rows = query_input.size(0);  // unless copies of them were made on the way
-  if (scales_.value.defined()) {
-    if (c.head_outputs.size(0) == rows) {
-      c.head_outputs = copied(c.head_outputs);
-      copy_weights(c);
-    }
-    c.head_outputs = scaled(c.head_outputs, scales_.value, scales_.copies);
-  }
+  const bool intercepted = observer != nullptr || interceptor_ != nullptr;
+  if (intercepted) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
   at::Tensor joined = stages_.combiner->combine(c, c.head_outputs);
-  if (observer != nullptr || scales_.output.defined()) {
-    at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, shape_.value_size});
-    if (observer != nullptr) blocks = observer->combined(shape_, blocks);
-    if (scales_.output.defined()) {
-      if (blocks.size(0) == rows) blocks = copied(blocks);
-      blocks = scaled(blocks.transpose(1, 2), scales_.output, scales_.copies).transpose(1, 2);
-    }
-    joined = blocks.flatten(2);
+  if (intercepted) {
+    const at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, shape_.value_size}).transpose(1, 2);
+    joined = intercept(HeadSide::output, c, blocks).transpose(1, 2).flatten(2);
   }
   return nn::linear(joined, {output_}, {output_bias_});
 }

@@ -1,7 +1,7 @@
 // Multi-head attention as a row of stages (facts of each in stage.h):
 //
 //   q, k, v = projections -> pairing -> score -> mixer (logits) -> mask, normaliser -> mixer -> dropout -> · v
-//           -> observer, head scale -> combiner -> output projection
+//           -> combiner -> output projection
 //
 // Source: Vaswani et al. 2017, section 3.2, with head sizes free of the width (Bhojanapalli et al. 2020).
 //
@@ -21,19 +21,6 @@
 
 namespace mh::attention {
 
-// Scales what heads give without being parameters, for ablation. Each is (h), (B, h) or (B, h, Tq), or undefined; h of
-// its side.
-struct HeadScales {
-  at::Tensor score;   // what score heads give to a mixer: probabilities, or logits where it mixes those
-  at::Tensor value;   // head outputs, before the combiner
-  at::Tensor output;  // what the combiner gives to the output projection
-  // F > 0: scales are (F, h), and forward gives F blocks of rows, (F·B, Tq, d): row f·B + b is row b of block from[f]
-  // of what it is given, under scale f. What does not depend on the scales is computed once. Outside of training.
-  int64_t copies = 0;
-  // The blocks that are given come first, in their order: 0, 1, 2, …, then any of them again. Empty: one is given.
-  std::vector<int64_t> from = {};
-};
-
 class AttentionLayer {
  public:
   // `output_init` etc. come from the model's initialisation scheme.
@@ -46,10 +33,12 @@ class AttentionLayer {
                  const Inits& inits);
 
   const Shape& shape() const { return shape_; }
+  const std::string& mixer_name() const { return options_.mixer; }
 
   // query_input (B, Tq, d); key_input (B, Tk, d), the same tensor for self-attention (with memory in front, Tk > Tq)
   // -> (B, Tq, d). With a cache, self-attention appends the new keys; cross-attention fills it once and then ignores
-  // key_input. An observer, which needs the composed path, is an error under Path::fused.
+  // key_input. An observer that needs the composed path is an error under Path::fused. With variants of rows
+  // (Interceptor::variants) -> (count·B, Tq, d).
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                      const nn::ForwardContext& step, Cache* cache = nullptr, Observer* observer = nullptr);
 
@@ -79,11 +68,15 @@ class AttentionLayer {
   at::Tensor folded() const;
   AttentionOptions without_combiner() const;
 
-  // Until it is set anew. Error(usage) for a score scale in a layer that mixes no heads.
-  void set_head_scales(const HeadScales& scales);
-  const HeadScales& head_scales() const { return scales_; }
-  // Rows that stand beside what forward() is given, as many as it gives, each beside its own.
-  at::Tensor copied(const at::Tensor& x) const;
+  // Sets what sees, and may replace, the heads' tensors in every pass (attention/interceptor.h); null: nothing does.
+  void set_interceptor(std::shared_ptr<Interceptor> interceptor) { interceptor_ = std::move(interceptor); }
+  const Interceptor* interceptor() const { return interceptor_.get(); }
+  const std::shared_ptr<Interceptor>& shared_interceptor() const { return interceptor_; }
+  // Repeats x (B, …), which accompanies the rows of forward(), for the variants that the interceptor makes of them.
+  at::Tensor repeat_for_variants(const at::Tensor& x) const {
+    const Variants* variants = variants_of_rows();
+    return variants != nullptr ? variants->repeat(x) : x;
+  }
 
   // Layers that share `log` log each reason once for their kind.
   void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
@@ -112,10 +105,10 @@ class AttentionLayer {
   void check_heads() const;
   nn::HeadRole role_of(const Stage& stage) const;
   at::Tensor composed(Context& context);
-  at::Tensor to_mixer(Context& context, const at::Tensor& x);
-  void copy_weights(Context& context) const;
-  // x (B, h, …) by a scale of HeadScales.
-  static at::Tensor scaled(const at::Tensor& x, const at::Tensor& scale, int64_t copies);
+  const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
+  // What takes the place of x (B, h, …), which the heads of a side give, with a copy of each row for each variant from
+  // the first side on that the interceptor acts on.
+  at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
   at::Tensor fused(Context& context, const Choice& choice);
   // By the tensor library's fused attention; `square`: causal, as many keys as queries, nothing else hidden.
@@ -127,7 +120,7 @@ class AttentionLayer {
   Shape shape_;
   AttentionOptions options_;
   Dispatcher dispatcher_;
-  HeadScales scales_;
+  std::shared_ptr<Interceptor> interceptor_;
   Stages stages_;
   nn::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
   nn::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;

@@ -9,23 +9,21 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
 
 #include "attention/fused/fused_policy.h"
-#include "attention/kind.h"
 #include "attention/mask.h"
+#include "attention/observer.h"
+#include "attention/shape.h"
 #include "base/fields.h"
 #include "base/registry.h"
 #include "nn/forward_context.h"
 #include "nn/parameter.h"
 
 namespace mh::attention {
-
-using nn::HeadSide;
 
 // Where a stage can act. Memory: keys longer than queries, the older ones from earlier segments. Incremental: decoding
 // with a cache, one or a few queries at a time.
@@ -35,64 +33,6 @@ struct Places {
   bool cross = true;
   bool memory = true;
   bool incremental = true;
-};
-
-// The layer a stage belongs to; fixed when the model is built.
-struct Shape {
-  Kind kind = Kind::decoder_self;
-  int64_t layer = 0;  // from 0
-  int64_t width = 0;  // d
-  int64_t heads = 0;  // score heads; 0: the layer has lost all its heads
-  int64_t value_heads = 0;
-  int64_t output_heads = 0;
-  int64_t key_size = 0;    // dk
-  int64_t value_size = 0;  // dv
-  std::string name;        // "decoder.layers.3.self": the prefix of its parameters
-
-  int64_t heads_of(HeadSide side) const {
-    return side == HeadSide::score ? heads : side == HeadSide::value ? value_heads : output_heads;
-  }
-};
-
-// Which heads of a layer stay where the others are cut, on each side; ascending.
-struct KeptHeads {
-  std::vector<int64_t> score, value, output;
-  const std::vector<int64_t>& of(HeadSide side) const {
-    return side == HeadSide::score ? score : side == HeadSide::value ? value : output;
-  }
-};
-
-// Shows an analysis what happens inside, head by head, on the composed path (an error under Path::fused). What is given
-// is part of the graph: an observer may call retain_grad() on it.
-class Observer {
- public:
-  virtual ~Observer() = default;
-  // From whoever runs a model, before a pass: how many positions of each row are real. Where nobody says it, all are.
-  virtual void begin(const Lengths& /*lengths*/) {}
-  // Whether scores() is wanted: the score stage then gives whole logits, those that a causal mask hides included.
-  virtual bool wants_scores() const { return false; }
-  // Logits (B, h, Tq, Tk) as the score stage gives them, scaled, before any mixer and mask.
-  virtual void scores(const Shape&, const at::Tensor&) {}
-  // What a mixer is about to mix, (B, h, Tq, Tk): probabilities, or logits where it mixes those (once, the first of the
-  // two); not called without a mixer. What is returned takes its place, as in the others that return something.
-  virtual at::Tensor mixer_inputs(const Shape&, const at::Tensor& x) { return x; }
-  // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
-  virtual void probabilities(const Shape&, const at::Tensor&) {}
-  // Head outputs (B, h, Tq, dv) before the combiner.
-  virtual at::Tensor head_outputs(const Shape&, const at::Tensor& z) { return z; }
-  // What the combiner gives to the output projection, (B, Tq, h, dv).
-  virtual at::Tensor combined(const Shape&, const at::Tensor& z) { return z; }
-  // A learned matrix that mixes probabilities or logits across heads, (h, h) or (B, Tq, h, h): row of the source head.
-  virtual void mixing(const Shape&, const at::Tensor&) {}
-  // What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head. What is
-  // returned, of the same shape, takes its place.
-  virtual at::Tensor gates(const Shape&, const at::Tensor& g) { return g; }
-  // What each head's output is multiplied by on its way to the output projection, where something weighs heads: (h),
-  // (B, h) or (B, Tq, h). Of a mixture of experts what they make together.
-  virtual void weights(const Shape&, const at::Tensor&) {}
-  // How positions choose heads where they do: probabilities (B, Tq, r) of the r heads to choose from, and 1 where one
-  // is chosen.
-  virtual void routing(const Shape&, const at::Tensor& /*probabilities*/, const at::Tensor& /*chosen*/) {}
 };
 
 // What a stage keeps between steps of incremental decoding, by a name of its own: tensors (B, …).
@@ -115,6 +55,7 @@ struct Context {
   at::Tensor head_outputs = {};   // (B, h, Tq, dv)
   at::Tensor weights = {};        // the combiner's weights(), asked for once, before there are logits
   bool weighed = false;           // whether head outputs are multiplied by them already
+  bool repeated = false;          // whether rows are those of the layer's variants already
   StageState* state = nullptr;    // null outside incremental decoding
   Observer* observer = nullptr;   // may be null
 };

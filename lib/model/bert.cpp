@@ -61,7 +61,7 @@ class Bert : public LanguageModel {
     mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.tokens.size(1), x.device());
     for (Block& block : blocks_) {
       x = block.forward(x, mask, step, {}, observer);
-      for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.copied(*t);
+      for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
     return norm_ != nullptr ? (*norm_)(x) : x;
   }

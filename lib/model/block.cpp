@@ -85,9 +85,9 @@ std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_lis
   return all;
 }
 
-at::Tensor Block::copied(const at::Tensor& x) const {
-  const at::Tensor behind_self = self_.layer.copied(x);
-  return cross_ ? cross_->layer.copied(behind_self) : behind_self;
+at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
+  const at::Tensor behind_self = self_.layer.repeat_for_variants(x);
+  return cross_ ? cross_->layer.repeat_for_variants(behind_self) : behind_self;
 }
 
 Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
@@ -117,8 +117,8 @@ Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, con
     }
   }
   const at::Tensor y = part.layer.forward(queries, attended, mask, step, cache, observer);
-  // Ablation may ask a layer for several results of a row (attention::HeadScales).
-  const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.copied(x) : x;
+  // An interceptor may make several variants of a row (attention::Variants).
+  const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
   return join(beside, y, {options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
               &next);
 }
@@ -133,7 +133,7 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
   if (cross_) {
     const auto copy = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t : {&encoded->states, &encoded->mask.key_lengths, &encoded->mask.query_lengths})
-        *t = layer.copied(*t);
+        *t = layer.repeat_for_variants(*t);
     };
     copy(self_.layer);
     const int64_t sources = encoded->states.size(0);

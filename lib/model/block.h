@@ -66,12 +66,12 @@ class Block {
     attention::Cache* cross = nullptr;
   };
   // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of
-  // x. `encoded` where it crosses; of its rows copies are made as of those of x (attention::HeadScales).
+  // x. `encoded` where it crosses; of its rows copies are made as of those of x (attention::Variants).
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      Encoded* encoded = nullptr);
   // Rows that stand beside what forward() is given; see AttentionLayer::copied.
-  at::Tensor copied(const at::Tensor& x) const;
+  at::Tensor repeat_for_variants(const at::Tensor& x) const;
   attention::AttentionLayer& self() { return self_.layer; }
   const attention::AttentionLayer& self() const { return self_.layer; }
   // Its own, in the order in which they act.

@@ -138,12 +138,12 @@ class EncoderDecoder : public LanguageModel {
     encoded.mask.query_lengths = mask.query_lengths;
     // Where the encoder was asked for copies of its rows, each goes with a copy of its target.
     for (const Block& block : encoder_)
-      for (at::Tensor* t : {&x, &mask.query_lengths, &encoded.mask.query_lengths}) *t = block.copied(*t);
+      for (at::Tensor* t : {&x, &mask.query_lengths, &encoded.mask.query_lengths}) *t = block.repeat_for_variants(*t);
     for (size_t i = 0; i < decoder_.size(); ++i) {
       Block::Caches caches;
       if (decoding != nullptr) caches = {&decoding->self[i], &decoding->cross[i]};
       x = decoder_[i].forward(x, mask, step, caches, observer, {}, &encoded);
-      mask.query_lengths = decoder_[i].copied(mask.query_lengths);
+      mask.query_lengths = decoder_[i].repeat_for_variants(mask.query_lengths);
     }
     if (norm_ != nullptr) x = (*norm_)(x);
     return nn::dropout(x, options_.dropout_output, step, "output", 0);
@@ -173,7 +173,7 @@ class EncoderDecoder : public LanguageModel {
     mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.source.size(1), x.device());
     for (Block& block : encoder_) {
       x = block.forward(x, mask, step, {}, observer);
-      for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.copied(*t);
+      for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
     Encoded encoded{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
     encoded.mask.key_lengths = mask.key_lengths;

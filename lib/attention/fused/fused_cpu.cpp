@@ -12,8 +12,8 @@
 
 #include "attention/fused/bf16_engine.h"
 #include "attention/fused/scratch.h"
-#include "attention/head_scale.h"
 #include "attention/row_layout.h"
+#include "attention/weighing.h"
 #include "cpu/attention.h"
 
 namespace mh::attention {

@@ -23,8 +23,8 @@ class Disagreement : public ShownTerm {
     const auto h = static_cast<double>(p.size(1));
     add(mean_of_positions(shape.kind, p.sum(1).square().sum(-1)) / (h * h));
   }
-  at::Tensor head_outputs(const attention::Shape& shape, const at::Tensor& z) override {
-    if (of_ != "outputs" || !looks()) return z;
+  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& z) override {
+    if (side != attention::HeadSide::value || of_ != "outputs" || !looks()) return z;
     const at::Tensor known = real(shape.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
     at::Tensor flat = (z * known).flatten(2).to(at::kFloat);                             // (B, h, Tq dv)
     flat = flat / flat.norm(2, -1, true).clamp_min(1e-12);

@@ -2,13 +2,14 @@
 //
 //   parameters  the learned matrix: that of Mixhead A, the constant part of Mixhead B
 //   positions   the matrix that mixes at each position, a mean over positions; the same for Mixhead A
+#include "attention/head_mix.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
 namespace {
 
-class OrthogonalMixing : public ShownTerm {
+class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attention::MixingObservation> {
  public:
   OrthogonalMixing() : ShownTerm(1e-3) {}
   void describe(Fields& f) override {
@@ -22,7 +23,8 @@ class OrthogonalMixing : public ShownTerm {
   }
   attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
 
-  void mixing(const attention::Shape& shape, const at::Tensor& m) override {
+  void receive(const attention::Shape& shape, attention::MixingObservation& shown) override {
+    const at::Tensor& m = shown.matrix;
     if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(shape.kind, distance(m)));
   }
   at::Tensor loss(const Standing& here) override {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "analysis/curve.h"
+#include "attention/head_scales.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -58,11 +59,11 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
       if (meant(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
       if (meant(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
       if (meant(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
-      layer->set_head_scales(scales);
+      set_head_scales(*layer, scales);
     }
     scores.push_back(task::score(s.model, s.text, s.how));
   }
-  for (attention::AttentionLayer* layer : s.model.attention_layers()) layer->set_head_scales({});
+  for (attention::AttentionLayer* layer : s.model.attention_layers()) set_head_scales(*layer, {});
   return scores;
 }
 
@@ -103,7 +104,7 @@ void check_same(const Subject& s) {
       CHECK(found[i].nll == Approx(wanted[i].nll).epsilon(1e-5));
     }
   }
-  for (auto* layer : s.model.attention_layers()) CHECK(!layer->head_scales().value.defined());
+  for (auto* layer : s.model.attention_layers()) CHECK(!head_scales(*layer).value.defined());
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void mask(AttentionLayer& layer, const KeptHeads& kept) {
   if (layer.has_side(HeadSide::score)) scales.score = mask_of(kept.score, s.heads);
   scales.value = mask_of(kept.value, s.value_heads);
   scales.output = mask_of(kept.output, s.output_heads);
-  layer.set_head_scales(scales);
+  set_head_scales(layer, scales);
 }
 
 // A layer by itself, under a name of a model's.
@@ -195,7 +195,7 @@ std::vector<at::Tensor> masked_run(model::LanguageModel& model, const Kept& kept
     if (auto of_kind = kept.find(layer->shape().kind); of_kind != kept.end())
       if (auto it = of_kind->second.find(layer->shape().layer); it != of_kind->second.end()) mask(*layer, it->second);
   auto all = run(model, decodes);
-  for (AttentionLayer* layer : model.attention_layers()) layer->set_head_scales({});
+  for (AttentionLayer* layer : model.attention_layers()) set_head_scales(*layer, {});
   return all;
 }
 
@@ -366,7 +366,7 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
     }
     CHECK(analysis::heads_of(left.model->parameters()).at(Kind::decoder_self) == Heads{0, 0, 0});
     // Copies of rows go on through such a layer.
-    left.model->attention_layers()[1]->set_head_scales({{}, at::ones({3, 0}), {}, 3});
+    set_head_scales(*left.model->attention_layers()[1], {{}, at::ones({3, 0}), {}, {3}});
     CHECK(left.model->hidden(segments()[0], {}).size(0) == 6);
     CHECK(says(refusal([&] {
                  analysis::kept_without(*left.model, heads({{0, 0}}), Side::whole, "--heads");

@@ -48,20 +48,21 @@ Subject subject_of(model::LanguageModel& model, const task::Corpus& text, int64_
   return {model, text, how};
 }
 
-struct Seen : attention::Observer {
+struct Seen : attention::Observer, attention::Subscriber<attention::GateObservation> {
   std::vector<std::vector<at::Tensor>> g = std::vector<std::vector<at::Tensor>>(2);  // by layer
-  at::Tensor gates(const attention::Shape& s, const at::Tensor& x) override {
-    g[static_cast<size_t>(s.layer)].push_back(x);
-    return x;
+  void receive(const attention::Shape& s, attention::GateObservation& shown) override {
+    g[static_cast<size_t>(s.layer)].push_back(shown.gates);
   }
 };
 
-struct Replace : attention::Observer {
+struct Replace : attention::Observer, attention::Subscriber<attention::GateObservation> {
   at::Tensor z, by;
-  at::Tensor head_outputs(const attention::Shape&, const at::Tensor& x) override { return z = x; }
-  at::Tensor gates(const attention::Shape&, const at::Tensor& g) override {
-    CHECK(g.sizes() == by.sizes());
-    return by;
+  at::Tensor heads(attention::HeadSide side, const attention::Shape&, const at::Tensor& x) override {
+    return side == attention::HeadSide::value ? z = x : x;
+  }
+  void receive(const attention::Shape&, attention::GateObservation& shown) override {
+    CHECK(shown.gates.sizes() == by.sizes());
+    shown.gates = by;
   }
 };
 

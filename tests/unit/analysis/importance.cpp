@@ -9,6 +9,8 @@
 #include "analysis/discrepancy.h"
 #include "analysis/head_products.h"
 #include "analysis/rotation.h"
+#include "attention/head_scales.h"
+#include "attention/weighing.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -75,15 +77,18 @@ struct Shown {
   std::vector<std::vector<Pass>> layers{2};
 };
 
-struct Store : attention::Observer {
+struct Store : attention::Observer, attention::Subscriber<attention::WeightObservation> {
   int64_t real = 0;
   Shown::Pass now[2];
   void begin(const attention::Lengths& lengths) override { real = lengths.decoder[0].item<int64_t>(); }
-  at::Tensor mixer_inputs(const attention::Shape& s, const at::Tensor& x) override { return now[s.layer].x = x; }
   void probabilities(const attention::Shape& s, const at::Tensor& p) override { now[s.layer].p = p; }
-  at::Tensor head_outputs(const attention::Shape& s, const at::Tensor& z) override { return now[s.layer].z = z; }
-  at::Tensor combined(const attention::Shape& s, const at::Tensor& z) override { return now[s.layer].c = z; }
-  void weights(const attention::Shape& s, const at::Tensor& w) override { now[s.layer].w = w; }
+  at::Tensor heads(HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+    Shown::Pass& n = now[s.layer];
+    return (side == HeadSide::score ? n.x : side == HeadSide::value ? n.z : n.c) = x;
+  }
+  void receive(const attention::Shape& s, attention::WeightObservation& shown) override {
+    now[s.layer].w = shown.weights;
+  }
 };
 
 Shown shown(Asked& asked) {
@@ -103,9 +108,9 @@ Shown shown(Asked& asked) {
     for (size_t layer = 0; layer < 2; ++layer) {
       Shown::Pass& n = store.now[layer];
       n.real = store.real;
-      n.dz = gradients[next++][0], n.dc = gradients[next++][0].transpose(0, 1);
+      n.dz = gradients[next++][0], n.dc = gradients[next++][0];
       if (n.x.defined()) n.dx = gradients[next++][0], n.x = n.x[0];
-      n.p = n.p[0], n.z = n.z[0], n.c = n.c[0].transpose(0, 1);
+      n.p = n.p[0], n.z = n.z[0], n.c = n.c[0];
       for (at::Tensor* t : {&n.x, &n.p, &n.z, &n.c, &n.w, &n.dx, &n.dz, &n.dc})
         if (t->defined()) *t = t->detach().to(at::kDouble).contiguous();
       all.layers[layer].push_back(n);
@@ -360,9 +365,9 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
             const auto sides = sides_in(asked.layer(layer), side);
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
-            asked.layer(layer).set_head_scales(scales);
+            set_head_scales(asked.layer(layer), scales);
             const double nll = task::score(*asked.model, asked.text, asked.how).nll;
-            asked.layer(layer).set_head_scales({});
+            set_head_scales(asked.layer(layer), {});
             return nll;
           };
           // Central differences at two steps, so that cubic terms fall out.
@@ -482,7 +487,7 @@ TEST_CASE("heads that are zero, alike or opposite", "[discrepancy]") {
   z.select(1, 1).neg_();
   z.select(1, 2).zero_();
   z.narrow(2, 2, 1).fill_(100);  // padding
-  discrepancy.head_outputs(shape, z);
+  discrepancy.heads(HeadSide::value, shape, z);
   const auto layer = discrepancy.layers().at(shape.kind)[0];
   // Pairs 01: 2, 02: 1, 03: 0, 12: 1, 13: 2, 23: 1; each twice. Distances 4, 2, 0, 2, 4, 2.
   CHECK(layer.before.cosine == Approx(14));

@@ -357,7 +357,7 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
       for (auto& [name, measure] : all) {
         if (pads) measure->begin(at::tensor(lengths, at::kLong));
         measure->probabilities(shape, p);
-        RC_ASSERT(measure->head_outputs(shape, z).is_same(z));
+        RC_ASSERT(measure->heads(attention::HeadSide::value, shape, z).is_same(z));
       }
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t real = lengths[static_cast<size_t>(b)];

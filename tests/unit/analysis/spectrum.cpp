@@ -12,6 +12,7 @@
 #include "analysis/dump.h"
 #include "analysis/observers.h"
 #include "analysis/spectrum_source.h"
+#include "attention/head_mix.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
 #include "fixtures/status.h"
@@ -121,22 +122,22 @@ std::unique_ptr<SpectrumSource> watched(model::LanguageModel& model, const std::
 }
 
 // All that an observer is shown of one layer, in order.
-struct Keep : attention::Observer {
+struct Keep : attention::Observer, attention::Subscriber<attention::MixingObservation> {
   std::vector<at::Tensor> p, before, logits, mixed;
   bool whole = false;
   bool wants_scores() const override { return whole; }
   void scores(const attention::Shape& s, const at::Tensor& x) override {
     if (s.layer == 1) logits.push_back(x);
   }
-  at::Tensor mixer_inputs(const attention::Shape& s, const at::Tensor& x) override {
-    if (s.layer == 1) before.push_back(x);
+  at::Tensor heads(attention::HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+    if (side == attention::HeadSide::score && s.layer == 1) before.push_back(x);
     return x;
   }
   void probabilities(const attention::Shape& s, const at::Tensor& x) override {
     if (s.layer == 1) p.push_back(x);
   }
-  void mixing(const attention::Shape& s, const at::Tensor& x) override {
-    if (s.layer == 1) mixed.push_back(x);
+  void receive(const attention::Shape& s, attention::MixingObservation& shown) override {
+    if (s.layer == 1) mixed.push_back(shown.matrix);
   }
 };
 

@@ -16,6 +16,9 @@
 #include "analysis/experts_report.h"
 #include "analysis/rotation.h"
 #include "analysis/spectrum_source.h"
+#include "attention/head_mix.h"
+#include "attention/head_scales.h"
+#include "attention/weighing.h"
 #include "fixtures/status.h"
 #include "fixtures/translation.h"
 
@@ -78,8 +81,8 @@ std::map<Place, std::vector<Shown>> shown(const Asked& asked) {
   struct Store : attention::Observer {
     std::map<Place, Shown> now;
     void probabilities(const attention::Shape& s, const at::Tensor& x) override { now[{s.kind, s.layer}].p = x; }
-    at::Tensor head_outputs(const attention::Shape& s, const at::Tensor& x) override {
-      return now[{s.kind, s.layer}].z = x;
+    at::Tensor heads(attention::HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+      return side == attention::HeadSide::value ? now[{s.kind, s.layer}].z = x : x;
     }
   };
   std::map<Place, std::vector<Shown>> all;
@@ -175,7 +178,7 @@ TEST_CASE("models without heads of any kind score together as one after the othe
       RC_ASSERT(found[i].tokens == wanted.tokens);
       RC_ASSERT(std::abs(found[i].nll - wanted.nll) < 2e-5 * wanted.nll);
     }
-    for (auto* layer : asked.model->attention_layers()) RC_ASSERT(!layer->head_scales().value.defined());
+    for (auto* layer : asked.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
   }));
   CHECK(checks > 20);
   // Heads of every kind change something.
@@ -526,15 +529,17 @@ TEST_CASE("curves by share: points on them stay, and between them are straight l
 
 TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kinds]") {
   const Asked asked("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
-  struct Keep : attention::Observer {
+  struct Keep : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before, mixed;
     bool wants_scores() const override { return true; }
     void scores(const attention::Shape& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
-    at::Tensor mixer_inputs(const attention::Shape& s, const at::Tensor& x) override {
-      before[s.name].push_back(x[0]);
+    at::Tensor heads(attention::HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+      if (side == attention::HeadSide::score) before[s.name].push_back(x[0]);
       return x;
     }
-    void mixing(const attention::Shape& s, const at::Tensor& m) override { mixed[s.name].push_back(m[0]); }
+    void receive(const attention::Shape& s, attention::MixingObservation& shown) override {
+      mixed[s.name].push_back(shown.matrix[0]);
+    }
   };
   Keep keep;
   {
@@ -573,11 +578,10 @@ TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kind
 TEST_CASE("experts of an encoder belong to sentences and their source words", "[kinds]") {
   const Asked asked("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
   CHECK(status_of([&] { require_experts(*asked.model); }) == 0);
-  struct Seen : attention::Observer {
+  struct Seen : attention::Observer, attention::Subscriber<attention::GateObservation> {
     std::map<std::string, std::vector<at::Tensor>> g;
-    at::Tensor gates(const attention::Shape& s, const at::Tensor& x) override {
-      g[s.name].push_back(x.dim() == 3 ? x[0] : x);  // (units, E)
-      return x;
+    void receive(const attention::Shape& s, attention::GateObservation& shown) override {
+      g[s.name].push_back(shown.gates.dim() == 3 ? shown.gates[0] : shown.gates);  // (units, E)
     }
   } seen;
   c10::NoGradGuard no_gradient;

@@ -149,13 +149,13 @@ TEST_CASE("under the fused path every pass that would be composed is refused wit
 
   // Of scales and observers.
   Layer mixed("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
-  mixed.layer->set_head_scales({at::tensor({0.5F, 1.0F}), {}, {}});
+  set_head_scales(*mixed.layer, {at::tensor({0.5F, 1.0F}), {}, {}});
   CHECK(mixed.layer->describe_path(false) == "composed: score heads are scaled before they are mixed");
   refused(mixed, "score heads are scaled before they are mixed", plain(mixed, causal));
-  mixed.layer->set_head_scales({{}, at::tensor({0.5F, 1.0F}), {}});
+  set_head_scales(*mixed.layer, {{}, at::tensor({0.5F, 1.0F}), {}});
   mixed.layer->set_path(Path::fused);
   CHECK_NOTHROW(plain(mixed, causal)());  // scales of value heads multiply what the kernel gives
-  mixed.layer->set_head_scales({});
+  set_head_scales(*mixed.layer, {});
   layers::Watch watch;
   refused(mixed, "an observer reads the probabilities", [&] { return mixed(x, x, causal, {}, &watch); });
 
@@ -209,7 +209,8 @@ TEST_CASE("an observer sees probabilities that sum to 1 and may replace head out
   struct Watch : Observer {
     at::Tensor p;
     void probabilities(const Shape&, const at::Tensor& probabilities) override { p = probabilities; }
-    at::Tensor head_outputs(const Shape&, const at::Tensor& z) override {
+    at::Tensor heads(HeadSide side, const Shape&, const at::Tensor& z) override {
+      if (side != HeadSide::value) return z;
       at::Tensor out = z.clone();
       out.select(1, 1).zero_();
       return out;
@@ -224,9 +225,9 @@ TEST_CASE("an observer sees probabilities that sum to 1 and may replace head out
   CHECK(at::allclose(watch.p.sum(-1), at::ones({2, 2, 5})));
   CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
   // The same by a head scale of 0, on either path.
-  l.layer->set_head_scales({{}, at::tensor({1.0F, 0.0F}), {}});
+  set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F}), {}});
   CHECK(close(l(x, x, mask), ablated));
-  l.layer->set_head_scales({{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});
+  set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});
   CHECK(close(l(x, x, mask), ablated));
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("diagonal alphas are weights of the heads", "[combiners]") {
   Watch watch;
   CHECK(close(l(x, x, {}), w(x, x, {}, {}, &watch)));
   CHECK(at::equal(watch.g, weights));
-  plain.layer->set_head_scales({{}, weights, {}});
+  set_head_scales(*plain.layer, {{}, weights, {}});
   CHECK(close(plain(x, x, {}), w(x, x, {})));
   CHECK(close(by_heads(w, watch.z, weights), w(x, x, {})));
 }

@@ -30,6 +30,9 @@ struct Case {
 
 std::map<std::string, Case> cases() {
   static layers::Watch watch;
+  static struct : Interceptor {
+    const char* needs_composed() const override { return "the test replaces scores"; }
+  } interceptor;
   static StageState state;
   const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
   const auto decodes = [](Context& c) { c.state = &state; };
@@ -49,11 +52,11 @@ std::map<std::string, Case> cases() {
       {"combiner",
        {"heads = 2\ncombiner = 'test-composed'\n", {}, {}, "combiner 'test-composed': it has no fused form"}},
       {"value-size", {"heads = 2\nvalue_size = 8\n", {}, {}, "value_size 8 differs from head_size 16"}},
-      {"score-scales",
+      {"interceptor",
        {"heads = 2\nmixer = 'mixhead-a'\n",
-        [](LayerView& l) { l.scales_scores = true; },
+        [](LayerView& l) { l.interceptor = &interceptor; },
         {},
-        "score heads are scaled before they are mixed"}},
+        "the test replaces scores"}},
       {"gpu-kernels",
        {"heads = 2\nmixer = 'mixhead-a'\n",
         [](LayerView& l) { l.on_gpu = true, l.type = at::kDouble; },

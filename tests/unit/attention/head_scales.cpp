@@ -20,7 +20,7 @@ bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b,
 HeadScales of_side(int side, const at::Tensor& scale, int64_t copies = 0) {
   HeadScales s;
   (side == 0 ? s.score : side == 1 ? s.value : s.output) = scale;
-  s.copies = copies;
+  s.variants.count = copies;
   return s;
 }
 
@@ -37,17 +37,17 @@ TEST_CASE("copies of a layer's rows under several scales are the layer under eac
       mask.causal = true;
       for (int side = 0; side < 3; ++side) {
         if (side == 0 && mixer == "none") {
-          CHECK_THROWS_AS(l.layer->set_head_scales(of_side(0, scales, 3)), Error);
+          CHECK_THROWS_AS(set_head_scales(*l.layer, of_side(0, scales, 3)), Error);
           continue;
         }
-        l.layer->set_head_scales(of_side(side, scales, 3));
+        set_head_scales(*l.layer, of_side(side, scales, 3));
         const at::Tensor all = l(x, x, mask);
         REQUIRE(all.sizes() == at::IntArrayRef({6, 5, 8}));
         for (int64_t f = 0; f < 3; ++f) {
-          l.layer->set_head_scales(of_side(side, scales[f]));
+          set_head_scales(*l.layer, of_side(side, scales[f]));
           CHECK(close(l(x, x, mask), all.narrow(0, 2 * f, 2)));
         }
-        l.layer->set_head_scales({});
+        set_head_scales(*l.layer, {});
       }
     }
 }
@@ -64,14 +64,14 @@ TEST_CASE("blocks of rows go on in several ways, each from its own", "[head-scal
       mask.causal = true;
       for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
         HeadScales s = of_side(side, scales, 5);
-        s.from = from;
-        l.layer->set_head_scales(s);
-        const at::Tensor all = l(x, x, mask), beside = l.layer->copied(x);
+        s.variants.from = from;
+        set_head_scales(*l.layer, s);
+        const at::Tensor all = l(x, x, mask), beside = l.layer->repeat_for_variants(x);
         REQUIRE(all.sizes() == at::IntArrayRef({10, 5, 8}));
         for (int64_t f = 0; f < 5; ++f) {
           const at::Tensor block = x.narrow(0, 2 * from[static_cast<size_t>(f)], 2);
           CHECK(at::equal(beside.narrow(0, 2 * f, 2), block));
-          l.layer->set_head_scales(of_side(side, scales[f]));
+          set_head_scales(*l.layer, of_side(side, scales[f]));
           CHECK(close(l(block, block, mask), all.narrow(0, 2 * f, 2)));
         }
       }
@@ -83,9 +83,9 @@ TEST_CASE("a score head that gives nothing is a row of zeros in the mixing matri
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
   for (const std::string on : {"probabilities", "logits"}) {
     Shaken l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
-    l.layer->set_head_scales({scale, {}, {}});
+    set_head_scales(*l.layer, {scale, {}, {}});
     const at::Tensor scaled = l(x, x, {});
-    l.layer->set_head_scales({});
+    set_head_scales(*l.layer, {});
     CHECK(!close(scaled, l(x, x, {})));
     l["mixer.matrix"].select(0, 1).zero_();
     CHECK(close(scaled, l(x, x, {})));
@@ -96,11 +96,11 @@ TEST_CASE("an output block that gives nothing is a row of zeros in the alphas", 
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 1.0F, 0.0F, 1.0F});
   Shaken l("heads = 4\ncombiner = 'alphas'\n", 8, 3);
-  l.layer->set_head_scales({{}, {}, scale});
+  set_head_scales(*l.layer, {{}, {}, scale});
   const at::Tensor outputs = l(x, x, {});
-  l.layer->set_head_scales({{}, scale, {}});
+  set_head_scales(*l.layer, {{}, scale, {}});
   const at::Tensor values = l(x, x, {});
-  l.layer->set_head_scales({});
+  set_head_scales(*l.layer, {});
   const at::Tensor alpha = l["combiner.alpha"].clone();
   l["combiner.alpha"].select(0, 2).zero_();
   CHECK(close(outputs, l(x, x, {})));
@@ -137,14 +137,14 @@ TEST_CASE("a model above a layer with copies goes on with all of them, memories 
       return at::cat(all, 1);
     };
     for (AttentionLayer* layer : model->attention_layers()) {
-      layer->set_head_scales({{}, scales, {}, 3});
+      set_head_scales(*layer, {{}, scales, {}, {3}});
       const at::Tensor all = run();
       REQUIRE(all.size(0) == 6);
       for (int64_t f = 0; f < 3; ++f) {
-        layer->set_head_scales({{}, scales[f], {}});
+        set_head_scales(*layer, {{}, scales[f], {}});
         CHECK(close(run(), all.narrow(0, 2 * f, 2)));
       }
-      layer->set_head_scales({});
+      set_head_scales(*layer, {});
     }
   }
 }

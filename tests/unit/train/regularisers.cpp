@@ -6,7 +6,9 @@
 #include <cmath>
 #include <functional>
 
+#include "attention/head_mix.h"
 #include "attention/methods/hard_concrete/hard_concrete.h"
+#include "attention/methods/mixture_of_heads/routing.h"
 #include "fixtures/layers.h"
 #include "fixtures/runs.h"
 
@@ -19,7 +21,7 @@ namespace {
 double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
   const attention::Shape shape;
   for (const at::Tensor& x : layers) {
-    if (outputs) term.observer()->head_outputs(shape, x);
+    if (outputs) term.observer()->heads(attention::HeadSide::value, shape, x);
     else term.observer()->probabilities(shape, x);
   }
   at::Tensor value = term.loss({});
@@ -377,7 +379,7 @@ TEST_CASE("terms of the loss leave out what rows are filled up with", "[regulari
        {heads, 5},
        true,
        true,
-       [&](attention::Observer& o, const at::Tensor& x) { o.head_outputs(shape, x); }},
+       [&](attention::Observer& o, const at::Tensor& x) { o.heads(attention::HeadSide::value, shape, x); }},
       {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
       {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
       {"orthogonal-mixing",
@@ -385,9 +387,9 @@ TEST_CASE("terms of the loss leave out what rows are filled up with", "[regulari
        {heads, heads},
        false,
        false,
-       [&](attention::Observer& o, const at::Tensor& x) { o.mixing(shape, x); }},
+       [&](attention::Observer& o, const at::Tensor& x) { o.show(shape, attention::MixingObservation{x}); }},
       {"head-balance", "", {heads}, false, false, [&](attention::Observer& o, const at::Tensor& x) {
-         o.routing(shape, x, (x > 0.5).to(at::kFloat));
+         o.show(shape, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
        }}};
   for (const Case& c : cases) {
     INFO(c.name << ' ' << c.options);
@@ -473,7 +475,7 @@ TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all ar
     const at::Tensor p = at::softmax(at::randn({batch, n, heads}), -1).requires_grad_();
     const at::Tensor chosen = at::zeros({batch, n, heads}).scatter(-1, std::get<1>(p.detach().topk(k, -1)), 1.0);
     layers.push_back(p);
-    term->observer()->routing({}, p, chosen);
+    term->observer()->show({}, attention::RoutingObservation{p, chosen});
     for (int64_t e = 0; e < heads; ++e) {
       double f = 0, mean = 0;
       for (int64_t b = 0; b < batch; ++b)
@@ -490,6 +492,6 @@ TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all ar
   for (const at::Tensor& p : layers) CHECK(p.grad().abs().max().item<double>() > 0);
   // Each of 4 heads chosen by half of the positions.
   const at::Tensor even = at::full({1, 2, heads}, 0.25), chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
-  term->observer()->routing({}, even, chosen.view({1, 2, heads}));
+  term->observer()->show({}, attention::RoutingObservation{even, chosen.view({1, 2, heads})});
   CHECK(term->loss({}).item<double>() == Approx(0.5 * k));
 }

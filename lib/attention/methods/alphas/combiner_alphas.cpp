@@ -1,7 +1,7 @@
 // Multi-head mixing (Azov & Landau 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
 #include "attention/head_mix.h"
-#include "attention/head_scale.h"
 #include "attention/stage.h"
+#include "attention/weighing.h"
 
 namespace mh::attention {
 namespace {

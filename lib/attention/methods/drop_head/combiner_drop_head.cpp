@@ -1,7 +1,7 @@
 // DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is left out with probability
 // p; those that stay make up for it, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row that drew no head keeps them all. Outside of
 // training it is plain attention.
-#include "attention/head_scale.h"
+#include "attention/weighing.h"
 #include "base/random.h"
 #include "nn/device.h"
 

@@ -2,7 +2,7 @@
 // Z'_i[t] = σ(w_i · x[t] + b_i) Z_i[t]. At the start w = 0 and every gate is the same.
 #include <cmath>
 
-#include "attention/head_scale.h"
+#include "attention/weighing.h"
 #include "nn/ops.h"
 
 namespace mh::attention {

@@ -2,8 +2,8 @@
 // update, one draw for the whole batch.
 #include <cmath>
 
-#include "attention/head_scale.h"
 #include "attention/methods/hard_concrete/hard_concrete.h"
+#include "attention/weighing.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "nn/device.h"

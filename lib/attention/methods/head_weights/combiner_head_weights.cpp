@@ -1,5 +1,5 @@
 // Fixed weights of the heads: Z'_i = w_i Z_i. Zeros take heads out (Michel et al. 2019).
-#include "attention/head_scale.h"
+#include "attention/weighing.h"
 #include "base/error.h"
 
 namespace mh::attention {

@@ -16,9 +16,9 @@
 // batch, be it a sentence or a block of a text (sample_unit = "sequence"). A causal gate has a distribution for each
 // position of the row; the expert is drawn from their mean over real positions. That draw alone reads later positions,
 // in training only; sample_unit = "position" draws for each position from its own distribution.
-#include "attention/head_scale.h"
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
+#include "attention/weighing.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "nn/device.h"
@@ -81,15 +81,23 @@ class MixtureOfExperts : public Weighing {
   at::Tensor weights(const Context& c) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
     if (c.observer != nullptr)
-      c.observer->weights(c.shape, w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat)));
+      c.observer->show(
+          c.shape, WeightObservation{w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
  private:
+  // Gates of experts as the observer leaves them.
+  static at::Tensor shown(const Context& c, const at::Tensor& gates) {
+    GateObservation observation{gates};
+    c.observer->show(c.shape, observation);
+    return observation.gates;
+  }
+
   // Each gives what scales the heads: (B, h) or (B, Tq, h); undefined where that is 1 throughout.
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
-    if (c.observer != nullptr) g = c.observer->gates(c.shape, g);
+    if (c.observer != nullptr) g = shown(c, g);
     if (c.step.sample_experts) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
       return scale_of_drawn(draw(c, g.dim() == 3, g));
@@ -102,7 +110,7 @@ class MixtureOfExperts : public Weighing {
     if (c.observer != nullptr) {
       const at::Tensor even =
           at::full({rows, experts_}, 1 / static_cast<double>(experts_), c.query_input.options().dtype(at::kFloat));
-      if (const at::Tensor g = c.observer->gates(c.shape, even); !g.is_same(even)) return scale_of(g);
+      if (const at::Tensor g = shown(c, even); !g.is_same(even)) return scale_of(g);
     }
     // Even gates scale every head by 1: the mixture is plain attention.
     if (!c.step.training) return {};

@@ -20,7 +20,7 @@ bool Mixhead::acts_in(const Context& c) const { return in_layer_ && (options_.sc
 
 at::Tensor Mixhead::shown_matrix(const Context& c) const {
   at::Tensor m = learned(c);
-  if (c.observer != nullptr) c.observer->mixing(c.shape, m);
+  if (c.observer != nullptr) c.observer->show(c.shape, MixingObservation{m});
   return m;
 }
 

@@ -6,8 +6,9 @@
 //   a = softmax(A x)
 // Without shared heads there is nothing to balance: w_i = k p_i / Σ_chosen p. The loss that spreads tokens over heads
 // is a regulariser of its own (head-balance).
-#include "attention/head_scale.h"
+#include "attention/methods/mixture_of_heads/routing.h"
 #include "attention/outlived.h"
+#include "attention/weighing.h"
 #include "base/error.h"
 #include "nn/ops.h"
 
@@ -56,7 +57,7 @@ class MixtureOfHeads : public Weighing {
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, routed_), -1);  // (B, T, r)
     const at::Tensor chosen = std::get<1>(p.topk(options_.chosen, -1));                 // (B, T, k)
     const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen, 1.0);
-    if (c.observer != nullptr) c.observer->routing(c.shape, p, mask);
+    if (c.observer != nullptr) c.observer->show(c.shape, RoutingObservation{p, mask});
     const at::Tensor kept = p * mask;
     at::Tensor w = kept * (static_cast<double>(options_.chosen) / kept.sum(-1, true));
     if (balance_ != nullptr) {

@@ -1,5 +1,5 @@
 // Head outputs side by side, as the output projection expects them.
-#include "attention/head_scale.h"
+#include "attention/weighing.h"
 
 namespace mh::attention {
 namespace {

@@ -59,7 +59,7 @@ class TalkingHeads : public Mixer {
 
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
     if (post_ == nullptr) return probabilities;
-    if (c.observer != nullptr) c.observer->mixing(c.shape, post_->value());
+    if (c.observer != nullptr) c.observer->show(c.shape, MixingObservation{post_->value()});
     return mix_heads(probabilities, post_->value(), mixing_under_mask(c));
   }
   at::Tensor matrix(const Context&) override { return post_->value(); }

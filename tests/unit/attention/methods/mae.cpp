@@ -7,6 +7,7 @@
 #include <set>
 
 #include "attention/methods/mae/experts.h"
+#include "attention/weighing.h"
 #include "fixtures/every_model.h"
 #include "fixtures/layers.h"
 #include "fixtures/runs.h"
@@ -42,13 +43,12 @@ struct Layer : layers::Layer {
   }
 };
 
-struct Watch : Observer {
+struct Watch : Observer, Subscriber<GateObservation> {
   at::Tensor g;
   bool retain = false;
-  at::Tensor gates(const Shape&, const at::Tensor& gates) override {
-    g = gates;
+  void receive(const Shape&, GateObservation& shown) override {
+    g = shown.gates;
     if (retain) g.retain_grad();
-    return g;
   }
 };
 
@@ -376,7 +376,7 @@ TEST_CASE("a gate that chooses one expert scales the heads it keeps", "[mae]") {
       l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0
       at::Tensor scale = at::full({4}, 4 / static_cast<double>(4 - drop));
       for (int64_t head : all[e]) scale[head] = 0;
-      plain.layer->set_head_scales({{}, scale, {}});
+      set_head_scales(*plain.layer, {{}, scale, {}});
       CHECK(at::allclose(l.forward(x, causal_mask()), plain.forward(x, causal_mask()), 1e-5, 1e-6));
     }
   }
@@ -459,9 +459,11 @@ TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on a
 namespace {
 
 // The heads that each attention layer leaves out, (B, h) or (B, Tq, h) bool, in the order of the layers.
-struct Drawn : Observer {
+struct Drawn : Observer, Subscriber<WeightObservation> {
   std::vector<std::pair<Kind, at::Tensor>> out;
-  void weights(const Shape& shape, const at::Tensor& w) override { out.emplace_back(shape.kind, w == 0); }
+  void receive(const Shape& shape, WeightObservation& shown) override {
+    out.emplace_back(shape.kind, shown.weights == 0);
+  }
 };
 
 bool same_in_row(const at::Tensor& out) { return out.dim() == 2 || at::equal(out, out.narrow(1, 0, 1).expand_as(out)); }

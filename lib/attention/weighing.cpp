@@ -1,4 +1,4 @@
-#include "attention/head_scale.h"
+#include "attention/weighing.h"
 
 namespace mh::attention {
 
@@ -14,9 +14,10 @@ at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w) {
 
 at::Tensor shown_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
-  const at::Tensor w = c.observer->gates(c.shape, gates);
-  c.observer->weights(c.shape, w);
-  return w;
+  GateObservation shown{gates};
+  c.observer->show(c.shape, shown);
+  c.observer->show(c.shape, WeightObservation{shown.gates});
+  return shown.gates;
 }
 
 at::Tensor Weighing::combine(const Context& c, const at::Tensor& z) {

@@ -1,0 +1,55 @@
+#include "attention/head_scales.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::attention {
+
+namespace {
+
+class ScaledHeads : public Interceptor {
+ public:
+  explicit ScaledHeads(HeadScales scales) : scales_(std::move(scales)) {}
+  const HeadScales& scales() const { return scales_; }
+
+  at::Tensor heads(HeadSide side, const Shape&, const at::Tensor& x) override {
+    at::Tensor s = scales_.of(side).to(x.scalar_type());
+    if (const int64_t count = scales_.variants.count; count > 0) s = s.repeat_interleave(x.size(0) / count, 0);
+    if (s.dim() == 1) s = s.unsqueeze(0);
+    while (s.dim() < x.dim()) s = s.unsqueeze(-1);
+    return x * s;
+  }
+  bool acts_on(HeadSide side) const override { return scales_.of(side).defined(); }
+  const char* needs_composed() const override {
+    return scales_.score.defined() ? "score heads are scaled before they are mixed" : nullptr;
+  }
+  const Variants* variants() const override { return &scales_.variants; }
+
+ private:
+  HeadScales scales_;
+};
+
+}  // namespace
+
+void set_head_scales(AttentionLayer& layer, HeadScales scales) {
+  if (scales.score.defined() && layer.shape().heads > 0 && !layer.has_side(HeadSide::score))
+    throw Error(Exit::usage, Problem{layer.shape().name, "a mixer, for score heads that are not value heads",
+                                     str("mixer '", layer.mixer_name(), "'"), "take both sides of a head together"});
+  const bool any = scales.score.defined() || scales.value.defined() || scales.output.defined();
+  layer.set_interceptor(any || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales)) : nullptr);
+}
+
+HeadScales head_scales(const AttentionLayer& layer) {
+  if (layer.interceptor() == nullptr) return {};
+  const auto* scaled = dynamic_cast<const ScaledHeads*>(layer.interceptor());
+  if (scaled == nullptr) throw std::logic_error("head_scales: the layer has an interceptor that scales no heads");
+  return scaled->scales();
+}
+
+}  // namespace mh::attention
