@@ -3,9 +3,35 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace mh::nn {
+
+// What a procedure asks of the stages of one method in a pass. The method derives a type of its own beside its stage,
+// which looks for that type.
+class Request {
+ public:
+  virtual ~Request() = default;
+};
+
+// The requests of a pass, at most one of each type.
+class Requests {
+ public:
+  bool empty() const { return all_.empty(); }
+  void add(std::shared_ptr<const Request> request) { all_.push_back(std::move(request)); }
+  // The request of type T; null where the pass has none.
+  template <class T>
+  const T* find() const {
+    for (const auto& request : all_)
+      if (const auto* found = dynamic_cast<const T*>(request.get())) return found;
+    return nullptr;
+  }
+
+ private:
+  std::vector<std::shared_ptr<const Request>> all_;
+};
 
 struct ForwardContext {
   bool training = false;   // dropout and stochastic stages act
@@ -13,7 +39,7 @@ struct ForwardContext {
   uint32_t update = 0;     // number of the update, from 0; micro-batches of one update differ by `row_offset`
   int64_t row_offset = 0;  // index of the batch's first row within the update's whole batch: rows draw by their place
                            // in the update, so splitting it into micro-batches or processes changes nothing
-  bool sample_experts = false;  // a mixture of experts draws one expert and leaves its gates as they are (F step)
+  const Requests* requests = nullptr;  // null: none
   // By layer: the whole layer is the identity in this step, and its memory stays as it is. Null: no layer.
   const std::vector<bool>* skipped = nullptr;
 
@@ -22,6 +48,11 @@ struct ForwardContext {
   const uint32_t* update_at = nullptr;
 
   bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
+  // The request of type T; null where the pass has none.
+  template <class T>
+  const T* request() const {
+    return requests != nullptr ? requests->find<T>() : nullptr;
+  }
 };
 
 }  // namespace mh::nn

@@ -18,7 +18,7 @@ namespace mh::train {
 
 // One forward pass, backward pass and step of the optimiser over an update's batch.
 struct Pass {
-  bool sample_experts = false;                               // see nn::ForwardContext
+  nn::Requests requests{};                                   // to the stages of a method
   std::function<bool(const nn::Parameter& parameter)> acts;  // on which parameters; empty: all
   std::vector<bool> skipped{};                               // layers, see nn::ForwardContext; empty: none
 };

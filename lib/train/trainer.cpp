@@ -315,11 +315,11 @@ Trainer::Sums Trainer::forward_backward(const Pass& pass, std::vector<model::Mem
   for (size_t part = 0; part < parts.size(); ++part) {
     const task::Batch batch = batches_->load(at_.update, parts[part]);
     nn::ForwardContext step{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(at_.update),
-                            parts[part].first, pass.sample_experts};
+                            parts[part].first, &pass.requests};
     if (!pass.skipped.empty()) step.skipped = &pass.skipped;
     if (model_->memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_->new_memory(model_->memory())));
-    const bool repeats = recorded_ != nullptr && !pass.sample_experts && pass.skipped.empty();
+    const bool repeats = recorded_ != nullptr && pass.requests.empty() && pass.skipped.empty();
     const nn::SlicedLoss loss =
         repeats ? (*recorded_)(batch, step)
                 : pass_of(batch.input.to(device_), batch.wanted(), step, memories.empty() ? nullptr : &memories[part]);

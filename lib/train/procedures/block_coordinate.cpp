@@ -5,6 +5,9 @@
 //
 // and in the other epochs an F pass alone. The published gates take plain SGD with rate 1: a group of parameters says
 // so.
+#include <memory>
+
+#include "attention/methods/mae/sample_experts.h"
 #include "train/groups.h"
 #include "train/procedure.h"
 
@@ -28,7 +31,9 @@ class BlockCoordinate : public Procedure {
         {"train.procedures.block-coordinate", "a model with gates", "none", "such as attention.combiner = \"mae\""});
   }
   std::vector<Pass> passes(const Standing& here) const override {
-    const Pass gates{false, is_gate}, others{true, is_no_gate};
+    Pass gates, others;
+    gates.acts = is_gate, others.acts = is_no_gate;
+    others.requests.add(std::make_shared<attention::SampleExperts>());
     const bool both = here.epoch >= first_ && (here.epoch - first_) % every_ == 0;
     return both ? std::vector<Pass>{gates, others} : std::vector<Pass>{others};
   }

@@ -114,3 +114,21 @@ TEST_CASE("a stage's observation reaches its subscribers alone, each after the o
   CHECK(second.routings == 1);
   CHECK_FALSE(neither.g.defined());
 }
+
+TEST_CASE("a pass's request is found by its type alone") {
+  struct One : nn::Request {
+    int number = 0;
+  };
+  struct Other : nn::Request {};
+  nn::ForwardContext context;
+  CHECK(context.request<One>() == nullptr);
+  nn::Requests requests;
+  CHECK(requests.empty());
+  const auto one = std::make_shared<One>();
+  requests.add(std::make_shared<Other>());
+  context.requests = &requests;
+  CHECK(context.request<One>() == nullptr);
+  requests.add(one);
+  CHECK(context.request<One>() == one.get());
+  CHECK(context.request<Other>() != nullptr);
+}

@@ -366,7 +366,7 @@ TEST_CASE("dropout acts on tails in training, by the place of a token in its upd
   o.dropout_tail = 0.4;
   Ends ends(o, 30);
   at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), frequent = targets % 10;
-  nn::ForwardContext step{true, 3, 7, 0, false};
+  nn::ForwardContext step{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
   const double without = plain.loss(tokens, targets).nll.item<double>(),
                with = ends.loss(tokens, targets, step).nll.item<double>();
@@ -394,7 +394,7 @@ TEST_CASE("bands work with bf16 copies of the parameters", "[adaptive]") {
     o.dropout_tail = 0.1;
     Ends exact(o, 30), ends(o, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
-    const nn::ForwardContext step{true, 3, 7, 0, false};
+    const nn::ForwardContext step{true, 3, 7, 0};
     ends.parameters.set_bf16(true);
     SlicedLoss a = exact.loss(tokens, targets, step), b = ends.loss(tokens, targets, step);
     CHECK(b.nll.item<double>() == Approx(a.nll.item<double>()).epsilon(0.02));

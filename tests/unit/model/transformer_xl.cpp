@@ -65,7 +65,7 @@ class Skips {
   nn::ForwardContext update(uint32_t number) {
     pass_ = {};
     procedure_->change(pass_, {number, 0, 0});
-    nn::ForwardContext step{true, 3, number, 0, false};
+    nn::ForwardContext step{true, 3, number, 0};
     step.skipped = &pass_.skipped;
     return step;
   }

@@ -12,6 +12,7 @@
 #include "analysis/observers.h"
 #include "attention/layer.h"
 #include "attention/mask.h"
+#include "attention/methods/mae/sample_experts.h"
 #include "fixtures/every_model.h"
 #include "fixtures/translators.h"
 #include "model/memories.h"
@@ -113,7 +114,9 @@ TEST_CASE("passes and their gradients stay on the device of the parameters", "[d
     Looks looks;
     for (const bool experts : {false, true}) {
       nn::ForwardContext step = training();
-      step.sample_experts = experts;
+      nn::Requests requests;
+      if (experts) requests.add(std::make_shared<attention::SampleExperts>());
+      step.requests = &requests;
       c.hidden(step).sum().backward();
       for (const Parameter& p : c.model->parameters().all())
         if (p.master().grad().defined()) CHECK(p.master().grad().is_meta());

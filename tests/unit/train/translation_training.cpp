@@ -7,6 +7,7 @@
 
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
+#include "attention/methods/mae/sample_experts.h"
 #include "base/text.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
@@ -265,7 +266,9 @@ Trained trained(const model::ModelConfig& config, const std::string& regulariser
   batch.input.source = widened(batch.input.source, 2 * wider, 5);
   batch.targets = widened(batch.targets, wider, -1);
   nn::ForwardContext step;
-  step.training = true, step.seed = 7, step.sample_experts = samples;
+  nn::Requests requests;
+  if (samples) requests.add(std::make_shared<attention::SampleExperts>());
+  step.training = true, step.seed = 7, step.requests = &requests;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
   if (observer != nullptr) observer->begin(batch.input.lengths);
   const nn::SlicedLoss loss =

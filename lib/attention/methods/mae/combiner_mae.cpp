@@ -8,9 +8,9 @@
 //   y = Σ_j w_j H_j + b_O,      w_j = h / (h - t) (1 - Σ_{D ∋ j} g_D),      Σ_j w_j = h
 //
 // x are the vectors that queries are made of; the gate is in mae_gate.h. Training alternates between two kinds of
-// steps. A G step is the whole mixture; it trains the gate. An F step (nn::ForwardContext::sample_experts) takes g as
-// given, draws one expert D ~ g in each layer for each unit, and trains everything else: heads in D get no gradient
-// from that unit, and the gate none at all.
+// steps. A G step is the whole mixture; it trains the gate. An F step (SampleExperts) takes g as given, draws one
+// expert D ~ g in each layer for each unit, and trains everything else: heads in D get no gradient from that unit, and
+// the gate none at all.
 //
 // The paper's unit is a training instance (its table 2, to which the language models of table 4 refer): a row of the
 // batch, be it a sentence or a block of a text (sample_unit = "sequence"). A causal gate has a distribution for each
@@ -18,6 +18,7 @@
 // in training only; sample_unit = "position" draws for each position from its own distribution.
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
+#include "attention/methods/mae/sample_experts.h"
 #include "attention/weighing.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -76,7 +77,7 @@ class MixtureOfExperts : public Weighing {
   }
 
   bool weighs() const override { return true; }
-  // Learned gates where a pass asks for it (nn::ForwardContext::sample_experts), which is not a matter of the layer.
+  // Learned gates where a pass asks for it (SampleExperts), which is not a matter of the layer.
   bool draws() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
@@ -98,7 +99,7 @@ class MixtureOfExperts : public Weighing {
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = shown(c, g);
-    if (c.step.sample_experts) {
+    if (c.step.request<SampleExperts>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
       return scale_of_drawn(draw(c, g.dim() == 3, g));
     }

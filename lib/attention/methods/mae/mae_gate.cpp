@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "attention/methods/mae/sample_experts.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 
@@ -102,11 +103,11 @@ at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real) {
 }
 
 bool ExpertGate::rests(const nn::ForwardContext& step) const {
-  return step.sample_experts || !norm_weight_->master().requires_grad();
+  return step.request<SampleExperts>() != nullptr || !norm_weight_->master().requires_grad();
 }
 
 at::Tensor ExpertGate::operator()(const Context& c) {
-  const c10::AutoGradMode mode(c10::GradMode::is_enabled() && !c.step.sample_experts);
+  const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.step.request<SampleExperts>() == nullptr);
   const at::Tensor real = real_queries(c);
   if (options_.mean == MaeOptions::Mean::causal) return of_means(c, running_means(c, real), real);
   return of_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);

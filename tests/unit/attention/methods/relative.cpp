@@ -175,7 +175,7 @@ TEST_CASE("position embeddings drop alike in all micro-batches and layers, and n
   Mask mask;
   mask.causal = true;
   CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
-  ForwardContext step{true, 1, 4, 0, false}, later{true, 1, 4, 2, false};
+  ForwardContext step{true, 1, 4, 0}, later{true, 1, 4, 2};
   at::Tensor whole = dropping.layer->forward(x, x, mask, step), part = x.narrow(0, 2, 4);
   CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, step)));
   CHECK(at::allclose(dropping.layer->forward(part, part, mask, later), whole.narrow(0, 2, 4), 1e-4, 1e-5));
