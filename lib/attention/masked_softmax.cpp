@@ -113,7 +113,7 @@ at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& a
   return apply(logits, allowed, SoftmaxOf::exponential, owned(logits) && logits.is_contiguous());
 }
 
-at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed) {
+at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
   return apply(logits, allowed, SoftmaxOf::sigmoid, false);
 }
 

@@ -15,6 +15,6 @@ at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
 
 // The same with p ∝ exp(a) σ(a); it keeps the logits too.
-at::Tensor masked_sigsoftmax(const at::Tensor& logits, const at::Tensor& allowed);
+at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 
 }  // namespace mh::attention

@@ -324,7 +324,7 @@ TEST_CASE("rows of a normaliser sum to 1, hidden entries are exactly 0, empty ro
         normal({pick(0, 1) == 1 ? b : 1, pick(0, 3) == 0 ? h : 1, t, pick(0, 5) == 0 ? 1 : s}, seed + 1) > -0.5;
     const at::Tensor seen = ok.expand(a.sizes()), some = seen.any(-1);
     for (bool sigmoid : {false, true}) {
-      auto of = sigmoid ? masked_sigsoftmax : masked_softmax;
+      auto of = sigmoid ? masked_sigmoid_softmax : masked_softmax;
       at::Tensor single = a.clone().requires_grad_(), twice = a.to(at::kDouble).requires_grad_();
       const at::Tensor p = of(single, ok), q = of(twice, ok);
       RC_ASSERT(at::allclose(p.sum(-1), some.to(at::kFloat), 1e-5, 1e-5));
@@ -349,7 +349,7 @@ TEST_CASE("rows that an additive mask empties are zeros, and have no gradient", 
   mask.additive.narrow(3, 4, 2).fill_(-INFINITY);            // the last two keys are hidden from all
   const at::Tensor seen = allowed(mask, 4, 6, at::kCPU), r = normal({2, 3, 4, 6}, 2);
   for (auto type : {at::kFloat, at::kDouble})  // by the kernel, and by the tensor library
-    for (auto of : {masked_softmax, masked_sigsoftmax}) {
+    for (auto of : {masked_softmax, masked_sigmoid_softmax}) {
       at::Tensor a = normal({2, 3, 4, 6}, 1).to(type).requires_grad_();
       const at::Tensor p = of(a + mask.additive, seen);
       CHECK(at::allclose(p, of(a, mask.additive.expand(a.sizes()) > -1)));
@@ -369,13 +369,13 @@ TEST_CASE("rows that an additive mask empties are zeros, and have no gradient", 
 
 TEST_CASE("Sigsoftmax is softmax(2a - softplus(a)), and feels a constant that is added", "[mixing]") {
   const at::Tensor a = normal({2, 3, 4, 20}, 1) * 3;
-  const at::Tensor p = masked_sigsoftmax(a, {});
+  const at::Tensor p = masked_sigmoid_softmax(a, {});
   CHECK(close(p, at::softmax(2 * a - at::softplus(a), -1), 1e-6));
-  CHECK(!close(masked_sigsoftmax(a + 2, {}), p, 1e-3));
+  CHECK(!close(masked_sigmoid_softmax(a + 2, {}), p, 1e-3));
   CHECK(close(masked_softmax(a + 2, {}), masked_softmax(a, {}), 1e-6));
   // Its derivative in double precision, by differences.
   const at::Tensor x = normal({1, 1, 1, 6}, 2).to(at::kDouble).requires_grad_(), r = normal({1, 1, 1, 6}, 3);
-  auto loss = [&](const at::Tensor& at_x) { return (masked_sigsoftmax(at_x, {}) * r).sum(); };
+  auto loss = [&](const at::Tensor& at_x) { return (masked_sigmoid_softmax(at_x, {}) * r).sum(); };
   loss(x).backward();
   for (int64_t i = 0; i < 6; ++i) {
     at::Tensor step = at::zeros({6}, at::kDouble);

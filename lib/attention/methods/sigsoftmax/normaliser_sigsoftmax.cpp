@@ -9,7 +9,7 @@ namespace {
 class Sigsoftmax : public Normaliser {
  public:
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
-    return masked_sigsoftmax(logits, allowed);
+    return masked_sigmoid_softmax(logits, allowed);
   }
   std::string unfused_because() const override { return ""; }
   kernels::Normaliser fused() const override { return kernels::Normaliser::sigsoftmax; }

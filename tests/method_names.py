@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Checks that the core of the library names no method: what it knows of one comes through the interfaces of stages, procedures and regularisers.
+
+The core is lib/nn, lib/model, the files of lib/attention outside methods/ and those of lib/train outside procedures/ and regularisers/. Its code,
+comments aside, holds neither a registered name nor an include of attention/methods/. Names come from the registrations themselves.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORE = ("lib/nn/*", "lib/model/*", "lib/attention/*", "lib/train/*")
+KERNELS = "lib/attention/fused/*"  # may name a kernel after a method, and include nothing of methods/
+METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
+ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
+TYPES = re.compile(r"^const (?:Plain|Optioned|Registered)<", re.MULTILINE)
+
+# Names that are words of the field or of English too: they count only as a whole string.
+WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "relative", "softmax", "differential"}
+# Strings that are no names of methods there, and the do-nothing stage of each kind, which is its default.
+ALLOWED = {
+    "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
+    "lib/train/only.cpp": {"gates"},  # parameters by their role
+}
+ALLOWED_ANYWHERE = {"none"}  # what an error says it found
+
+
+def files(*patterns):
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.suffix in (".cpp", ".h"))
+
+
+def code_of(text):
+    """The text without comments; strings stay."""
+    return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', lambda match: match.group(1) or "", text, flags=re.DOTALL)
+
+
+def registered():
+    """The registered names, and what could not be read of the registrations."""
+    names, faults, constants, entries = {}, [], {}, 0
+    texts = {path: code_of(path.read_text(encoding="utf-8")) for path in files(*METHODS)}
+    for text in texts.values():
+        constants.update(re.findall(r"\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*\"([^\"]+)\"", text))
+    for path, text in texts.items():
+        entries += len(TYPES.findall(text))
+        for registry, name, constant in ENTRY.findall(text):
+            name = name or constants.get(constant, "")
+            if not name:
+                faults.append(f"{path.relative_to(ROOT)}: expected the value of {constant}, the name of an entry of {registry}(); found none")
+            names[name] = registry
+    if len(names) != entries:
+        faults.append(f"expected a name for each of {entries} registrations in {', '.join(METHODS)}; found {len(names)}: {' '.join(sorted(names))}")
+    return names, faults
+
+
+def pattern_of(name):
+    """The name as a whole word of any case, its parts joined by nothing, '-', '_' or a space."""
+    return re.compile(r"(?<![A-Za-z0-9])" + "[-_ ]?".join(map(re.escape, name.split("-"))) + r"(?![A-Za-z0-9])", re.IGNORECASE)
+
+
+def faults_of(path, text, names):
+    """What the core's file at `path` says of methods, a line each."""
+    code = code_of(text)
+    faults = [f'{path}: expected nothing of attention/methods/ in the core; found "{header}"'
+              for header in re.findall(r'#\s*include\s+"(attention/methods/[^"]+)"', code)]
+    code = re.sub(r"#\s*include[^\n]*", "", code)
+    if path.startswith("lib/attention/fused/"):
+        return faults
+    allowed = ALLOWED.get(path, set()) | ALLOWED_ANYWHERE
+    for name, registry in names.items():
+        found = f'"{name}"' in code and name not in allowed
+        if not found and name not in WORDS:
+            found = pattern_of(name).search(code) is not None
+        if found:
+            faults.append(f"{path}: expected no name of a method in the core; found '{name}' of {registry}(): ask the stage through its interface")
+    return faults
+
+
+def main():
+    names, faults = registered()
+    core = files(*CORE, KERNELS)
+    for path in core:
+        faults += faults_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"), names)
+    broken = [("lib/model/x.cpp", 'if (options.combiner == "mae") {}'), ("lib/train/x.cpp", 'if (name == "own") {}'),
+              ("lib/attention/x.cpp", 'reasons.push_back("Sigsoftmax");'), ("lib/attention/x.cpp", "bool is_mixture_of_heads = false;"),
+              ("lib/attention/fused/x.cpp", '#include "attention/methods/mae/experts.h"')]
+    for path, text in broken:
+        if len(faults_of(path, text, names)) != 1:
+            faults.append(f"method_names.py: expected a fault in {path}: {text}; found {faults_of(path, text, names)}")
+    for path, text in [("lib/model/x.cpp", '// such as "mae"'), ("lib/train/x.cpp", "softmax(own, mean)")]:
+        if faults_of(path, text, names):
+            faults.append(f"method_names.py: expected no fault in {path}: {text}")
+    print("\n".join(faults), end="\n" if faults else "")
+    print(f"{len(names)} names, {len(core)} files of the core, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
