@@ -3,8 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/load.h"
 #include "train/memory_estimate.h"
-#include "train/trainer.h"
+#include "train/plan.h"
+#include "train/run_batches.h"
+#include "train/run_data.h"
+#include "train/schedule.h"
+#include "train/turns.h"
 #include "train_setup.h"
 
 namespace mh::train_setup {
@@ -59,8 +64,8 @@ void dry_run(const Arguments& a) {
   const auto updates_of = [&](const Length& length) {
     return batches != nullptr ? batches->updates(length) : train::updates_in(length, t, 0);
   };
-  const int64_t updates = updates_of(t.length), horizon = t.horizon.count > 0 ? updates_of(t.horizon) : updates;
-  const int64_t warmup = t.warmup_share > 0 ? train::warmup_of_share(t, horizon) : updates_of(t.warmup);
+  const int64_t updates = updates_of(t.length);
+  const int64_t warmup = train::schedule_lengths(t, updates, updates_of).warmup;
   if (updates > 0) j["updates"] = updates;
   if (warmup > 0) j["warmup_updates"] = warmup;
   if (batches != nullptr && updates > 0) {

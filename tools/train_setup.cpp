@@ -112,7 +112,7 @@ std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
   const auto from = beginning(a);
   Config config = configuration(a, from.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
-                                          train::Start{from.get(), a.takes_over});
+                                          train::WarmStart{from.get(), a.takes_over});
 }
 
 void print(const std::string& text) {

@@ -29,6 +29,15 @@ int64_t warmup_of_share(const TrainOptions& o, int64_t horizon) {
   return static_cast<int64_t>(o.decay_from == "start" ? std::floor(updates) : std::ceil(updates));
 }
 
+ScheduleLengths schedule_lengths(const TrainOptions& o, int64_t end,
+                                 const std::function<int64_t(const Length&)>& updates) {
+  ScheduleLengths lengths;
+  lengths.horizon = o.horizon.count > 0 ? updates(o.horizon) : end;
+  lengths.warmup = o.warmup_share > 0 ? warmup_of_share(o, lengths.horizon) : updates(o.warmup);
+  lengths.period = updates(o.period);
+  return lengths;
+}
+
 double learning_rate(const TrainOptions& o, const ScheduleLengths& l, int64_t completed) {
   const auto c = static_cast<double>(completed), warmup = static_cast<double>(l.warmup);
   const bool from_start = o.decay_from == "start", cyclic = o.schedule == "cyclic-cosine";

@@ -19,6 +19,10 @@ struct ScheduleLengths {
 // start, as BERT does, and up otherwise, as transformers does.
 int64_t warmup_of_share(const TrainOptions& options, int64_t horizon);
 
+// Returns the lengths of a run of `end` updates. `updates`: converts a length to updates.
+ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
+                                 const std::function<int64_t(const Length&)>& updates);
+
 // Returns the learning rate at c = `completed` updates; lr is train.lr, W the warm-up, H the horizon, T the period.
 //
 // Warm-up, c < W: warmup_lr + c (lr - warmup_lr) / W. From c = W on:

@@ -13,6 +13,7 @@
 #include "model/memories.h"
 #include "task/scoring.h"
 #include "text/records/whole_shard.h"
+#include "train/plan.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -487,7 +488,7 @@ TEST_CASE("procedures are told of the next validation of a resume", "[streams]")
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidate_every = '4u'\n");
   const auto batches = make_batches({400, 0, {}}, run.train);
   auto next = [&](int64_t update, bool settled) {
-    Position at;
+    TrainState at;
     at.update = update, at.settled = settled;
     return plan_of(run, *batches, true, at).next_validation;
   };

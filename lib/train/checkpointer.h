@@ -1,0 +1,47 @@
+// Writes the checkpoints and training states of a run, and restores a training state.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "model/load.h"
+#include "model/memories.h"
+#include "text/tokenizers.h"
+#include "train/batches.h"
+#include "train/optimizer.h"
+#include "train/procedure.h"
+#include "train/train_state.h"
+
+namespace mh::train {
+
+// Everything that an update changes, and so everything that a training state holds.
+struct TrainedParts {
+  model::LanguageModel& model;
+  Optimizer& optimizer;
+  const Procedures& procedures;
+  std::vector<model::Memories>& memories;  // one for each micro-batch
+  TrainState& state;
+};
+
+class Checkpointer {
+ public:
+  // `toml`: the resolved configuration. All arguments must outlive this.
+  Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainedParts parts)
+      : toml_(toml), tokenizers_(tokenizers), parts_(parts) {}
+
+  void save_weights(const std::string& path) const;
+  // `reason`: why the state is saved, for the log.
+  void save_state(const std::string& path, const std::string& reason) const;
+  // Restores the parts. `batches` and `width`, the width of the model, give the shapes of the memories. Throws
+  // Error(input) for tensors that are missing or do not fit.
+  void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
+
+ private:
+  void write(const std::string& path, const model::Views& tensors, io::Metadata more = {}) const;
+  const std::string& toml_;
+  const text::Tokenizers& tokenizers_;
+  const TrainedParts parts_;
+};
+
+}  // namespace mh::train

@@ -1,0 +1,60 @@
+#include "train/model_selection.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace mh::train {
+
+bool ModelSelection::judge(const Validation& result) {
+  const double value = validator_.judged(result);
+  const bool better = value < state_.best;
+  if (better) state_.best = value, state_.best_update = update_;
+  // Small steps add up: each is measured from the last validation that counted.
+  const double least = options_.min_improvement;
+  const double improved = validator_.improvement(state_.counted_best, value);
+  if (better && (least == 0 || !(improved < least))) {
+    state_.counted_best = value;
+    state_.worse = 0;
+  } else {
+    ++state_.worse;
+  }
+  nlohmann::ordered_json line{{"update", update_}};
+  line.update(validator_.line(result));
+  line["best"] = better;
+  folder_.log(line);
+  brief_ = validator_.brief(result);
+  log_info(str("update ", with_commas(update_), ": ", validator_.text(result), better ? ", the best so far" : ""));
+  if (better) checkpointer_.save_weights(folder_.file("best.safetensors"));
+  return better;
+}
+
+bool ModelSelection::retain(const Validation& result) {
+  auto& kept = state_.kept;
+  kept[update_] = validator_.judged(result);
+  while (static_cast<int64_t>(kept.size()) > options_.keep) {
+    auto worst = kept.begin();  // of equal ones the newest, since best.safetensors is the oldest of equal ones
+    for (auto it = kept.begin(); it != kept.end(); ++it)
+      if (!(it->second < worst->second)) worst = it;
+    kept.erase(worst);
+  }
+  if (kept.count(update_) == 0) return false;
+  checkpointer_.save_weights(folder_.checkpoint(update_));
+  return true;
+}
+
+void ModelSelection::restart() {
+  state_.counted_best = state_.best;
+  state_.worse = 0;
+}
+
+std::string ModelSelection::best_weights() const {
+  const std::string best = folder_.file("best.safetensors");
+  if (!std::isfinite(state_.best))
+    throw Error(Exit::failed, Problem{best, "the best weights so far, to go on from", "no validation was finite", ""});
+  return best;
+}
+
+}  // namespace mh::train

@@ -1,0 +1,51 @@
+// Judges validations: saves the best model, retains the models of the best validations, and counts validations without
+// improvement for early stopping.
+#pragma once
+
+#include <string>
+
+#include "train/checkpointer.h"
+#include "train/run_folder.h"
+#include "train/validation.h"
+
+namespace mh::train {
+
+class ModelSelection {
+ public:
+  // All arguments must outlive this.
+  ModelSelection(const TrainOptions& options, const Validator& validator, RunFolder& folder,
+                 const Checkpointer& checkpointer, TrainState& state)
+      : options_(options),
+        validator_(validator),
+        folder_(folder),
+        checkpointer_(checkpointer),
+        update_(state.update),
+        state_(state.selection) {}
+
+  // Logs the validation of this update. Returns whether it is the best so far, whose weights are saved then.
+  bool judge(const Validation& result);
+  // Saves the model among those of the best validations, at most train.keep. Returns whether it is one of them.
+  bool retain(const Validation& result);
+  // Deletes saved models that are no longer retained. Called once the training state is saved, so that every state
+  // names models that exist.
+  void delete_others() const { folder_.keep_checkpoints(state_.kept); }
+  // Whether train.patience is exhausted.
+  bool stopped_early() const { return options_.patience > 0 && state_.worse >= options_.patience; }
+  // Starts counting again from the best validation.
+  void restart();
+  // Path of the best weights. Throws Error(failed) where no validation was finite.
+  std::string best_weights() const;
+  // The last validation in a few words, for the progress bar.
+  const std::string& brief() const { return brief_; }
+
+ private:
+  const TrainOptions& options_;
+  const Validator& validator_;
+  RunFolder& folder_;
+  const Checkpointer& checkpointer_;
+  const int64_t& update_;
+  SelectionState& state_;
+  std::string brief_;
+};
+
+}  // namespace mh::train

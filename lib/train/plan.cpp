@@ -1,0 +1,30 @@
+#include "train/plan.h"
+
+#include <algorithm>
+
+namespace mh::train {
+
+Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const TrainState& state) {
+  Plan plan;
+  plan.seed = static_cast<uint64_t>(run.train.seed);
+  plan.end = batches.updates(run.train.length);
+  plan.updates = [&batches](const Length& length) { return batches.updates(length); };
+  plan.validates = validates;
+  plan.has_best = std::isfinite(state.selection.best);
+  if (validates) {
+    const Length& every = run.train.validate_every;
+    const int64_t gap = std::max<int64_t>(1, batches.updates(every));
+    const int64_t settled = state.settled ? state.update : state.update - 1;
+    plan.next_validation = every.count > 0 ? std::min(plan.end, (settled / gap + 1) * gap) : plan.end;
+    plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % gap == 0;
+  }
+  for (const auto& entry : run.procedures.entries())
+    plan.weights_move = plan.weights_move || entry.plugin->moves_weights();
+  plan.optimizer = [&run](const std::string& parameter) {
+    const GroupOptions* group = run.groups.of(parameter);
+    return group != nullptr && !group->optimizer.empty() ? group->optimizer : run.train.optimizer;
+  };
+  return plan;
+}
+
+}  // namespace mh::train

@@ -1,0 +1,68 @@
+#include "train/run_data.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "task/corpus.h"
+#include "text/records/examples.h"
+
+namespace mh::train {
+
+namespace {
+
+std::string checksum_of(const io::ShardFile& shard) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(shard.content_hash()));
+  return text;
+}
+
+// A resume may be called from another folder.
+void make_absolute(std::string& path) {
+  path = std::filesystem::absolute(path).lexically_normal().string();
+  if (find_invalid_utf8(path) != std::string::npos)
+    throw Error(Exit::usage, Problem{path, "a path in UTF-8, which the run's configuration can hold",
+                                     "other bytes in the name of a folder", "rename it, or use a link to it"});
+}
+
+}  // namespace
+
+void require_tokens(int64_t tokens, const std::string& shard) {
+  if (tokens == 0)
+    throw Error(Exit::input, Problem{shard, "a token to train on, or more", "0 tokens",
+                                     "make the shard of a text that is not empty"});
+}
+
+RunData open_data(RunConfig& config) {
+  DataOptions& d = config.data;
+  RunData data;
+  if (d.train.empty())
+    throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
+  data.train = std::make_unique<io::ShardFile>(d.train);
+  const char* kind = task::kind_for(config.model.model);
+  io::require_kind(data.train->header(), d.train, kind);
+  data.tokenizers = text::tokenizers_of(data.train->header(), d.train);
+  require_tokens(static_cast<int64_t>(data.train->counts().tokens), d.train);
+  // So that a checkpoint names its classes.
+  if (model::ModelOptions& m = config.model.model; m.head == model::HeadTask::classes && m.labels.empty()) {
+    const std::vector<std::string> labels = text::task_of(data.train->header(), d.train).labels;
+    if (static_cast<int64_t>(labels.size()) == m.classes) m.labels = labels;
+  }
+  if (!d.valid.empty()) {
+    data.valid = std::make_unique<io::ShardFile>(d.valid);
+    io::require_kind(data.valid->header(), d.valid, kind);
+    text::require_vocabularies(data.valid->header(), d.valid, data.tokenizers, d.train);
+    d.valid_tokens = static_cast<int64_t>(data.valid->counts().tokens);
+    if (d.valid_tokens == 0) throw Error(Exit::input, Problem{d.valid, "tokens to validate on", "none", ""});
+  }
+  d.vocabulary = data.train->header().fingerprint;
+  d.source_vocabulary = data.train->header().source_fingerprint;
+  d.train_tokens = static_cast<int64_t>(data.train->counts().tokens);
+  d.train_checksum = checksum_of(*data.train);
+  d.valid_checksum = data.valid != nullptr ? checksum_of(*data.valid) : "";
+  for (std::string* path : {&d.train, &d.valid})
+    if (!path->empty()) make_absolute(*path);
+  return data;
+}
+
+}  // namespace mh::train

@@ -1,0 +1,53 @@
+#include "train/train_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/checkpoint.h"
+
+namespace mh::train {
+
+std::string to_json(const TrainState& s) {
+  const SelectionState& best = s.selection;
+  nlohmann::ordered_json j{{"update", s.update},
+                           {"tokens", s.tokens},
+                           {"best_update", best.best_update},
+                           {"worse", best.worse},
+                           {"last_lr", s.last_lr},
+                           {"norm", s.norm},
+                           {"settled", s.settled},
+                           {"threads", s.threads},
+                           {"nll", s.since_log.nll},
+                           {"smoothed", s.since_log.smoothed},
+                           {"counted", s.since_log.counted},
+                           {"steps", s.steps},
+                           {"procedures", s.procedures},
+                           {"memory", s.memory},
+                           {"kept", best.kept},
+                           {"schedule_rule", s.schedule_rule}};
+  if (std::isfinite(best.best)) j["best"] = best.best;
+  if (std::isfinite(best.counted_best)) j["counted_best"] = best.counted_best;
+  return j.dump();
+}
+
+TrainState parse_train_state(const std::string& json, const std::string& name) {
+  auto j = nlohmann::json::parse(json, nullptr, false);
+  TrainState s;
+  SelectionState& best = s.selection;
+  try {
+    s.update = j.at("update"), s.tokens = j.at("tokens");
+    best.best_update = j.at("best_update"), best.worse = j.at("worse");
+    s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.settled = j.at("settled"), s.threads = j.at("threads");
+    s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.memory = j.at("memory");
+    s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.counted = j.at("counted");
+    // Keys that earlier versions did not write.
+    if (j.contains("kept")) best.kept = j.at("kept").get<std::map<int64_t, double>>();
+    s.schedule_rule = j.value("schedule_rule", int64_t{1});
+    best.best = j.value("best", best.best), best.counted_best = j.value("counted_best", best.best);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
+  }
+  return s;
+}
+
+}  // namespace mh::train

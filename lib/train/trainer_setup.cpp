@@ -1,0 +1,93 @@
+// Builds the parts of a run.
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "task/pinned.h"
+#include "train/ahead_batches.h"
+#include "train/plan.h"
+#include "train/resume.h"
+#include "train/run_batches.h"
+#include "train/trainer.h"
+
+namespace mh::train {
+
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device, WarmStart start)
+    : config_(std::move(config)), device_(device) {
+  config_.check();
+  data_ = open_data(config_);
+  if (start.checkpoint != nullptr)
+    text::require_vocabularies(data_.train->header(), config_.data.train, text::tokenizers_of(*start.checkpoint),
+                               start.checkpoint->name());
+  build(folder, resume, start);
+  open_folder(folder, resume, start);
+  if (config_.regularisers.observer() != nullptr) log_info("attention: composed, as a regulariser looks at it");
+  else
+    for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
+}
+
+Trainer::~Trainer() = default;
+
+// Everything but the folder, so that a run that is refused leaves none.
+void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
+  batches_ = batches_of(config_, *data_.train, data_.tokenizers);
+  model_ = model::build_language_model(config_.model, model::sizes_of(data_.tokenizers), device_);
+  toml_ = config_.toml();
+  end_ = batches_->updates(config_.train.length);
+  if (!device_.is_cpu()) batches_ = ahead_of(std::move(batches_), end_, task::pinned);
+  lengths_ = schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
+  if (lengths_.warmup >= end_ && end_ > 0)
+    log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
+                    with_commas(lengths_.warmup), ": the learning rate does not reach train.lr"));
+  optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
+  config_.groups.check(model_->parameters(), config_.train.optimizer);
+  config_.regularisers.start(model_->parameters(), config_.model.attention);
+  config_.check_model(*model_);
+  validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
+  if (validates()) validator_->check(*model_);  // damaged, or too long for the model: now, not after an epoch
+  TrainState state;
+  if (const std::string last = folder + "/last.safetensors"; resume && MappedFile::possible(last))
+    state = parse_train_state(io::Checkpoint(last).entry(io::kTrainingKey), last);
+  for (const auto& entry : config_.procedures.entries()) {
+    entry.plugin->plan(plan_of(config_, *batches_, validates(), state));
+    entry.plugin->start(*model_);
+  }
+  turns_ = std::make_unique<Turns>(config_, model_->parameters(), batches_.get());
+  turns_->check();
+  initialise(*model_, config_.train, start);
+  // After initialise(), which compares models in single precision.
+  if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
+  model_->set_path(attention::path_named(config_.train.attention_path));
+  step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *turns_);
+}
+
+void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& start) {
+  folder_ = std::make_unique<RunFolder>(folder, resume);
+  checkpointer_ = std::make_unique<Checkpointer>(
+      toml_, data_.tokenizers, TrainedParts{*model_, *optimizer_, config_.procedures, memories_, state_});
+  selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
+  // The loss of examples may be that of numbers, or a sum of two losses.
+  const bool perplexity = model::reads_of(config_.model.model) != model::Reads::examples;
+  progress_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, perplexity);
+  if (const std::string last = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
+    const io::Checkpoint checkpoint(last);
+    require_same_run(config_, checkpoint.entry(io::kConfigKey), checkpoint.name());
+    checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
+    text::require_vocabularies(data_.train->header(), data_.train->name(), text::tokenizers_of(checkpoint),
+                               checkpoint.name());
+    continue_state(state_, config_.train, lengths_, end_);
+  } else if (resume) {
+    if (folder_->has_progress())
+      throw Error(Exit::input, Problem{last, "the state that the log says was reached", "no such file",
+                                       "bring it back, or start a new run"});
+    require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
+  }
+  if (start.checkpoint != nullptr) {
+    from_ = start.checkpoint->name();
+    save_state("the start");  // before the configuration: without it a resume would begin with other weights
+  }
+  // Only now, so that a resume that is refused changes nothing.
+  write_file_atomically(folder_->file("config.toml"), toml_);
+  folder_->rewind_log(resume ? state_.update : -1, state_.settled);
+}
+
+}  // namespace mh::train

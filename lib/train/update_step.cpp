@@ -1,0 +1,74 @@
+#include "train/update_step.h"
+
+namespace mh::train {
+
+UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
+                       Turns& turns)
+    : config_(config), model_(model), batches_(batches), optimizer_(optimizer), turns_(turns) {
+  if (config_.train.record)
+    recorded_ = std::make_unique<RecordedPass>(
+        model_,
+        [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& context) {
+          return micro_batch(input, targets, context, nullptr);
+        },
+        nn::make_device_graph);
+}
+
+UpdateStep::Result UpdateStep::operator()(const Pass& pass, const Standing& here, double lr,
+                                          std::vector<model::Memories>& memories) {
+  turns_.choose(pass, here);
+  Result result = forward_backward(pass, here, memories);
+  result.norm = optimizer_.gradient_norm(result.scale());
+  if (result.finite()) {
+    const double largest = config_.train.clip;
+    const double clip = largest > 0 && result.norm > largest ? largest / (result.norm + 1e-6) : 1;
+    optimizer_.step(lr, result.scale() * clip);
+  }
+  model_.parameters().zero_gradients();
+  return result;
+}
+
+UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const Standing& here,
+                                                std::vector<model::Memories>& memories) {
+  here_ = here;
+  const at::Device device = model_.parameters().device();
+  const std::vector<Batches::Part> parts = batches_.parts(here.update);
+  Result sums;
+  at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // nll and smoothed
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const task::Batch batch = batches_.load(here.update, parts[part]);
+    nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(here.update),
+                               parts[part].first, &pass.requests};
+    if (!pass.skipped.empty()) context.skipped = &pass.skipped;
+    if (model_.memory() > 0 && part == memories.size())
+      memories.push_back(std::move(*model_.new_memory(model_.memory())));
+    const bool repeats = recorded_ != nullptr && pass.requests.empty() && pass.skipped.empty();
+    const nn::SlicedLoss loss = repeats ? (*recorded_)(batch, context)
+                                        : micro_batch(batch.input.to(device), batch.wanted(), context,
+                                                      memories.empty() ? nullptr : &memories[part]);
+    losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
+    sums.tokens += loss.scored;
+  }
+  losses = losses.to(at::kCPU);  // the only synchronisation with a GPU in these passes
+  sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
+  return sums;
+}
+
+nn::SlicedLoss UpdateStep::micro_batch(const model::Input& input, const model::Targets& targets,
+                                       const nn::ForwardContext& context, model::Memories* memory) {
+  attention::Observer* observer = config_.regularisers.observer();
+  if (observer != nullptr) observer->begin(input.lengths);
+  const at::Tensor hidden = model_.hidden(input, context, memory, observer);
+  const nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
+  // Terms are per token, as the loss is once it is divided by the tokens of the update.
+  const at::Tensor term = config_.regularisers.loss(here_);
+  const at::Tensor total = term.defined()
+                               ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
+                               : loss.smoothed;
+  // Rows may have no trainable parameter: a band of the vocabulary that has none of their tokens.
+  if (total.requires_grad()) total.backward();
+  model_.parameters().collect_gradients();
+  return loss;
+}
+
+}  // namespace mh::train

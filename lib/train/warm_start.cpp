@@ -1,0 +1,49 @@
+#include "train/warm_start.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "model/adopt.h"
+#include "train/only.h"
+
+namespace mh::train {
+
+namespace {
+
+// Names of the new parameters that train.only excludes from training.
+std::vector<std::string> never_trained(const std::vector<std::string>& added, nn::ParameterList& parameters,
+                                       const TrainOptions& options) {
+  const Only only(options.only, parameters);
+  std::vector<std::string> names;
+  for (const std::string& name : added)
+    if (const nn::Parameter* p = parameters.find(name); p->traits().trainable && !only(*p)) names.push_back(name);
+  return names;
+}
+
+void load_partially(const io::Checkpoint& from, model::LanguageModel& model, const TrainOptions& options) {
+  const model::Adoption adoption = model::adoption_of(from, model.parameters(), from.name());
+  model::adopt_parameters(from, model.parameters());
+  for (const auto& [names, what] :
+       {std::pair(&adoption.added, " are new, drawn from the seed: "), {&adoption.left_out, " are left out: "}})
+    if (!names->empty())
+      log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
+  if (adoption.added.empty()) return;
+  if (const auto still = never_trained(adoption.added, model.parameters(), options); !still.empty())
+    log_warning(str("new, and by train.only not trained, so as drawn to the end: ", join(still, ", "),
+                    model::is_of_head(still.back()) ? "; --train-only takes the word head too" : ""));
+  const double change = model::change_by_adoption(from, model);
+  if (change == 0) log_info("what is new changes no hidden state yet");
+  else
+    log_warning(str("what is new changes hidden states from the start, on a few random tokens by up to ", change,
+                    ": the run does not begin where ", from.name(), " ended"));
+}
+
+}  // namespace
+
+void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& start) {
+  if (start.checkpoint == nullptr || start.partial) model.parameters().initialise(static_cast<uint64_t>(options.seed));
+  if (start.checkpoint == nullptr) return;
+  if (start.partial) load_partially(*start.checkpoint, model, options);
+  else model::load_parameters(*start.checkpoint, model.parameters());
+}
+
+}  // namespace mh::train
