@@ -1,0 +1,161 @@
+// Which options a resume may change: each key of a run is given another value, and the runs are compared.
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "train/resume.h"
+
+using namespace mh;
+using namespace mh::train;
+
+namespace {
+
+enum class Rule { fixed, until_validation, changeable };
+
+// All other keys are fixed.
+const std::set<std::string> kChangeable{"data.train",
+                                        "data.valid",
+                                        "data.valid_tokens",
+                                        "train.length",
+                                        "train.horizon",
+                                        "train.attention_path",
+                                        "train.record",
+                                        "train.micro_tokens",
+                                        "train.lr",
+                                        "train.betas",
+                                        "train.epsilon",
+                                        "train.bias_correction",
+                                        "train.momentum",
+                                        "train.weight_decay",
+                                        "train.clip",
+                                        "train.label_smoothing",
+                                        "train.schedule",
+                                        "train.decay_from",
+                                        "train.warmup",
+                                        "train.warmup_share",
+                                        "train.warmup_lr",
+                                        "train.min_lr",
+                                        "train.period",
+                                        "train.period_growth",
+                                        "train.period_shrink",
+                                        "train.validate_every",
+                                        "train.save_every",
+                                        "train.log_every",
+                                        "train.keep",
+                                        "train.keep_by",
+                                        "train.patience",
+                                        "train.min_improvement"};
+// Changeable as long as the run has no validation set.
+const std::set<std::string> kUntilValidation{"data.valid_checksum", "train.valid_block", "train.valid_memory",
+                                             "train.validate_by"};
+const std::string kDecoding = "train.decode.";
+
+Rule rule_of(const std::string& key) {
+  if (kChangeable.count(key) > 0) return Rule::changeable;
+  return kUntilValidation.count(key) > 0 || key.rfind(kDecoding, 0) == 0 ? Rule::until_validation : Rule::fixed;
+}
+
+RunConfig read(const std::string& toml) {
+  Config config;
+  config.load_text(toml, "test");
+  return RunConfig::read(config);
+}
+
+// Runs that have all keys among them.
+std::vector<std::string> runs() {
+  const std::string groups = "[train.groups.NAME]\nmatch = ['*']\n";
+  std::vector<std::string> all{groups, "[model]\nbackbone = 'bert'\nhead = 'words'\n",
+                               "[model]\nbackbone = 'bert'\nhead = 'span'\n"};
+  const auto add_stages = [&](const char* key, const std::vector<std::string>& names) {
+    for (const std::string& name : names) all.push_back(str("[attention]\n", key, " = '", name, "'\n"));
+  };
+  add_stages("pairing", attention::pairings().names());
+  add_stages("score", attention::scores().names());
+  add_stages("normaliser", attention::normalisers().names());
+  add_stages("mixer", attention::mixers().names());
+  add_stages("combiner", attention::combiners().names());
+  for (const std::string& name : regularisers().names()) all.push_back(str("[train.regularisers.", name, "]\n"));
+  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");  // has the options of head-balance
+  for (const std::string& name : procedures().names()) all.push_back(str("[train.procedures.", name, "]\n"));
+  return all;
+}
+
+// Values of the field's type, in TOML; some may be refused.
+std::vector<std::string> candidates(const FieldLister::Row& row, const std::string& value) {
+  if (row.type == "true/false") return {value == "true" ? "false" : "true"};
+  if (row.type == "length") return {"'7u'", "'9u'"};
+  if (row.type == "integers") return {"[5]", "[7]"};
+  if (row.type == "numbers") return {"[0.5, 0.25]", "[0.25, 0.5]"};
+  if (row.type == "texts") return {"['x']", "['y']"};
+  if (row.type == "number") return {"0.5", "0.25", "1.0", "1.5", "-0.5", "-0.25"};
+  if (row.type == "integer") {
+    const int64_t n = std::stoll(value);
+    return {str(2 * n), str(n + 1), str(n - 1), str(n + 4)};
+  }
+  std::vector<std::string> texts{"'x'"};
+  for (const std::string& choice : row.choices) texts.push_back("'" + choice + "'");
+  for (const std::string& name : regularisers().names()) texts.push_back("'" + name + "'");
+  return texts;
+}
+
+// The run with another value of the field in the line `at`.
+RunConfig changed(std::vector<std::string> lines, size_t at, const FieldLister::Row& row) {
+  const size_t equals = lines[at].find(" = ");
+  const std::string value = lines[at].substr(equals + 3), key = lines[at].substr(0, equals + 3);
+  const std::string was = read(join(lines, "\n")).toml();
+  for (const std::string& candidate : candidates(row, value)) {
+    lines[at] = key + candidate;
+    try {
+      RunConfig run = read(join(lines, "\n"));
+      if (run.toml() != was) return run;
+    } catch (const Error&) {  // a value that makes no sense there
+    }
+  }
+  FAIL("no other value of " << row.key << " is valid");
+  throw 0;
+}
+
+bool may_change(const RunConfig& run, const std::string& stored, const std::string& key) {
+  try {
+    require_same_run(run, stored, "config.toml");
+    return true;
+  } catch (const Error& error) {
+    INFO(error.what());
+    CHECK(error.exit() == Exit::usage);
+    CHECK(std::string(error.what()).find(key + ": ") != std::string::npos);
+    return false;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a resume may change what does not make it another run", "[resume]") {
+  std::map<std::string, FieldLister::Row> rows;
+  for (const auto& row : all_keys()) rows.emplace(row.key, row);
+  std::set<std::string> tried;
+  for (const bool validated : {false, true})
+    for (const std::string& keys : runs()) {
+      const std::string data = validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidate_by = 'bleu'\n" : "";
+      const std::string stored = read(data + keys).toml();
+      const std::vector<std::string> lines = split(stored, '\n');
+      std::string section;
+      for (size_t i = 0; i < lines.size(); ++i) {
+        const size_t equals = lines[i].find(" = ");
+        if (!lines[i].empty() && lines[i][0] == '[') section = lines[i].substr(1, lines[i].size() - 2) + ".";
+        const auto row = rows.find(section + lines[i].substr(0, equals));
+        if (equals == std::string::npos || row == rows.end()) continue;
+        const std::string& key = row->first;
+        if (!tried.insert(str(key, validated)).second) continue;
+        INFO(key << (validated ? ", of a run with a validation set" : ""));
+        const Rule rule = rule_of(key);
+        const bool expected = rule == Rule::changeable || (rule == Rule::until_validation && !validated);
+        CHECK(may_change(changed(lines, i, row->second), stored, key) == expected);
+      }
+    }
+  for (const auto& [key, row] : rows) {
+    INFO(key);
+    CHECK(tried.count(key + "0") + tried.count(key + "1") == 2);
+  }
+}
