@@ -193,21 +193,25 @@ std::map<std::string, std::string> flat(const std::string& toml) {
 
 }  // namespace
 
+std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml) {
+  auto before = flat(old_toml), after = flat(new_toml);
+  std::vector<Difference> found;
+  for (const auto& [key, value] : before)
+    if (after[key] != value)
+      found.push_back({key, str(key, ": ", value, " -> ", after[key].empty() ? "default" : after[key])});
+  for (const auto& [key, value] : after)
+    if (before.count(key) == 0 && !value.empty()) found.push_back({key, str(key, ": default -> ", value)});
+  return found;
+}
+
 std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
                                  const std::vector<std::string>& prefixes) {
-  auto before = flat(old_toml), after = flat(new_toml);
-  std::vector<std::string> found;
-  auto wanted = [&](const std::string& key) {
-    for (const std::string& prefix : prefixes)
-      if (key.compare(0, prefix.size(), prefix) == 0) return true;
-    return false;
-  };
-  for (const auto& [key, value] : before)
-    if (wanted(key) && after[key] != value)
-      found.push_back(str(key, ": ", value, " -> ", after[key].empty() ? "default" : after[key]));
-  for (const auto& [key, value] : after)
-    if (wanted(key) && before.count(key) == 0 && !value.empty()) found.push_back(str(key, ": default -> ", value));
-  return found;
+  std::vector<std::string> texts;
+  for (const Difference& difference : differences(old_toml, new_toml))
+    if (std::any_of(prefixes.begin(), prefixes.end(),
+                    [&](const std::string& prefix) { return difference.key.rfind(prefix, 0) == 0; }))
+      texts.push_back(difference.text);
+  return texts;
 }
 
 }  // namespace mh

@@ -76,8 +76,15 @@ class TomlWriter : public Fields {
   std::vector<std::pair<std::string, std::vector<std::string>>> tables_;
 };
 
-// What differs between two configurations as TomlWriter writes them: "key: old -> new", of the keys that begin with one
-// of the prefixes.
+// A value that differs between two configurations.
+struct Difference {
+  std::string key;
+  std::string text;  // "key: old -> new"
+};
+// Compares two configurations as TomlWriter writes them: the keys of the first in order, then those that only the
+// second has.
+std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml);
+// The texts of the differences whose keys begin with one of the prefixes.
 std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
                                  const std::vector<std::string>& prefixes);
 

@@ -146,30 +146,40 @@ void Fields::handle(const std::string& key, T& value, const std::string& help, c
   }
 }
 
-void Fields::field(const std::string& key, bool& value, const std::string& help) {
+Fields::Visited Fields::field(const std::string& key, bool& value, const std::string& help) {
   handle(key, value, help, "true/false", {}, any_number());
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, int64_t& value, const std::string& help, Range range) {
+Fields::Visited Fields::field(const std::string& key, int64_t& value, const std::string& help, Range range) {
   handle(key, value, help, "integer", {}, range);
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, double& value, const std::string& help, Range range) {
+Fields::Visited Fields::field(const std::string& key, double& value, const std::string& help, Range range) {
   handle(key, value, help, "number", {}, range);
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, std::string& value, const std::string& help,
-                   const std::vector<std::string>& choices) {
+Fields::Visited Fields::field(const std::string& key, std::string& value, const std::string& help,
+                              const std::vector<std::string>& choices) {
   handle(key, value, help, "text", choices, any_number());
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, Length& value, const std::string& help) {
+Fields::Visited Fields::field(const std::string& key, Length& value, const std::string& help) {
   handle(key, value, help, "length", {}, any_number());
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, std::vector<int64_t>& value, const std::string& help, Range range) {
+Fields::Visited Fields::field(const std::string& key, std::vector<int64_t>& value, const std::string& help,
+                              Range range) {
   handle(key, value, help, "integers", {}, range);
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, std::vector<double>& value, const std::string& help, Range range) {
+Fields::Visited Fields::field(const std::string& key, std::vector<double>& value, const std::string& help,
+                              Range range) {
   handle(key, value, help, "numbers", {}, range);
+  return {*this, full(key)};
 }
-void Fields::field(const std::string& key, std::vector<std::string>& value, const std::string& help) {
+Fields::Visited Fields::field(const std::string& key, std::vector<std::string>& value, const std::string& help) {
   handle(key, value, help, "texts", {}, any_number());
+  return {*this, full(key)};
 }
 
 }  // namespace mh

@@ -29,43 +29,67 @@ Range positive();  // > 0
 // Text as TOML writes it, in quotes.
 std::string quoted_toml(const std::string& text);
 
+// Whether a resumed run may give a field another value. Most fields say what the run is, so `fixed` is the default.
+enum class Resume {
+  fixed,
+  fixed_once_validated,  // changeable as long as the run has no validation set
+  changeable
+};
+
 // One visit of a struct's fields. `f.field(...)` is called once for each field, in the order to be shown.
 class Fields {
  public:
   virtual ~Fields() = default;
 
-  void field(const std::string& key, bool& value, const std::string& help);
-  void field(const std::string& key, int64_t& value, const std::string& help, Range range = any_number());
-  void field(const std::string& key, double& value, const std::string& help, Range range = any_number());
+  // A field or section that was just visited; sets its properties: `f.field("lr", lr, "...").changeable()`.
+  class Visited {
+   public:
+    Visited(Fields& fields, std::string key) : fields_(fields), key_(std::move(key)) {}
+    void changeable() const { fields_.mark(key_, Resume::changeable); }
+    void fixed_once_validated() const { fields_.mark(key_, Resume::fixed_once_validated); }
+
+   private:
+    Fields& fields_;
+    const std::string key_;
+  };
+
+  Visited field(const std::string& key, bool& value, const std::string& help);
+  Visited field(const std::string& key, int64_t& value, const std::string& help, Range range = any_number());
+  Visited field(const std::string& key, double& value, const std::string& help, Range range = any_number());
   // choices empty: any text.
-  void field(const std::string& key, std::string& value, const std::string& help,
-             const std::vector<std::string>& choices = {});
-  void field(const std::string& key, Length& value, const std::string& help);
-  void field(const std::string& key, std::vector<int64_t>& value, const std::string& help, Range range = any_number());
-  void field(const std::string& key, std::vector<double>& value, const std::string& help, Range range = any_number());
-  void field(const std::string& key, std::vector<std::string>& value, const std::string& help);
+  Visited field(const std::string& key, std::string& value, const std::string& help,
+                const std::vector<std::string>& choices = {});
+  Visited field(const std::string& key, Length& value, const std::string& help);
+  Visited field(const std::string& key, std::vector<int64_t>& value, const std::string& help,
+                Range range = any_number());
+  Visited field(const std::string& key, std::vector<double>& value, const std::string& help,
+                Range range = any_number());
+  Visited field(const std::string& key, std::vector<std::string>& value, const std::string& help);
 
   // An enum given by a table of (value, name).
   template <class E>
-  void choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
-              const std::string& help) {
+  Visited choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
+                 const std::string& help) {
     std::vector<std::string> all;
     std::string now;
     for (const auto& [v, name] : names) {
       all.push_back(name);
       if (v == value) now = name;
     }
-    field(key, now, help, all);
+    const Visited visited = field(key, now, help, all);
     for (const auto& [v, name] : names)
       if (name == now) value = v;
+    return visited;
   }
 
   // Fields of a struct under a name of their own: "train" + "lr" is `train.lr`. An empty name nests without a prefix.
   template <class Options>
-  void section(const std::string& name, Options& options) {
+  Visited section(const std::string& name, Options& options) {
     push(name);
     options.describe(*this);
+    const std::string prefix = full("");
     pop();
+    return {*this, prefix};
   }
 
  protected:
@@ -80,6 +104,8 @@ class Fields {
   };
   // Returns true and fills `text` (TOML syntax) where the visitor has a value for the field.
   virtual bool visit(const Field& field, std::string& text) = 0;
+  // Receives a property of a field, or of all fields of a section, whose key ends with a dot, after their visit.
+  virtual void mark(const std::string& /*key*/, Resume) {}
   // Where the visitor's value came from ("file.toml:12", "--set train.lr"), for messages.
   virtual std::string origin(const std::string& key) const;
 

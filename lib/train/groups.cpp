@@ -48,12 +48,14 @@ void Groups::read(Config& config) {
   }
 }
 
+void Groups::describe(Fields& f) {
+  for (auto& [name, group] : groups_) f.section("train.groups." + name, group);
+}
+
 std::string Groups::toml() const {
   TomlWriter writer;
-  for (const auto& [name, group] : groups_) {
-    GroupOptions copy = group;
-    writer.section("train.groups." + name, copy);
-  }
+  Groups copy = *this;
+  copy.describe(writer);
   return writer.text();
 }
 

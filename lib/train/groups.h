@@ -44,6 +44,7 @@ class Groups {
  public:
   // Reads every [train.groups.NAME]. Error(usage) for one without a pattern, or with two keys of which one is in vain.
   void read(Config& config);
+  void describe(Fields& f);
   std::string toml() const;
   // For a new run of a model: without freeze_until, and without patterns, or groups, that match none of its parameters.
   void renew(const nn::ParameterList& parameters);

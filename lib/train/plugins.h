@@ -54,9 +54,13 @@ class Plugins {
       entries_.push_back(std::move(entry));
     }
   }
+  void describe(Fields& f) {
+    for (Entry& entry : entries_) f.section(section_ + "." + entry.name, entry);
+  }
   std::string toml() const {
     TomlWriter writer;
-    for (Entry entry : entries_) writer.section(section_ + "." + entry.name, entry);
+    Plugins copy = *this;  // shares the plugins, which a writer does not change
+    copy.describe(writer);
     return writer.text();
   }
   // Drops all others than those of which `wanted` says true.

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -10,37 +12,27 @@ namespace mh::train {
 
 namespace {
 
-// Prefixes of the keys that a resume may not change.
-std::vector<std::string> fixed_keys(const RunConfig& old_run) {
-  std::vector<std::string> fixed{"model.",
-                                 "attention.",
-                                 "data.vocabulary",
-                                 "data.source_vocabulary",
-                                 "data.train_tokens",
-                                 "data.train_checksum",
-                                 "train.seed",
-                                 "train.batch_tokens",
-                                 "train.groups.",
-                                 "train.regularisers.",
-                                 "train.procedures.",
-                                 "train.precision",
-                                 "train.optimizer",
-                                 "train.batching",
-                                 "train.block",
-                                 "train.batch_rows",
-                                 "train.alike",
-                                 "train.long_block",
-                                 "train.long_from",
-                                 "mlm.",
-                                 "squad.",
-                                 "train.only"};
-  // A validation set may be added later; the best of one is not the best of another.
-  if (!old_run.data.valid_checksum.empty())
-    for (const char* key : {"data.valid_checksum", "train.valid_block", "train.valid_memory", "train.validate_by"})
-      fixed.emplace_back(key);
-  if (old_run.train.validate_by == "bleu") fixed.emplace_back("train.decode.");
-  return fixed;
-}
+// The keys that a resume of a run may change.
+class ChangeableKeys : public Fields {
+ public:
+  explicit ChangeableKeys(RunConfig run) : validated_(!run.data.valid_checksum.empty()) { run.describe(*this); }
+  bool has(const std::string& key) const {
+    return std::any_of(keys_.begin(), keys_.end(), [&](const std::string& changeable) {
+      return changeable.ends_with('.') ? key.rfind(changeable, 0) == 0 : key == changeable;
+    });
+  }
+
+ protected:
+  bool visit(const Field&, std::string&) override { return false; }
+  void mark(const std::string& key, Resume rule) override {
+    // The best model by one validation set or score is not the best by another.
+    if (rule == Resume::changeable || (rule == Resume::fixed_once_validated && !validated_)) keys_.push_back(key);
+  }
+
+ private:
+  const bool validated_;
+  std::vector<std::string> keys_;
+};
 
 // Whether rates or terms of the loss depend on where the run ends.
 bool depends_on_length(const RunConfig& run) {
@@ -59,10 +51,14 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   const RunConfig old_run = RunConfig::read(old_config);
   // Resolved again: a key that is newer than the file has its default in both.
   const std::string was = old_run.toml(), is = run.toml();
-  if (const auto wrong = changes(was, is, fixed_keys(old_run)); !wrong.empty())
+  const ChangeableKeys changeable(old_run);
+  std::vector<std::string> wrong, changed;
+  for (const Difference& difference : differences(was, is))
+    (changeable.has(difference.key) ? changed : wrong).push_back(difference.text);
+  if (!wrong.empty())
     throw Error(Exit::usage, Problem{file, "the model, data and batches that the run was started with",
                                      join(wrong, "; "), "start a new run for another setting"});
-  for (const std::string& change : changes(was, is, {"train.", "data."})) log_info("changed: " + change);
+  for (const std::string& change : changed) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
                 to_string(run.train.length) +

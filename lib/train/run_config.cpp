@@ -26,6 +26,17 @@ RunConfig RunConfig::read(Config& config) {
   return run;
 }
 
+void RunConfig::describe(Fields& f) {
+  f.section("model", model.model);
+  f.section("train", train);
+  f.section("mlm", mlm);
+  f.section("squad", squad);
+  f.section("data", data);
+  groups.describe(f);
+  regularisers.describe(f);
+  procedures.describe(f);
+}
+
 void complete_stored(Config& config) {
   TrainOptions train;
   config.read("train", train);

@@ -24,15 +24,16 @@ struct DataOptions {
   int64_t train_tokens = 0;
   int64_t valid_tokens = 0;
   void describe(Fields& f) {
-    f.field("train", train, "shard to train on");
-    f.field("valid", valid, "shard to validate on; empty: none");
+    f.field("train", train, "shard to train on").changeable();
+    f.field("valid", valid, "shard to validate on; empty: none").changeable();
     f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
     f.field("source_vocabulary", source_vocabulary,
             "the same of the source, where pairs have two vocabularies; filled in at the start");
     f.field("train_checksum", train_checksum, "of the training shard's tokens; filled in at the start");
-    f.field("valid_checksum", valid_checksum, "of the validation shard's tokens; filled in at the start");
+    f.field("valid_checksum", valid_checksum, "of the validation shard's tokens; filled in at the start")
+        .fixed_once_validated();
     f.field("train_tokens", train_tokens, "filled in at the start", at_least(0));
-    f.field("valid_tokens", valid_tokens, "filled in at the start", at_least(0));
+    f.field("valid_tokens", valid_tokens, "filled in at the start", at_least(0)).changeable();
   }
 };
 
@@ -62,6 +63,8 @@ struct RunConfig {
 
   // Reads all sections and refuses unknown keys.
   static RunConfig read(Config& config);
+  // Visits the options of all sections but [attention], whose fields are fixed.
+  void describe(Fields& f);
   // Refuses what can be seen to make no sense before anything is built. Error(usage). The second leaves out what a run
   // lacks: its length and data.
   void check() const;
