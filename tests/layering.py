@@ -41,6 +41,8 @@ def faults_of(sources, folders):
                     faults.append(f"{path}: expected no tensor library in {folder}; found <{angled}>")
                 continue
             other = quoted.split("/")[0] if "/" in quoted else folder
+            if (ROOT / "tools" / quoted).exists():  # what tools share
+                other = "tools"
             if other in ("cpu", "cuda") or (ROOT / "kernels" / quoted).exists():
                 other = "kernels"
             if level.get(other, 1) > level[folder]:

@@ -1,0 +1,124 @@
+#include "common/train_setup.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/adopt.h"
+#include "nn/device.h"
+#include "train/finetune.h"
+#include "train/trainer.h"
+
+namespace mh::train_setup {
+
+void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help) {
+  a.from_option = from_option;
+  app.add_option("-c,--config", a.configs, "configuration; later files win")->type_name("FILE");
+  app.add_option("--set", a.sets, "change a key: train.lr=3e-4")->type_name("KEY=VALUE")->allow_extra_args(false);
+  app.add_option("--train", a.train, "shard to train on")->type_name("FILE");
+  app.add_option("--valid", a.valid, "shard to validate on")->type_name("FILE");
+  app.add_option("-o,--out", a.out, "folder of the run")->type_name("FOLDER");
+  auto* resume = app.add_flag("--resume", a.resume, "go on with the run in --out");
+  app.add_option(from_option, a.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
+  CLI::Option* dry = app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
+  app.add_option("--format", a.format, "of --dry-run: table or json [table]")
+      ->type_name("WHAT")
+      ->check(one_of({"table", "json"}));
+  add_model_options(app, a, "train.")->excludes(dry);
+  app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(whole_number(0));
+}
+
+std::unique_ptr<io::Checkpoint> beginning(const Arguments& a) {
+  return a.from.empty() ? nullptr : std::make_unique<io::Checkpoint>(a.from);
+}
+
+Config configuration(const Arguments& a, const io::Checkpoint* from) {
+  Config config;
+  if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
+  if (from != nullptr && a.takes_over) {
+    const std::string over = train::taken_over(*from);
+    config.load_text(over, from->name() + ": configuration");
+    for (const std::string& line : split(over, '\n'))
+      if (line.rfind('[', 0) == 0) log_info(str("taken over from ", from->name(), ": ", line));
+  }
+  if (from != nullptr && a.takes_over && !a.train.empty() &&
+      model::reads_of(model::config_of(*from).model) == model::Reads::examples)
+    for (const std::string& key : task::head_keys(io::ShardFile(a.train).header(), a.train)) config.set(key);
+  if (a.resume) {
+    config.load_file(a.out + "/config.toml");
+    train::complete_stored(config);
+  }
+  for (const std::string& file : a.configs) config.load_file(file);
+  auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
+    if (!value.empty()) config.set_text(key, value, "--" + option);
+  };
+  assign("data.train", a.train, "train");
+  assign("data.valid", a.valid, "valid");
+  assign("train.precision", a.precision, "precision");
+  assign("train.attention_path", a.attention, "attention");
+  if (a.seed >= 0) {
+    for (const std::string& assignment : a.sets)
+      if (assignment.rfind("train.seed=", 0) == 0)
+        throw Error(Exit::usage, Problem{"--set " + assignment, "the seed once", str("--seed, ", a.seed, ", too"),
+                                         "--seed N --seeds K takes the seeds from N on"});
+    config.set(str("train.seed=", a.seed));
+  }
+  if (!a.only.empty()) {
+    std::vector<std::string> names;
+    for (const std::string& name : a.only) names.push_back(quoted_toml(name));
+    config.set(str("train.only=[", join(names, ", "), "]"));
+  }
+  for (const std::string& assignment : a.sets) config.set(assignment);
+  if (from != nullptr && a.takes_over) {
+    const auto keys = config.keys_below("train");
+    if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
+      config.set("train.length=1e");
+      log_info("train.length = 1e, once over the data, as none is given");
+    }
+  }
+  if (from != nullptr) {
+    Config changed = config;
+    const auto model = model::ModelConfig::read(changed);
+    const auto sizes = model::sizes_of(text::tokenizers_of(*from));
+    const std::string where = a.from_option + " " + a.from;
+    if (a.takes_over) {
+      const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
+      model::adoption_of(*from, now->parameters(), where);
+      model::require_same_heads(*model::build_language_model(model::config_of(*from), sizes, at::Device(at::kMeta)),
+                                *now, where);
+    } else {
+      model::require_same_parameters(model::config_of(*from), model, sizes, where);
+    }
+  }
+  return config;
+}
+
+void run(const Arguments& a, Tool& tool) {
+  if (a.out.empty() && (a.resume || !a.dry_run))
+    throw Error(Exit::usage,
+                Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
+  if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
+  if (a.dry_run) return quietly([&] { dry_run(a); });
+  tool.set_status(prepare(a)->run());
+}
+
+std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
+  const at::Device device = nn::choose_device(a.device);
+  nn::prepare_cpu(a.threads);
+  const auto from = beginning(a);
+  Config config = configuration(a, from.get());
+  return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
+                                          train::WarmStart{from.get(), a.takes_over});
+}
+
+void print(const std::string& text) {
+  auto sink = open_sink("-");
+  sink->write(text);
+  sink->close();
+}
+
+}  // namespace mh::train_setup

@@ -1,0 +1,113 @@
+// mh-eval translate: lines in, their translations out.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "common/subject.h"
+#include "eval.h"
+#include "lines.h"
+#include "text/text_batches.h"
+
+namespace mh::eval {
+
+namespace {
+
+constexpr size_t kLines = 512;  // that are translated and written together
+constexpr int kDigits = 4;      // of a score: fewer than rounding that follows the batch may change
+
+}  // namespace
+
+void TranslateJob::describe(Fields& f) {
+  f.section("", translation);
+  f.section("", sampling);
+  f.field("nbest", nbest, "translations of each line, best first, as columns: line, score, text", between(1, 1 << 16));
+  f.field("scores", scores, "the same columns of the best one");
+}
+
+void TranslateJob::check() const {
+  auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
+    throw Error(Exit::usage, Problem{option, expected, found, ""});
+  };
+  if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
+    refuse("mh-eval translate", "standard input for one file", "- more than once");
+  if (sampling.samples > 0 && nbest > 1) refuse("--nbest", "no --samples, which are all written", str(nbest));
+  const search::SearchOptions search;
+  if (sampling.samples > 0 && translation.search.beam != search.beam)
+    refuse("--beam", "no --samples, which take the place of a search", str(translation.search.beam));
+  if (nbest > translation.search.beam) refuse("--nbest", str("at most --beam, ", translation.search.beam), str(nbest));
+  const search::SamplingOptions plain;
+  if (sampling.samples == 0 &&
+      (sampling.temperature != plain.temperature || sampling.top_k != plain.top_k || sampling.seed != plain.seed))
+    refuse("--temperature, --top-k, --seed", "--samples, which they are for", "none");
+}
+
+void translate_lines(const Arguments& a, TranslateJob job) {
+  job.check();
+  std::vector<std::string> read = job.files;
+  read.insert(read.end(), {job.model, job.prefix_file});
+  refuse_output_onto_input("-", read);
+  std::unique_ptr<Lines> prefixes;
+  if (!job.prefix_file.empty()) prefixes = std::make_unique<Lines>(job.prefix_file);
+  text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
+  model::LoadedModel m = load(a, job.model);
+  if (!m.model->has_encoder())
+    throw Error(Exit::usage, Problem{m.name, "a translation model", "a language model",
+                                     "mh-eval generate continues a text with it"});
+  task::Translator translator(*m.model, m.tokenizers, job.translation, job.sampling);
+  log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
+  const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
+  const bool any_bytes = m.tokenizers.of_source().takes_any_bytes();
+  Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
+  int64_t lines = 0;
+  std::vector<search::Sentence> window;
+  std::vector<std::string> places;
+  const auto write_window = [&] {
+    const int64_t first = lines - static_cast<int64_t>(window.size());
+    const auto found = translator.translate(
+        std::move(window), [&](int64_t number) { return places[static_cast<size_t>(number - first)]; },
+        [&](int64_t done) { progress.update(first + done); });
+    auto sink = open_sink("-");
+    for (size_t i = 0; i < found.size(); ++i) {
+      const size_t kept =
+          job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
+      for (size_t k = 0; k < kept; ++k) {
+        const search::Hypothesis& h = found[i][k];
+        if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score, kDigits), '\t'));
+        sink->write(translator.text_of(h) + "\n");
+      }
+    }
+    sink->close();  // now, for whoever reads along
+    window.clear();
+    places.clear();
+  };
+  text::TextBatch batch;
+  while (text.next(batch)) {
+    for (const auto& s : batch.segments) {
+      if (!any_bytes) text::check_text(batch, s, false);
+      places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
+      search::Sentence sentence{
+          translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),
+          {},
+          lines++};
+      if (prefixes != nullptr) {
+        if (lines > static_cast<int64_t>(prefixes->lines.size()))
+          throw Error(Exit::input, Problem{prefixes->name, "a line for each to translate", str(lines - 1), ""});
+        sentence.prefix =
+            translator.prefix_of(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
+      }
+      window.push_back(std::move(sentence));
+      if (window.size() == kLines) write_window();
+    }
+  }
+  if (!window.empty()) write_window();
+  progress.clear();
+  if (prefixes != nullptr) require_as_many("what is translated", static_cast<size_t>(lines), *prefixes);
+  if (translator.unknown() > 0)
+    log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
+  if (translator.unknown_in_prefixes() > 0)
+    log_warning(str(translator.unknown_in_prefixes(), " tokens of the prefixes are unknown, and written as such"));
+  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
+}
+
+}  // namespace mh::eval

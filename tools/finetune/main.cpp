@@ -1,0 +1,48 @@
+// Continues a model on other data, all or part of its parameters, as a run of its own.
+//
+//   mh-finetune --init mt/best.safetensors --train-only gates --train new.mhs --valid v.mhs --out ft
+//   mh-finetune --resume --out ft
+#include <CLI/CLI.hpp>
+
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/tool.h"
+#include "common/train_setup.h"
+#include "seeds.h"
+
+using namespace mh;
+
+int main(int argc, char** argv) {
+  Tool tool(
+      {"mh-finetune", "Continues a model on other data, all or part of its parameters.",
+       "  mh-finetune --init mt/best.safetensors --train new.mhs --valid v.mhs --out ft\n"
+       "  mh-finetune --init mt/best.safetensors --train-only gates,output --train new.mhs --valid v.mhs --out ft "
+       "--set train.length=1000u\n"
+       "  mh-finetune --config glue-mrpc.toml --init bert.safetensors --train mrpc.mhs --valid dev.mhs --out ft "
+       "--seeds "
+       "5\n"
+       "  mh-finetune --resume --out ft --set train.length=2000u"});
+  train_setup::Arguments a;
+  a.takes_over = true;
+  CLI::App& app = tool.app();
+  train_setup::add_options(app, a, "--init", "the checkpoint to begin with");
+  app.add_option(
+         "--train-only", a.only,
+         "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
+         "sets train.only [all]")
+      ->type_name("WHICH,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--seeds", a.seeds,
+                 "so many runs, OUT/seed1 and so on (from --seed on), and what their best models reach, with mean and "
+                 "sample deviation")
+      ->type_name("N")
+      ->check(whole_number(1, 1 << 20));
+  return tool.run(argc, argv, [&] {
+    if (a.from.empty() && !a.resume)
+      throw Error(Exit::usage, Problem{"--init", "a checkpoint to begin with, or --resume", "neither",
+                                       "mh-train begins from nothing"});
+    if (a.seeds > 0 && !a.dry_run) train_setup::run_seeds(a, tool);
+    else train_setup::run(a, tool);
+  });
+}

@@ -1,0 +1,143 @@
+// mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: a vocabulary as another tool's file.
+#include <nlohmann/json.hpp>
+
+#include "base/table.h"
+#include "io/record_kind.h"
+#include "prep.h"
+#include "records.h"
+#include "text/merges.h"
+#include "text/records/pair_stream.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
+
+namespace mh::prep {
+
+using namespace mh::io;
+using namespace mh::text;
+using nlohmann::ordered_json;
+
+namespace {
+
+std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& name) {
+  return parse_tokenizer(h.tokenizer_of(side), name)->type();
+}
+
+bool has_records(const ShardHeader& h) {
+  return h.kind != kTextKind && h.kind != kPairsKind && record_kind(h.kind) != nullptr;
+}
+
+// Reads all of it, and what is told of its kind.
+ordered_json counted(ShardStream& stream) {
+  ordered_json j = ordered_json::object();
+  if (has_records(stream.header())) return count_records(stream);
+  if (stream.header().kind == kPairsKind) {
+    uint64_t source_tokens = 0;
+    std::vector<int32_t> source, target;
+    for (PairStream all(stream); all.next(source, target);) source_tokens += source.size();
+    j["source_tokens"] = source_tokens;
+    j["target_tokens"] = stream.counts().tokens - source_tokens;
+    j["dropped"] = stream.counts().dropped;
+  }
+  std::vector<int32_t> tokens(1 << 16);
+  while (stream.read(tokens) > 0) {
+  }
+  return j;
+}
+
+}  // namespace
+
+void show_info(const Arguments& a) {
+  refuse_output_onto_input("-", a.inputs);
+  for (const std::string& input : a.inputs) {
+    ShardStream stream(input);
+    const ShardHeader& h = stream.header();
+    const ordered_json of_kind = counted(stream);
+    ordered_json j{{"file", stream.name()},
+                   {"kind", h.kind},
+                   {"tokens", stream.counts().tokens},
+                   {"records", stream.counts().records},
+                   {"text_bytes", stream.counts().text_bytes},
+                   {"vocabulary", h.vocabulary},
+                   {"tokenizer", tokenizer_type(h, Side::target, stream.name())},
+                   {"token_bytes", h.token_bytes},
+                   {"fingerprint", h.fingerprint}};
+    if (!h.joint()) {
+      j["source_vocabulary"] = h.source_vocabulary;
+      j["source_tokenizer"] = tokenizer_type(h, Side::source, stream.name());
+      j["source_fingerprint"] = h.source_fingerprint;
+    }
+    if (!h.limits.empty()) j["limits"] = h.limits;
+    if (!h.task.empty()) j["task"] = ordered_json::parse(h.task);
+    j.update(of_kind);
+    j["provenance"] = ordered_json::parse(h.provenance);
+    auto sink = open_sink("-");
+    if (a.format == "json") {
+      sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    } else {
+      for (auto& [key, value] : j.items()) sink->write(key_and_value(key, value));
+    }
+    sink->close();
+  }
+}
+
+namespace {
+
+std::string codes_of(const std::string& bytes, const std::string& name) {
+  if (is_vocabulary_file(bytes)) {
+    const VocabularyFile file = read_vocabulary(bytes, name);
+    if (file.type == WordPieceTokenizer::kType) return write_wordpieces(file.pieces, name);
+  }
+  return write_codes(read_codes(bytes, name), name);
+}
+
+}  // namespace
+
+void show_codes(const Arguments& a) {
+  refuse_output_onto_input("-", a.inputs);
+  auto sink = open_sink("-");
+  for (const std::string& input : a.inputs) sink->write(codes_of(read_text_file(input), input));
+  sink->close();
+}
+
+namespace {
+
+void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
+  PairStream all(stream);
+  const Tokenizer &source = all.tokenizer(Side::source), &target = all.tokenizer(Side::target);
+  for (std::vector<int32_t> from, to; all.next(from, to);)
+    sink.write(shown(from, source, ids) + "\t" + shown(to, target, ids) + "\n");
+}
+
+void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
+  ShardStream stream(input);
+  if (stream.header().kind == kPairsKind) return show_pairs_of(stream, ids, sink);
+  if (has_records(stream.header())) return show_records(stream, ids, sink);
+  require_kind(stream.header(), stream.name(), kTextKind);
+  auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
+  require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
+  std::vector<int32_t> tokens(1 << 14), line;
+  auto print = [&] {
+    sink.write(shown(line, *tokenizer, ids));
+    if (ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
+  };
+  while (size_t n = stream.read(tokens)) {
+    for (size_t i = 0; i < n; ++i) {
+      line.push_back(tokens[i]);
+      if (tokens[i] != tokenizer->end_of_line()) continue;
+      print();
+      line.clear();
+    }
+  }
+  if (!line.empty()) print();
+}
+
+}  // namespace
+
+void show_text(const Arguments& a) {
+  refuse_output_onto_input("-", a.inputs);
+  auto sink = open_sink("-");
+  for (const std::string& input : a.inputs) show_text_of(input, a.ids, *sink);
+  sink->close();
+}
+
+}  // namespace mh::prep

@@ -1,0 +1,106 @@
+#include "asking.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "analysis/ablation.h"
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "nn/device.h"
+
+namespace mh::prune {
+
+using nlohmann::ordered_json;
+
+void add_question(CLI::App& app, Question& q) {
+  app.add_option("files", q.files, "checkpoints, then a shard; one of them may be - for standard input")
+      ->type_name("MODEL... DATA");
+  app.add_option("--side", q.side, "of a head where heads are mixed: whole, score, value or output [whole]")
+      ->type_name("SIDE")
+      ->check(one_of({"whole", "score", "value", "output"}));
+  app.add_option("--kind", q.kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
+      ->type_name("KIND,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--format", q.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
+  app.add_option("--set", q.sets,
+                 "change a key that changes no parameter, of the model or of squad: model.same_length=true")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  add_model_options(app, q);
+  q.fields = std::make_unique<CommandLineFields>(app);
+  q.fields->declare(q);
+}
+
+void add_measures(CLI::App& app, Question& q) {
+  const auto names = analysis::importances().names();
+  app.add_option("--by", q.measures, "measures of importance: " + join(names, ", "))
+      ->required()
+      ->type_name("MEASURE,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(one_of(names));
+  app.add_flag("--normalise", q.normalise, "divide each layer's scores by their l2 norm");
+  app.add_flag("--per-layer", q.per_layer, "rank the heads of each layer by themselves, not all together");
+  app.add_option("--plot", q.plot, "draw too: a file that ends in .svg, .png or .pdf; -: in the terminal, no table")
+      ->type_name("FILE");
+}
+
+analysis::Subject Asked::subject(const std::string& label) {
+  return {*model.model, text, how, side, progress_bar(label, "rows"), kinds};
+}
+
+Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_(q) {
+  if (q.files.size() < 2)
+    throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
+                                     q.files.empty() ? "none" : str(q.files[0], " alone"), "MODEL... DATA"});
+  if (std::count(q.files.begin(), q.files.end(), "-") > 1)
+    throw Error(Exit::usage, Problem{"mh-prune", "standard input for one file", "- more than once", ""});
+  refuse_output_onto_input("-", q.files);
+  if (!q.plot.empty()) {
+    refuse_output_onto_input(q.plot, q.files);
+    plot_ = std::make_unique<Plot>(q.plot);
+  }
+  nn::prepare_cpu(q.threads);
+  for (size_t i = 0; i + 1 < q.files.size(); ++i) checkpoints_.push_back(std::make_unique<io::Checkpoint>(q.files[i]));
+  text_ = std::make_unique<TextSource>(q.files.back());
+  for (size_t i = 0; i < models(); ++i) {
+    Asked& asked = ask(i);
+    analysis::all_heads(*asked.model.model, asked.side, asked.kinds);  // refuses a side that is not there
+    for (const std::string& measure : q.measures)
+      analysis::check_importance(measure, "--by", *asked.model.model, asked.side, asked.kinds);
+    if (check) check(asked);
+  }
+}
+
+Asked& Asking::ask(size_t index) {
+  if (asked_ != nullptr && index_ == index) return *asked_;
+  asked_.reset();
+  model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
+  task::Corpus text = text_->measure_for(model);
+  const auto how = scoring_for(model, q_.scoring, text);
+  const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");
+  asked_ = std::make_unique<Asked>(Asked{std::move(model), std::move(text), how, analysis::side_named(q_.side), kinds});
+  index_ = index;
+  return *asked_;
+}
+
+ordered_json with_protocol(ordered_json row, const Question& q, const task::ScoringOptions& how) {
+  row.update({{"block", how.block},
+              {"context", how.context},
+              {"memory", how.memory},
+              {"streams", how.streams},
+              {"blocks", how.sample.blocks},
+              {"seed", how.sample.seed},
+              {"precision", q.precision},
+              {"set", join(q.sets, " ")},
+              {"protocol", task::protocol_of(how)}});
+  return row;
+}
+
+double per_token(const task::Score& score) {
+  return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
+}
+
+}  // namespace mh::prune

@@ -1,0 +1,179 @@
+// mh-prune cut: a checkpoint without some of the model's heads.
+#include "analysis/cut.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "analysis/importance.h"
+#include "attention/layer.h"
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "common/subject.h"
+#include "nn/device.h"
+#include "prune.h"
+#include "train/run_config.h"
+
+namespace mh::prune {
+
+using analysis::Kind;
+using attention::HeadSide;
+
+namespace {
+
+struct Arguments : ModelArguments {
+  Arguments() { precision = "fp32", attention = "auto"; }
+  std::string model, measure, data, fraction, side = "whole", output;
+  std::vector<std::string> heads, kinds;
+  int64_t count = 0;
+  bool per_layer = false;
+  task::ScoringOptions scoring;
+};
+
+// What can be seen before anything is read.
+void check(const Arguments& a) {
+  auto refuse = [](const char* where, const std::string& expected, const std::string& found,
+                   const std::string& next = "") {
+    throw Error(Exit::usage, Problem{where, expected, found, next});
+  };
+  if (a.heads.empty() == a.measure.empty())
+    refuse("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both",
+           a.heads.empty() ? "such as --by taylor --data valid.mhs --fraction 30%" : "leave one out");
+  if (a.output.empty()) refuse("-o", "a file, or - for standard output", "none");
+  if (!a.measure.empty()) {
+    if (a.data.empty()) refuse("--data", "a shard to measure on, for --by", "none");
+    if (a.fraction.empty() == (a.count == 0))
+      refuse("--by", "either --fraction or --count, how many to cut", a.count == 0 ? "neither" : "both",
+             a.count == 0 ? "such as --fraction 30%" : "leave one out");
+    if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input for one file", "- twice");
+  }
+  refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
+}
+
+struct Choice {
+  analysis::HeadSet heads;
+  std::string by;  // "" where they were named
+};
+
+Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
+  const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
+  if (!a.heads.empty()) {
+    std::vector<Kind> there;
+    for (const auto& [kind, layers] : analysis::heads_of(m.model->parameters()))
+      if (analysis::among(kinds, kind)) there.push_back(kind);
+    return {analysis::parse_heads(a.heads, there, "--heads"), ""};
+  }
+  const analysis::Share share = a.fraction.empty()
+                                    ? analysis::Share{a.count, 0}
+                                    : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
+  const std::string where = a.fraction.empty() ? "--count" : "--fraction";
+  // A choice among equals refuses what cannot be chosen before anything is measured.
+  std::map<Kind, analysis::LayerScores> scores;
+  const analysis::Side side = analysis::side_named(a.side);
+  for (const attention::AttentionLayer* layer : m.model->attention_layers())
+    if (const attention::Shape& s = layer->shape(); analysis::among(kinds, s.kind))
+      scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
+  analysis::least_important(scores, share, a.per_layer, where);
+  analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
+  const task::Corpus text = data->measure_for(m);
+  const task::ScoringOptions how = scoring_for(m, a.scoring, text);
+  scores = analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows"), kinds});
+  return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
+}
+
+// "8 8 6", of the layers of a kind.
+std::string numbers(model::LanguageModel& model, Kind kind, HeadSide side) {
+  std::vector<std::string> all;
+  for (const attention::AttentionLayer* layer : model.attention_layers())
+    if (layer->shape().kind == kind) all.push_back(std::to_string(layer->shape().heads_of(side)));
+  return join(all, " ");
+}
+
+void report(const Arguments& a, const Choice& gone, model::LanguageModel& whole, model::LanguageModel& left,
+            uint64_t bytes) {
+  std::vector<std::string> names;
+  for (const auto& [kind, heads] : gone.heads)
+    for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
+  log_info(str("gone, side ", a.side, ": ", join(names, " "), gone.by));
+  for (const auto& [kind, layers] : analysis::heads_of(whole.parameters())) {
+    const std::pair<HeadSide, const char*> sides[] = {
+        {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
+    std::set<std::string> different;
+    for (const auto& [side, name] : sides) different.insert(numbers(left, kind, side));
+    for (const auto& [side, name] : sides) {
+      if (different.size() == 1 && side != HeadSide::value) continue;
+      log_info(str(name_of(kind), different.size() == 1 ? "" : str(", ", name), ": heads ", numbers(whole, kind, side),
+                   " -> ", numbers(left, kind, side)));
+    }
+  }
+  log_info(str("parameters ", with_commas(whole.parameters().count()), " -> ", with_commas(left.parameters().count()),
+               "; ", human_bytes(bytes)));
+}
+
+void cut(const Arguments& a) {
+  check(a);
+  const io::Checkpoint checkpoint(a.model);
+  const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
+  const model::LoadedModel m = load_as(a, checkpoint);
+  Config config;
+  config.load_text(m.toml, m.name);
+  train::RunConfig run = train::RunConfig::read(config);
+  auto sink = open_sink(a.output);  // before there is work
+  const Choice gone = chosen(a, m, data.get());
+  const analysis::Kept kept =
+      analysis::kept_without(*m.model, gone.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
+  const analysis::CutModel left = analysis::cut_heads(m.config, *m.model, kept);
+  run.model = left.config;
+  io::Metadata metadata = checkpoint.metadata();
+  metadata[io::kConfigKey] = run.toml();
+  metadata.erase(io::kTrainingKey);
+  model::Views views;
+  views.add(left.model->parameters());
+  io::write_checkpoint(*sink, views.all(), std::move(metadata));
+  sink->close();
+  report(a, gone, *m.model, *left.model, sink->written());
+}
+
+}  // namespace
+
+void add_cut(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("cut", "write a model without some of its heads: a smaller file, a faster model");
+  auto a = std::make_shared<Arguments>();
+  sub->add_option("model", a->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
+  auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
+    return sub->add_option(name, value, help)->type_name(type);
+  };
+  sub->add_option("--heads", a->heads, "these heads, from 0: 0:1,0:3,5:7, or decoder.self:0:1")
+      ->type_name("LAYER:HEAD,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  const std::string measures = "the least important heads, by: " + join(analysis::importances().names(), ", ");
+  text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+  text("--data", a->data, "shard to measure on; - is standard input", "SHARD");
+  text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
+  sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(whole_number(1, 1 << 24));
+  sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together");
+  sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
+      ->type_name("KIND,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  text("--side", a->side, "of a head where heads are mixed: whole, score, value or output [whole]", "SIDE")
+      ->check(one_of({"whole", "score", "value", "output"}));
+  text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");
+  add_model_options(*sub, *a);
+  auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
+  scoring->declare(a->scoring);
+  sample->declare(a->scoring.sample);
+  for (const char* name : {"--data", "--fraction", "--count", "--per-layer", "--block", "--context", "--memory",
+                           "--streams", "--batch", "--blocks", "--seed", "--precision", "--attention"})
+    sub->get_option(name)->needs("--by");
+  jobs.push_back({sub, [a, scoring, sample] {
+                    scoring->take(a->scoring);
+                    sample->take(a->scoring.sample);
+                    nn::prepare_cpu(a->threads);
+                    cut(*a);
+                  }});
+}
+
+}  // namespace mh::prune

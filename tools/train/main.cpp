@@ -1,0 +1,32 @@
+// Trains a model from a configuration, or resumes a run exactly.
+//
+//   mh-train --config wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1 --set train.length=300u
+//   mh-train --resume --out run1
+//   mh-train --from swapped.safetensors --train train.mhs --out run2 --set train.length=100u
+#include <CLI/CLI.hpp>
+
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/tool.h"
+#include "common/train_setup.h"
+#include "list.h"
+
+using namespace mh;
+
+int main(int argc, char** argv) {
+  Tool tool({"mh-train", "Trains a model from a configuration, or resumes a run exactly where it was.",
+             "  mh-train --config configs/recipes/wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1\n"
+             "  mh-train --resume --out run1 --set train.length=400u\n"
+             "  mh-train --from swapped.safetensors --train train.mhs --out run2 --set train.length=100u"});
+  train_setup::Arguments a;
+  std::string what;
+  CLI::App& app = tool.app();
+  train_setup::add_options(app, a, "--from", "begin a new run with a checkpoint's weights and model");
+  app.add_option("--list", what, "list stages, keys or backbones, and end")
+      ->type_name("WHAT")
+      ->check(one_of({"stages", "keys", "backbones"}));
+  return tool.run(argc, argv, [&] {
+    if (!what.empty()) return quietly([&] { train_setup::list(what); });
+    train_setup::run(a, tool);
+  });
+}
