@@ -33,6 +33,12 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
       "", "whole_number");
 }
 
+CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of) {
+  return app.add_option("--format", format, of + "table or json [table]")
+      ->type_name("WHAT")
+      ->check(one_of({"table", "json"}));
+}
+
 // The text arrives after parsing: a first visit declares the options, a second one (see take()) reads the values.
 bool CommandLineFields::visit(const Field& field, std::string& text) {
   std::string name = "--" + field.key;
@@ -45,6 +51,7 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
     if (field.text != "\"\"" && field.type != "true/false") help += " [" + unquoted(field.text) + "]";
     if (field.type == "true/false") entry.option = app_.add_flag(name + "{true}", entry.text, help);
     else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder(field.type));
+    in_order_.push_back(entry.option);
     return false;
   }
   const Option& entry = options_.at(field.key);

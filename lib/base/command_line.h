@@ -28,6 +28,9 @@ CLI::Validator one_of(const std::vector<std::string>& words);
 // hold.
 CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
+// Adds --format, which takes "table" or "json". `of`: the output that it is about, at the start of its help.
+CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of = "");
+
 class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}
@@ -44,6 +47,10 @@ class CommandLineFields : public Fields {
     options.describe(*this);
   }
 
+  // The declared options, in the order of their fields, or that of one field.
+  const std::vector<CLI::Option*>& options() const { return in_order_; }
+  CLI::Option* option(const std::string& key) const { return options_.at(key).option; }
+
  protected:
   bool visit(const Field& field, std::string& text) override;
   std::string origin(const std::string& key) const override;
@@ -59,6 +66,7 @@ class CommandLineFields : public Fields {
   CLI::App& app_;
   bool declared_ = false;
   std::map<std::string, Option> options_;
+  std::vector<CLI::Option*> in_order_;
 };
 
 }  // namespace mh

@@ -25,18 +25,15 @@ void Metric::add_to(CLI::App& app) {
                      join(task::all_score_names(), ", ") + " [perplexity]")
       ->type_name("WHAT")
       ->check(one_of(names));
-  const std::vector<CLI::Option*> others = app.get_options();
   fields_ = std::make_unique<CommandLineFields>(app);
   fields_->declare(*this);
-  for (const CLI::Option* option : app.get_options())
-    if (std::find(others.begin(), others.end(), option) == others.end()) options_.push_back(option);
 }
 
 void Metric::take() {
   fields_->take(*this);
   bleu_.check();
   if (is_bleu()) return;
-  for (const CLI::Option* option : options_)
+  for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), "--metric bleu, which it is for", name_, ""});
 }

@@ -15,8 +15,7 @@
 
 namespace CLI {
 class App;
-class Option;
-}  // namespace CLI
+}
 
 namespace mh {
 
@@ -49,8 +48,7 @@ class Metric {
   std::string name_ = "perplexity";
   task::TranslationOptions translation_;
   metrics::BleuOptions bleu_;
-  std::unique_ptr<CommandLineFields> fields_;
-  std::vector<const CLI::Option*> options_;  // of a search and of BLEU
+  std::unique_ptr<CommandLineFields> fields_;  // options of a search and of BLEU
 };
 
 }  // namespace mh

@@ -6,21 +6,33 @@
 
 namespace mh {
 
-CLI::Option* add_model_options(CLI::App& app, ModelArguments& a, const std::string& key) {
+ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::string& key) {
   auto choice = [&](const std::string& name, std::string& value, const std::string& help, const char* type,
                     const std::vector<std::string>& choices) {
     return app.add_option(name, value, help)->type_name(type)->check(one_of(choices));
   };
   const bool sets = !key.empty();
-  CLI::Option* device = choice("--device", a.device, "auto, cpu or cuda [auto]", "WHERE", {"auto", "cpu", "cuda"});
-  choice("--precision", a.precision,
-         sets ? "fp32 or bf16; sets " + key + "precision" : "of matrix products: fp32 or bf16 [fp32]", "TYPE",
-         {"fp32", "bf16"});
-  choice("--attention", a.attention,
-         "auto, composed or fused" + (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")), "PATH",
-         {"auto", "composed", "fused"});
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
-  return device;
+  ModelOptionSet options{};
+  options.device = choice("--device", a.device, "auto, cpu or cuda [auto]", "WHERE", {"auto", "cpu", "cuda"});
+  options.precision =
+      choice("--precision", a.precision,
+             sets ? "fp32 or bf16; sets " + key + "precision" : "of matrix products: fp32 or bf16 [fp32]", "TYPE",
+             {"fp32", "bf16"});
+  options.attention =
+      choice("--attention", a.attention,
+             "auto, composed or fused" + (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")), "PATH",
+             {"auto", "composed", "fused"});
+  options.threads =
+      app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
+  return options;
+}
+
+CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets) {
+  return app
+      .add_option("--set", sets,
+                  "change a key that changes no parameter, of the model or of squad: model.same_length=true")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
 }
 
 }  // namespace mh

@@ -1,7 +1,8 @@
-// Options that every tool which runs a model takes: where, and how.
+// Options that every tool which runs a model takes: where it runs, how, and with which keys changed.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -16,8 +17,16 @@ struct ModelArguments {
   int threads = 0;
 };
 
+struct ModelOptionSet {
+  CLI::Option *device, *precision, *attention, *threads;
+  std::vector<CLI::Option*> all() const { return {device, precision, attention, threads}; }
+};
+
 // Adds --device, --precision, --attention and --threads. `key`: what of the configuration the middle two set, such as
-// "train."; "" where they are of this call alone. Returns --device.
-CLI::Option* add_model_options(CLI::App& app, ModelArguments& a, const std::string& key = "");
+// "train."; "" where they are of this call alone.
+ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::string& key = "");
+
+// Adds --set, for keys of a model that is loaded (load_as()).
+CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets);
 
 }  // namespace mh

@@ -28,7 +28,7 @@ void add_options(CLI::App& app, Arguments& a, const std::string& from_option, co
   app.add_option("--format", a.format, "of --dry-run: table or json [table]")
       ->type_name("WHAT")
       ->check(one_of({"table", "json"}));
-  add_model_options(app, a, "train.")->excludes(dry);
+  add_model_options(app, a, "train.").device->excludes(dry);
   app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
