@@ -17,6 +17,52 @@ using nlohmann::ordered_json;
 
 namespace {
 
+// Where a file of examples has what.
+struct ColumnOptions {
+  std::string text, text_b, label;
+  bool no_header = false;
+  std::string malformed = "refuse";
+  void describe(Fields& f) {
+    f.field("text", text, "column of the text, by its name in the first line or its number from 1");
+    f.field("text_b", text_b, "column of the second text");
+    f.field("label", label, "column of the label");
+    f.field("no_header", no_header, "the first line is an example; columns are numbers");
+    f.field("malformed", malformed, "a line of another number of columns, in files with labels", {"refuse", "drop"});
+  }
+};
+
+struct GlueOptions {
+  std::string task;
+  text::BertVocabulary vocabulary;
+  ColumnOptions columns;
+  int64_t threads = 0;
+  void describe(Fields& f) {
+    f.field("task", task, "cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
+    f.section("", vocabulary);
+    f.section("", columns);
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+  }
+};
+
+struct ExamplesOptions {
+  text::BertVocabulary vocabulary;
+  ColumnOptions columns;
+  std::string labels, metrics;  // words with commas between
+  std::vector<double> number;
+  std::string name = "examples";
+  int64_t threads = 0;
+  void describe(Fields& f) {
+    f.section("", vocabulary);
+    f.section("", columns);
+    f.field("labels", labels, "words of the labels, with commas between, in the order of their classes");
+    f.field("number", number, "instead, labels are numbers between these two, as 0,5", at_least(0));
+    f.field("metrics", metrics,
+            "accuracy, f1 and matthews of words [accuracy], pearson and spearman of numbers [both]");
+    f.field("name", name, "of the task");
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+  }
+};
+
 text::GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
 void make(const Arguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int64_t threads,
@@ -103,8 +149,6 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   return task;
 }
 
-}  // namespace
-
 void make_glue(const Arguments& a, const GlueOptions& o) {
   const text::GlueTask& task = text::glue_task(o.task);
   if (task.task.sentences == 1 && !o.columns.text_b.empty())
@@ -123,6 +167,22 @@ void make_examples(const Arguments& a, const ExamplesOptions& o) {
        [&](const std::vector<std::string>& fields, const std::string& where) {
          return text::given_columns(given(o.columns), fields, where);
        });
+}
+
+}  // namespace
+
+void add_glue(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("glue", "make a shard of examples of a task of GLUE");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, "files of the task, as GLUE has them");
+  add_job(sub, a, make_glue, jobs);
+}
+
+void add_examples(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("examples", "make a shard of examples: a text or two, and a label");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, "tab-separated files, an example a line; quotes are text");
+  add_job(sub, a, make_examples, jobs);
 }
 
 }  // namespace mh::prep

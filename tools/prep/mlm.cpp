@@ -13,6 +13,17 @@ namespace mh::prep {
 using namespace mh::io;
 using namespace mh::text;
 
+namespace {
+
+struct MlmOptions {
+  text::BertVocabulary vocabulary;
+  int64_t threads = 0;
+  void describe(Fields& f) {
+    f.section("", vocabulary);
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+  }
+};
+
 void make_mlm(const Arguments& a, const MlmOptions& o) {
   o.vocabulary.check();
   std::vector<std::string> read = a.inputs;
@@ -36,6 +47,18 @@ void make_mlm(const Arguments& a, const MlmOptions& o) {
     log_warning("one document: next-sentence prediction needs another; an empty line ends a document");
   log_info(str(counted(sum.documents, "documents, "), counted(sum.sentences, "sentences, "),
                counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
+}
+
+}  // namespace
+
+void add_mlm(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand(
+      "mlm",
+      "make a shard of documents for BERT's pre-training; the pairs of sentences and the masks are not in it, training "
+      "draws them anew in every epoch");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, "text files, a sentence a line, an empty line between documents");
+  add_job(sub, a, make_mlm, jobs);
 }
 
 }  // namespace mh::prep

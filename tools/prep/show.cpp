@@ -1,12 +1,13 @@
 // mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: a vocabulary as another tool's file.
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/table.h"
 #include "io/record_kind.h"
 #include "prep.h"
-#include "records.h"
 #include "text/merges.h"
 #include "text/records/pair_stream.h"
+#include "text/records/record_text.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 
@@ -20,10 +21,6 @@ namespace {
 
 std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& name) {
   return parse_tokenizer(h.tokenizer_of(side), name)->type();
-}
-
-bool has_records(const ShardHeader& h) {
-  return h.kind != kTextKind && h.kind != kPairsKind && record_kind(h.kind) != nullptr;
 }
 
 // Reads all of it, and what is told of its kind.
@@ -44,11 +41,9 @@ ordered_json counted(ShardStream& stream) {
   return j;
 }
 
-}  // namespace
-
-void show_info(const Arguments& a) {
-  refuse_output_onto_input("-", a.inputs);
-  for (const std::string& input : a.inputs) {
+void show_info(const std::vector<std::string>& inputs, const std::string& format) {
+  refuse_output_onto_input("-", inputs);
+  for (const std::string& input : inputs) {
     ShardStream stream(input);
     const ShardHeader& h = stream.header();
     const ordered_json of_kind = counted(stream);
@@ -71,7 +66,7 @@ void show_info(const Arguments& a) {
     j.update(of_kind);
     j["provenance"] = ordered_json::parse(h.provenance);
     auto sink = open_sink("-");
-    if (a.format == "json") {
+    if (format == "json") {
       sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     } else {
       for (auto& [key, value] : j.items()) sink->write(key_and_value(key, value));
@@ -79,8 +74,6 @@ void show_info(const Arguments& a) {
     sink->close();
   }
 }
-
-namespace {
 
 std::string codes_of(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes)) {
@@ -90,16 +83,12 @@ std::string codes_of(const std::string& bytes, const std::string& name) {
   return write_codes(read_codes(bytes, name), name);
 }
 
-}  // namespace
-
-void show_codes(const Arguments& a) {
-  refuse_output_onto_input("-", a.inputs);
+void show_codes(const std::vector<std::string>& inputs) {
+  refuse_output_onto_input("-", inputs);
   auto sink = open_sink("-");
-  for (const std::string& input : a.inputs) sink->write(codes_of(read_text_file(input), input));
+  for (const std::string& input : inputs) sink->write(codes_of(read_text_file(input), input));
   sink->close();
 }
-
-namespace {
 
 void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
   PairStream all(stream);
@@ -131,13 +120,49 @@ void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
   if (!line.empty()) print();
 }
 
+void show_text(const std::vector<std::string>& inputs, bool ids) {
+  refuse_output_onto_input("-", inputs);
+  auto sink = open_sink("-");
+  for (const std::string& input : inputs) show_text_of(input, ids, *sink);
+  sink->close();
+}
+
+struct Shown {
+  Arguments a;
+  std::string format = "table";
+  bool ids = false;
+};
+
+// A subcommand that shows files, each by `show`, after its options have been added.
+std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)(const Shown&), Jobs& jobs) {
+  const auto shown = std::make_shared<Shown>();
+  add_inputs(*app, shown->a, inputs);
+  jobs.push_back({app, [=] { quietly([&] { show(*shown); }); }});
+  return shown;
+}
+
 }  // namespace
 
-void show_text(const Arguments& a) {
-  refuse_output_onto_input("-", a.inputs);
-  auto sink = open_sink("-");
-  for (const std::string& input : a.inputs) show_text_of(input, a.ids, *sink);
-  sink->close();
+void add_info(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("info", "show what shards hold, after checking every sum");
+  const auto shown = add_shown(
+      sub, "shards", [](const Shown& s) { show_info(s.a.inputs, s.format); }, jobs);
+  add_format(*sub, shown->format);
+}
+
+void add_cat(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("cat", "turn shards back into text");
+  const auto shown = add_shown(
+      sub, "shards", [](const Shown& s) { show_text(s.a.inputs, s.ids); }, jobs);
+  sub->add_flag("--ids", shown->ids, "numbers instead of text, one record a line");
+}
+
+void add_codes(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("codes",
+                                     "print the merges of a vocabulary of the type subword-nmt, or the pieces of one "
+                                     "of the type wordpiece, as the file of those tools");
+  add_shown(
+      sub, "vocabularies", [](const Shown& s) { show_codes(s.a.inputs); }, jobs);
 }
 
 }  // namespace mh::prep

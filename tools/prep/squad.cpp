@@ -1,4 +1,6 @@
 // mh-prep squad: questions of SQuAD to a shard.
+#include "text/records/squad.h"
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -15,6 +17,17 @@ using nlohmann::ordered_json;
 
 namespace {
 
+struct SquadPrepOptions {
+  text::BertVocabulary vocabulary;
+  text::SquadOptions squad;
+  int64_t threads = 0;
+  void describe(Fields& f) {
+    f.section("", vocabulary);
+    f.section("", squad);
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+  }
+};
+
 void report(const Squad& squad, const QuestionsSummary& sum) {
   if (squad.missing > 0)
     log_info(str(counted(squad.missing, "of "), counted(squad.answers, "answers"),
@@ -25,8 +38,6 @@ void report(const Squad& squad, const QuestionsSummary& sum) {
                counted(sum.question_unknown, "+ "), counted(sum.paragraph_unknown, "unknown, "),
                speed(squad.bytes, sum.seconds)));
 }
-
-}  // namespace
 
 void make_squad(const Arguments& a, const SquadPrepOptions& o) {
   o.vocabulary.check();
@@ -45,6 +56,16 @@ void make_squad(const Arguments& a, const SquadPrepOptions& o) {
   writer.finish();
   sink->close();
   report(squad, sum);
+}
+
+}  // namespace
+
+void add_squad(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("squad", "make a shard of questions: a question and its paragraph a record");
+  const auto a = std::make_shared<Arguments>();
+  add_inputs(*sub, *a, "files of SQuAD, version 1.1 or 2.0");
+  add_output(*sub, *a);
+  add_job(sub, a, make_squad, jobs);
 }
 
 }  // namespace mh::prep

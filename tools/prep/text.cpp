@@ -2,7 +2,6 @@
 #include "base/text.h"
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,6 +10,7 @@
 #include "prep.h"
 #include "text/records/encode.h"
 #include "text/tokenizers.h"
+#include "text/vocabulary.h"
 
 namespace mh::prep {
 
@@ -51,39 +51,14 @@ void warn_packed(const std::vector<std::string>& files) {
   }
 }
 
-}  // namespace
-
-LineEnds line_ends(const Arguments& a, bool any_bytes) {
-  return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
-}
-
-void report_dropped(uint64_t line_ends, uint64_t byte_order_marks) {
-  if (line_ends > 0) log_info(counted(line_ends, "lines ended in CR LF; the CR is dropped"));
-  if (byte_order_marks > 1) log_info(counted(byte_order_marks, "files began with a byte order mark, which is dropped"));
-}
-
-int threads_of(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::thread::hardware_concurrency()); }
-
-std::string speed(uint64_t bytes, double seconds) {
-  const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-6);
-  return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
-}
-
-std::string counted(uint64_t count, const std::string& what) {
-  return with_commas(static_cast<int64_t>(count)) + " " + what;
-}
-
-std::string provenance_of(const Arguments& a, const BertVocabulary& vocabulary, const ordered_json& more) {
-  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
-  if (vocabulary.wordpiece.empty()) made["vocabulary"] = vocabulary.vocab;
-  else
-    made.update({{"wordpiece", vocabulary.wordpiece},
-                 {"cased", vocabulary.cased},
-                 {"strip_accents", vocabulary.strip_accents}});
-  made["crlf"] = a.crlf;
-  if (!more.empty()) made.update(more);
-  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
-}
+struct LmOptions {
+  std::string vocab;
+  int64_t threads = 0;
+  void describe(Fields& f) {
+    f.field("vocab", vocab, "vocabulary made by mh-prep vocab, or a SentencePiece model");
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+  }
+};
 
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   std::vector<std::string> read = a.inputs;
@@ -139,6 +114,22 @@ void make_lm(const Arguments& a, const LmOptions& options) {
   report_dropped(text.normalised(), text.byte_order_marks());
   log_info(str(counted(sum.lines, "lines, "), counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "),
                speed(sum.bytes, sum.seconds)));
+}
+
+}  // namespace
+
+void add_vocab(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("vocab", "make a vocabulary: words, characters, bytes, or pieces of words");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, std::string(kTexts) + "; none with --from")->required(false);
+  add_job(sub, a, make_vocab, jobs);
+}
+
+void add_lm(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("lm", "make a language-model shard: one record a line");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, kTexts);
+  add_job(sub, a, make_lm, jobs);
 }
 
 }  // namespace mh::prep

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "prep.h"
+#include "text/records/encode_pairs.h"
 #include "text/tokenizers.h"
 
 namespace mh::prep {
@@ -15,6 +16,19 @@ using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {
+
+struct TranslationOptions {
+  std::string vocab, source_vocab, target_vocab;
+  text::PairFilters filters;
+  int64_t threads = 0;
+  void describe(Fields& f) {
+    f.field("vocab", vocab, "one vocabulary of both sides");
+    f.field("source_vocab", source_vocab, "vocabulary of the source side, with --target-vocab");
+    f.field("target_vocab", target_vocab, "vocabulary of the target side, with --source-vocab");
+    f.section("", filters);
+    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+  }
+};
 
 void check(const Arguments& a, const TranslationOptions& o) {
   const bool of_sides = !o.source_vocab.empty() || !o.target_vocab.empty();
@@ -44,8 +58,6 @@ std::string listed(const std::map<std::string, uint64_t>& dropped) {
 std::string of_both(const std::array<uint64_t, 2>& counts) {
   return with_commas(static_cast<int64_t>(counts[0])) + " + " + with_commas(static_cast<int64_t>(counts[1]));
 }
-
-}  // namespace
 
 void make_translation(const Arguments& a, const TranslationOptions& o) {
   check(a, o);
@@ -90,6 +102,15 @@ void make_translation(const Arguments& a, const TranslationOptions& o) {
   if (!sum.dropped.empty()) log_info("pairs dropped: " + listed(sum.dropped));
   log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", of_both(sum.tokens), " tokens, ",
                of_both(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
+}
+
+}  // namespace
+
+void add_translation(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("translation", "make a translation shard: a pair of lines a record");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, "two text files, a side each, line by line, or one of source, tab, target, as paste(1) writes");
+  add_job(sub, a, make_translation, jobs);
 }
 
 }  // namespace mh::prep

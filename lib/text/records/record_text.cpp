@@ -1,4 +1,4 @@
-#include "records.h"
+#include "text/records/record_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -8,11 +8,14 @@
 #include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 
-namespace mh::prep {
+namespace mh::text {
 
 using namespace mh::io;
-using namespace mh::text;
 using nlohmann::ordered_json;
+
+bool has_records(const ShardHeader& header) {
+  return header.kind != kTextKind && header.kind != kPairsKind && record_kind(header.kind) != nullptr;
+}
 
 std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
   if (!ids)
@@ -86,4 +89,4 @@ void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
   }
 }
 
-}  // namespace mh::prep
+}  // namespace mh::text
