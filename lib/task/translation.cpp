@@ -162,19 +162,31 @@ void translate(Translator& translator, const Pairs& pairs, const std::string& sh
   }
 }
 
-metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard,
-                           const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
+metrics::BleuStatistics compare_translations(Translator& translator, const Pairs& pairs, const std::string& shard,
+                                             const metrics::BleuOptions& options,
+                                             const std::vector<std::string_view>& references,
+                                             const TranslationListener& listener) {
   metrics::Bleu bleu(options);
   metrics::BleuStatistics sum;
   translate(
       translator, pairs, shard,
-      [&](int64_t pair, const std::vector<search::Hypothesis>& found) {
-        const std::string reference = reference_of(*translator.tokenizers().target, pairs.target(pair));
-        const std::string_view references[]{reference};
-        sum += bleu.statistics(translator.text_of(found[0]), references);
+      [&](int64_t pair, const std::vector<search::Hypothesis>& hypotheses) {
+        const std::string text = translator.text_of(hypotheses[0]);
+        const std::string decoded =
+            references.empty() ? reference_of(*translator.tokenizers().target, pairs.target(pair)) : std::string();
+        const std::string_view reference =
+            references.empty() ? std::string_view(decoded) : references[static_cast<size_t>(pair)];
+        sum += bleu.statistics(text, {&reference, 1});
+        if (listener.each) listener.each(text, static_cast<int64_t>(hypotheses[0].tokens.size()));
       },
-      progress);
-  return metrics::bleu_score(sum, options, metrics::BleuOf::corpus);
+      listener.progress);
+  return sum;
+}
+
+metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard,
+                           const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
+  return metrics::bleu_score(compare_translations(translator, pairs, shard, options, {}, {{}, progress}), options,
+                             metrics::BleuOf::corpus);
 }
 
 }  // namespace mh::task

@@ -83,6 +83,19 @@ void translate(Translator& translator, const Pairs& pairs, const std::string& sh
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& each,
                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
+// What is told while translations are scored; each may be left out.
+struct TranslationListener {
+  // Of each pair in its order: the text of its best hypothesis, and how many tokens that has.
+  std::function<void(const std::string& text, int64_t tokens)> each;
+  std::function<void(int64_t done, int64_t all)> progress;  // in sentences
+};
+
+// Sums for BLEU of all pairs' translations. `references`: a line for each pair; empty: the pairs' targets, decoded.
+metrics::BleuStatistics compare_translations(Translator& translator, const Pairs& pairs, const std::string& shard,
+                                             const metrics::BleuOptions& options,
+                                             const std::vector<std::string_view>& references,
+                                             const TranslationListener& listener = {});
+
 // BLEU of all pairs' translations, against their targets.
 metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,

@@ -1,20 +1,33 @@
 // mh-eval bleu HYP REF…: BLEU and chrF of plain text.
+#include "metrics/bleu.h"
+
 #include <algorithm>
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
-#include "lines.h"
+#include "metrics/chrf.h"
+#include "text/lines.h"
 
 namespace mh::eval {
 
 using nlohmann::ordered_json;
 
 namespace {
+
+struct BleuJob {
+  std::string hypotheses, format;
+  std::vector<std::string> references;
+  bool sentence = false, chrf = false;
+  metrics::BleuOptions bleu;
+  metrics::ChrfOptions chrf_options;  // its lower case is BLEU's
+  void describe(Fields& f);
+};
 
 ordered_json row_of(const BleuJob& job, metrics::BleuOf of, const metrics::BleuStatistics& statistics,
                     const metrics::ChrfStatistics& chrf) {
@@ -41,8 +54,6 @@ ordered_json row_of(const BleuJob& job, metrics::BleuOf of, const metrics::BleuS
   return row;
 }
 
-}  // namespace
-
 void BleuJob::describe(Fields& f) {
   f.field("sentence", sentence, "a row for each sentence, numbered from 1, instead of one for all");
   f.section("", bleu);
@@ -57,10 +68,10 @@ void score_text(BleuJob job) {
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with it", "none", ""});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
     throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input for one file", "- more than once", ""});
-  const Lines hypotheses(job.hypotheses);
-  std::deque<Lines> references;
+  const text::Lines hypotheses(job.hypotheses);
+  std::deque<text::Lines> references;
   for (const std::string& path : job.references)
-    require_as_many(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
+    text::require_as_many(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
   Table table(Table::format_named(job.format));
   metrics::Bleu bleu(job.bleu);
   metrics::Chrf chrf(job.chrf_options);
@@ -82,6 +93,24 @@ void score_text(BleuJob job) {
     chrf_sum += own_chrf;
   }
   if (!job.sentence) table.row(row_of(job, metrics::BleuOf::corpus, sum, chrf_sum));
+}
+
+}  // namespace
+
+void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
+  const auto job = std::make_shared<BleuJob>();
+  CLI::App* sub = app.add_subcommand("bleu", "BLEU and chrF of plain text, a sentence a line");
+  sub->add_option("hypotheses", job->hypotheses, "what is scored; - is standard input")->required()->type_name("HYP");
+  sub->add_option("references", job->references, "what it should be")->required()->type_name("REF...");
+  const auto fields = std::make_shared<CommandLineFields>(*sub);
+  fields->declare(*job);
+  exclude(*sub, shared.scoring);
+  exclude(*sub, shared.models);  // it runs no model
+  jobs.push_back({sub, [a, job, fields] {
+                    fields->take(*job);
+                    job->format = a->format;
+                    score_text(*job);
+                  }});
 }
 
 }  // namespace mh::eval

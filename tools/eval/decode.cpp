@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "common/option_columns.h"
 #include "common/subject.h"
-#include "eval.h"
+#include "score.h"
 
 namespace mh::eval {
 
@@ -23,7 +23,7 @@ void DecodeJob::start() {
   bleu.check();
   if (hypotheses == "-")
     throw Error(Exit::usage, Problem{"--hypotheses", "a file, as the scores go to standard output", "-", ""});
-  if (!references.empty()) lines = std::make_shared<Lines>(references);
+  if (!references.empty()) lines = std::make_shared<text::Lines>(references);
 }
 
 void DecodeJob::check(const task::Corpus& corpus, const std::string& shard) const {
@@ -32,7 +32,7 @@ void DecodeJob::check(const task::Corpus& corpus, const std::string& shard) cons
   if (pairs == nullptr)
     throw Error(Exit::usage, Problem{"--hypotheses, --beam and the like", "a shard of pairs to translate",
                                      str(shard, ", which is none"), "leave them out"});
-  if (lines != nullptr) require_as_many(shard, static_cast<size_t>(pairs->size()), *lines);
+  if (lines != nullptr) text::require_as_many(shard, static_cast<size_t>(pairs->size()), *lines);
 }
 
 ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pairs& pairs, const std::string& shard,
@@ -40,24 +40,17 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pai
   const auto began = std::chrono::steady_clock::now();
   task::Translator translator(*m.model, m.tokenizers, job.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
-  metrics::Bleu bleu(job.bleu);
-  metrics::BleuStatistics sum;
   int64_t tokens = 0;
-  auto bar = progress_bar("translate", "sentences");
-  task::translate(
-      translator, pairs, shard,
-      [&](int64_t pair, const std::vector<search::Hypothesis>& found) {
-        const std::string text = translator.text_of(found[0]);
-        const std::string decoded =
-            job.lines != nullptr ? std::string() : task::reference_of(*m.tokenizers.target, pairs.target(pair));
-        const std::string_view reference =
-            job.lines != nullptr ? job.lines->lines[static_cast<size_t>(pair)] : std::string_view(decoded);
-        sum += bleu.statistics(text, {&reference, 1});
-        tokens += static_cast<int64_t>(found[0].tokens.size());
-        if (sink != nullptr) sink->write(text + "\n");
-      },
-      bar);
-  bar = {};
+  task::TranslationListener listener;
+  listener.each = [&](const std::string& text, int64_t length) {
+    tokens += length;
+    if (sink != nullptr) sink->write(text + "\n");
+  };
+  listener.progress = progress_bar("translate", "sentences");
+  const auto references = job.lines != nullptr ? job.lines->lines : std::vector<std::string_view>{};
+  const metrics::BleuStatistics sum =
+      task::compare_translations(translator, pairs, shard, job.bleu, references, listener);
+  listener.progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(tokens), " tokens in ",

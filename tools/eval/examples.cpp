@@ -7,9 +7,8 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/subject.h"
-#include "eval.h"
 #include "metrics/predictions.h"
+#include "score.h"
 #include "task/example_options.h"
 #include "task/example_scores.h"
 
@@ -29,11 +28,12 @@ void write_predictions(ByteSink& sink, const task::Examples& examples, const tas
   sink.close();
 }
 
-void check(const Arguments& a, const ExamplesJob& job, const task::Examples& examples, const std::string& name) {
+void check(const ScoreJob& score, const task::Examples& examples, const std::string& name) {
+  const ExamplesJob& job = score.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, "leave it out"});
   };
-  if (!a.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", name);
+  if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", name);
   const bool words = examples.head == model::HeadTask::words;
   if (!job.predictions.empty() && words) refuse("--predictions", "classes, numbers or answers", "masked words");
   if (!job.best.empty() && examples.asked == nullptr) refuse("--best-answers", "a shard of questions", name);
@@ -55,17 +55,18 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
     throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", best, ""});
 }
 
-void score_examples(const Arguments& a, const task::ScoringOptions& given, const ExamplesJob& job,
-                    const DecodeJob& decoding, const TextSource& source) {
+void score_examples(const ScoreJob& score, const TextSource& source) {
+  const Arguments& a = *score.shared;
+  const ExamplesJob& job = score.examples;
   const bool shows = job.predictions != "-" && job.best != "-";
   Table table(Table::format_named(a.format));
-  for (size_t i = 0; i + 1 < a.files.size(); ++i) {
-    model::LoadedModel m = load(a, a.files[i]);
+  for (size_t i = 0; i + 1 < score.files.size(); ++i) {
+    model::LoadedModel m = load(a, score.files[i]);
     const task::Corpus corpus = source.text_for(m);
-    decoding.check(corpus, source.name());  // refuses what is of pairs
+    score.decoding.check(corpus, source.name());  // refuses what is of pairs
     const auto& examples = std::get<task::Examples>(corpus);
-    check(a, job, examples, source.name());
-    const task::ScoringOptions options = scoring_for(m, given, corpus);  // refuses what is of texts
+    check(score, examples, source.name());
+    const task::ScoringOptions options = scoring_for(m, score.scoring, corpus);  // refuses what is of texts
     const auto predictions = opened(job.predictions), best = opened(job.best);
     task::ExampleScores found = task::score_examples(*m.model, examples, {nullptr, progress_bar("score", "rows")});
     if (predictions != nullptr) write_predictions(*predictions, examples, found);

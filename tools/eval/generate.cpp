@@ -1,19 +1,27 @@
 // mh-eval generate: text from a model.
 #include <algorithm>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "eval.h"
+#include "search/generation.h"
 #include "text/text_bytes.h"
 
 namespace mh::eval {
 
 namespace {
 
+struct Generation {
+  std::shared_ptr<Arguments> shared;
+  std::string model, prompt, prompt_file;
+  search::GenerationOptions options;
+};
+
 constexpr size_t kLongestPrompt = 1 << 20;  // bytes; more than any model reads
 
-std::string read_prompt(const Arguments& a) {
+std::string read_prompt(const Generation& a) {
   if (a.prompt_file.empty()) return a.prompt;
   auto source = open_source(a.prompt_file);
   std::string text(kLongestPrompt + 1, '\0');
@@ -41,10 +49,9 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
   return tokens;
 }
 
-}  // namespace
-
-void write_text(const Arguments& a, const search::GenerationOptions& options) {
-  model::LoadedModel m = load(a, a.model);
+void write_text(const Generation& a) {
+  const search::GenerationOptions& options = a.options;
+  model::LoadedModel m = load(*a.shared, a.model);
   if (m.model->has_encoder())
     throw Error(Exit::usage, Problem{m.name, "a language model", "a translation model",
                                      "mh-eval translate writes what a text is in its other language"});
@@ -65,6 +72,27 @@ void write_text(const Arguments& a, const search::GenerationOptions& options) {
     sink->write(out + (out.empty() || out.back() != '\n' ? "\n" : ""));
   }
   sink->close();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
+  const auto g = std::make_shared<Generation>();
+  g->shared = a;
+  CLI::App* sub = app.add_subcommand("generate", "continue a prompt");
+  sub->add_option("model", g->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
+  auto* prompt = sub->add_option("--prompt", g->prompt, "text to continue [an empty line]")->type_name("TEXT");
+  sub->add_option("--prompt-file", g->prompt_file, "continue this text instead; - is standard input")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  const auto fields = std::make_shared<CommandLineFields>(*sub);
+  fields->declare(g->options);
+  exclude(*sub, shared.scoring);  // it scores nothing
+  sub->excludes(shared.format);
+  jobs.push_back({sub, [g, fields] {
+                    fields->take(g->options);
+                    write_text(*g);
+                  }});
 }
 
 }  // namespace mh::eval

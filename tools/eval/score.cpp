@@ -1,20 +1,25 @@
 // mh-eval MODEL… DATA: perplexity.
+#include "score.h"
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/subject.h"
-#include "eval.h"
 #include "io/shard.h"
 
 namespace mh::eval {
 
 using nlohmann::ordered_json;
+
+void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
+  for (CLI::Option* option : options) subcommand.excludes(option);
+}
 
 model::LoadedModel load(const Arguments& a, const std::string& path) {
   return load_as(a, io::Checkpoint(path), a.sets);
@@ -23,7 +28,7 @@ model::LoadedModel load(const Arguments& a, const std::string& path) {
 namespace {
 
 // Where what is written of model `index` goes; with several models each has a file of its own.
-std::string file_of(const Arguments& a, const std::string& path, size_t index) {
+std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
   return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
 }
 
@@ -36,7 +41,8 @@ bool same_place(const std::string& a, const std::string& b) {
 }
 
 // What can be seen before the first model is scored.
-void check(const Arguments& a, const DecodeJob& job) {
+void check(const ScoreJob& a) {
+  const DecodeJob& job = a.decoding;
   if (a.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
                                      a.files.empty() ? "none" : str(a.files[0], " alone"), "mh-eval MODEL… DATA"});
@@ -60,29 +66,25 @@ void check(const Arguments& a, const DecodeJob& job) {
   }
 }
 
-}  // namespace
-
-void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job, const ExamplesJob& of_examples) {
-  check(a, job);
-  of_examples.check(a.files);
-  job.start();
-  const std::string& data = a.files.back();
-  const TextSource source(data);
-  for (size_t i = 0; i + 1 < a.files.size(); ++i)
-    if (a.files[i] != "-") source.require_for(io::Checkpoint(a.files[i]));
-  if (source.holds_examples()) {
-    return score_examples(a, given, of_examples, job, source);
-  }
-  if (!of_examples.predictions.empty() || !of_examples.best.empty())
+void score(ScoreJob& job) {
+  check(job);
+  job.examples.check(job.files);
+  job.decoding.start();
+  const Arguments& a = *job.shared;
+  const TextSource source(job.files.back());
+  for (size_t i = 0; i + 1 < job.files.size(); ++i)
+    if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
+  if (source.holds_examples()) return score_examples(job, source);
+  if (!job.examples.predictions.empty() || !job.examples.best.empty())
     throw Error(Exit::usage, Problem{"--predictions", "a shard of examples or questions",
                                      str(source.name(), ", of the kind ", source.header().kind), "leave it out"});
   Table table(Table::format_named(a.format));
-  for (size_t i = 0; i + 1 < a.files.size(); ++i) {
-    model::LoadedModel m = load(a, a.files[i]);
+  for (size_t i = 0; i + 1 < job.files.size(); ++i) {
+    model::LoadedModel m = load(a, job.files[i]);
     const task::Corpus text = source.text_for(m);
-    job.check(text, source.name());
-    const task::ScoringOptions options = scoring_for(m, given, text);
-    std::unique_ptr<ByteSink> tokens = a.per_token.empty() ? nullptr : open_sink(file_of(a, a.per_token, i));
+    job.decoding.check(text, source.name());
+    const task::ScoringOptions options = scoring_for(m, job.scoring, text);
+    std::unique_ptr<ByteSink> tokens = job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
     task::Listener listener;
     listener.progress = progress_bar("score", "rows");
@@ -112,9 +114,51 @@ void score(const Arguments& a, const task::ScoringOptions& given, DecodeJob job,
                    {"precision", a.precision},
                    {"set", join(a.sets, " ")},
                    {"protocol", task::protocol_of(options)}};
-    if (job.wanted) j.update(decode(job, m, std::get<task::Pairs>(text), source.name(), file_of(a, job.hypotheses, i)));
+    if (job.decoding.wanted)
+      j.update(decode(job.decoding, m, std::get<task::Pairs>(text), source.name(),
+                      file_of(job, job.decoding.hypotheses, i)));
     table.row(j);
   }
+}
+
+}  // namespace
+
+Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions& shared) {
+  const auto job = std::make_shared<ScoreJob>();
+  job->shared = a;
+  const auto file = [&](const char* name, std::string& path, const char* help) {
+    return app.add_option(name, path, help)->type_name("FILE");
+  };
+  shared.scoring.push_back(
+      app.add_option("files", job->files, "checkpoints, then a shard; one of them may be - for standard input")
+          ->type_name("MODEL... DATA"));
+  shared.format = add_format(app, a->format);
+  shared.scoring.push_back(file("--per-token", job->per_token, "write each token's log-probability (nats) to a table"));
+  shared.models.push_back(add_sets(app, a->sets));
+  shared.scoring.push_back(
+      file("--predictions", job->examples.predictions,
+           "classes, numbers or answers: write them as GLUE's server or SQuAD's script takes them; - is standard "
+           "output, without the scores"));
+  shared.scoring.push_back(
+      file("--best-answers", job->examples.best, "questions: write the best answers of each, with their scores"));
+  for (CLI::Option* option : add_model_options(app, *a).all()) shared.models.push_back(option);
+  const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
+  fields->declare(job->scoring);
+  // Any of these asks for translations.
+  std::vector<CLI::Option*> decodes{
+      file("--hypotheses", job->decoding.hypotheses, "pairs: translate the sources to this file, and print BLEU"),
+      file("--references", job->decoding.references, "compare with these lines [the shard's targets, decoded]")};
+  decoding->declare(job->decoding);
+  decodes.insert(decodes.end(), decoding->options().begin(), decoding->options().end());
+  for (const auto& options : {fields->options(), decodes})
+    shared.scoring.insert(shared.scoring.end(), options.begin(), options.end());
+  return {&app, [job, fields, decoding, decodes] {
+            fields->take(job->scoring);
+            decoding->take(job->decoding);
+            for (const CLI::Option* option : decodes)
+              job->decoding.wanted = job->decoding.wanted || option->count() > 0;
+            score(*job);
+          }};
 }
 
 }  // namespace mh::eval

@@ -1,12 +1,13 @@
 // mh-eval translate: lines in, their translations out.
 #include <algorithm>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "common/subject.h"
 #include "eval.h"
-#include "lines.h"
+#include "task/translation.h"
+#include "text/lines.h"
 #include "text/text_batches.h"
 
 namespace mh::eval {
@@ -16,7 +17,17 @@ namespace {
 constexpr size_t kLines = 512;  // that are translated and written together
 constexpr int kDigits = 4;      // of a score: fewer than rounding that follows the batch may change
 
-}  // namespace
+struct TranslateJob {
+  std::string model, prefix_file;
+  std::vector<std::string> files;
+  int64_t nbest = 1;
+  bool scores = false;
+  task::TranslationOptions translation;
+  search::SamplingOptions sampling;
+  void describe(Fields& f);
+  // Refuses options that make no sense together, before any file is read.
+  void check() const;
+};
 
 void TranslateJob::describe(Fields& f) {
   f.section("", translation);
@@ -42,13 +53,13 @@ void TranslateJob::check() const {
     refuse("--temperature, --top-k, --seed", "--samples, which they are for", "none");
 }
 
-void translate_lines(const Arguments& a, TranslateJob job) {
+void translate_lines(const Arguments& a, const TranslateJob& job) {
   job.check();
   std::vector<std::string> read = job.files;
   read.insert(read.end(), {job.model, job.prefix_file});
   refuse_output_onto_input("-", read);
-  std::unique_ptr<Lines> prefixes;
-  if (!job.prefix_file.empty()) prefixes = std::make_unique<Lines>(job.prefix_file);
+  std::unique_ptr<text::Lines> prefixes;
+  if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
   model::LoadedModel m = load(a, job.model);
   if (!m.model->has_encoder())
@@ -102,12 +113,30 @@ void translate_lines(const Arguments& a, TranslateJob job) {
   }
   if (!window.empty()) write_window();
   progress.clear();
-  if (prefixes != nullptr) require_as_many("what is translated", static_cast<size_t>(lines), *prefixes);
+  if (prefixes != nullptr) text::require_as_many("what is translated", static_cast<size_t>(lines), *prefixes);
   if (translator.unknown() > 0)
     log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
   if (translator.unknown_in_prefixes() > 0)
     log_warning(str(translator.unknown_in_prefixes(), " tokens of the prefixes are unknown, and written as such"));
   if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
+}
+
+}  // namespace
+
+void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
+  const auto job = std::make_shared<TranslateJob>();
+  CLI::App* sub = app.add_subcommand("translate", "translate lines of text");
+  sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
+  sub->add_option("text", job->files, "a sentence a line; - is standard input")->required()->type_name("FILE...");
+  sub->add_option("--prefix-file", job->prefix_file, "what each line's translation must begin with")->type_name("FILE");
+  const auto fields = std::make_shared<CommandLineFields>(*sub);
+  fields->declare(*job);
+  exclude(*sub, shared.scoring);
+  sub->excludes(shared.format);
+  jobs.push_back({sub, [a, job, fields] {
+                    fields->take(*job);
+                    translate_lines(*a, *job);
+                  }});
 }
 
 }  // namespace mh::eval
