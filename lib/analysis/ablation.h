@@ -62,6 +62,9 @@ constexpr int64_t kTokensAtOnce = 16384;
 std::vector<task::Score> score_without(const Subject& subject, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once = kTokensAtOnce);
 
+// Cross-entropy per scored token, nats; 0 where nothing was scored.
+double nll_per_token(const task::Score& score);
+
 // Sample standard deviation (ddof 1); NaN of fewer than two numbers.
 double deviation(const std::vector<double>& values);
 

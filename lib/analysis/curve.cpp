@@ -59,4 +59,20 @@ std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& meas
   return points;
 }
 
+CurveLoss CurveMeter::loss(const CurvePoint& point) {
+  CurveLoss loss;
+  for (const auto& [kind, heads] : point.gone) loss.heads += static_cast<int64_t>(heads.size());
+  loss.nll = nll_per_token(point.score);
+  loss.perplexity = loss.value = std::exp(loss.nll);
+  if (metric_) {
+    const Masked masked(scored_.model, scored_.side, point.gone);
+    loss.value = metric_();
+  }
+  if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_value_ = loss.value;
+  loss.difference = loss.perplexity - full_perplexity_;
+  loss.relative = 100 * (loss.perplexity / full_perplexity_ - 1);
+  loss.value_difference = loss.value - full_value_;
+  return loss;
+}
+
 }  // namespace mh::analysis

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/ablation.h"
@@ -29,5 +31,32 @@ struct CurvePoint {
 // signal asks the process to stop.
 std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& measured, const std::string& measure,
                                       const CurveOptions& options);
+
+// What the model without the heads of a point loses against the whole model.
+struct CurveLoss {
+  int64_t heads = 0;  // that are masked
+  double nll = 0;     // nats per token
+  double perplexity = 0;
+  double difference = 0;        // of perplexities
+  double relative = 0;          // the same in percent of the whole model's perplexity
+  double value = 0;             // of the metric; perplexity where there is no other
+  double value_difference = 0;  // of the metric
+};
+
+// Compares the points of one curve with its first, which is the whole model.
+class CurveMeter {
+ public:
+  // `scored`: as pruning_curve() has it; must outlive this. `metric`: runs the model, whose heads are masked
+  // meanwhile; none: perplexity.
+  explicit CurveMeter(const Subject& scored, std::function<double()> metric = {})
+      : scored_(scored), metric_(std::move(metric)) {}
+  // Points in their order.
+  CurveLoss loss(const CurvePoint& point);
+
+ private:
+  const Subject& scored_;
+  std::function<double()> metric_;
+  double full_perplexity_ = 0, full_value_ = 0;
+};
 
 }  // namespace mh::analysis

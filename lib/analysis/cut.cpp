@@ -86,6 +86,15 @@ const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name)
 
 }  // namespace
 
+void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, const Share& share, bool per_layer,
+                 const std::string& where) {
+  std::map<Kind, LayerScores> equal;
+  for (const attention::AttentionLayer* layer : model.attention_layers())
+    if (const attention::Shape& s = layer->shape(); among(kinds, s.kind))
+      equal[s.kind].emplace_back(s.heads_of(head_side(side)));
+  least_important(equal, share, per_layer, where);
+}
+
 attention::HeadSide head_side(Side side) {
   return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
 }

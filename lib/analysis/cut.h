@@ -29,6 +29,10 @@ struct Share {
 HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where);
 
+// Refuses what least_important() would refuse of these kinds, before anything is measured.
+void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, const Share& share, bool per_layer,
+                 const std::string& where);
+
 // The side whose heads are counted; of whole heads the values'.
 attention::HeadSide head_side(Side side);
 

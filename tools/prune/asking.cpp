@@ -23,11 +23,8 @@ void add_question(CLI::App& app, Question& q) {
       ->type_name("KIND,...")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--format", q.format, "table or json [table]")->type_name("WHAT")->check(one_of({"table", "json"}));
-  app.add_option("--set", q.sets,
-                 "change a key that changes no parameter, of the model or of squad: model.same_length=true")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_format(app, q.format);
+  add_sets(app, q.sets);
   add_model_options(app, q);
   q.fields = std::make_unique<CommandLineFields>(app);
   q.fields->declare(q);
@@ -97,10 +94,6 @@ ordered_json with_protocol(ordered_json row, const Question& q, const task::Scor
               {"set", join(q.sets, " ")},
               {"protocol", task::protocol_of(how)}});
   return row;
-}
-
-double per_token(const task::Score& score) {
-  return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
 }
 
 }  // namespace mh::prune

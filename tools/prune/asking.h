@@ -69,6 +69,5 @@ class Asking {
 
 // A row, and behind it the columns that say what its figures were measured on.
 nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const Question& q, const task::ScoringOptions& how);
-double per_token(const task::Score& score);  // nats
 
 }  // namespace mh::prune

@@ -1,8 +1,7 @@
 // mh-prune curve --by MEASURE MODEL… DATA: what a model loses as its heads go, the least important first.
 #include "analysis/curve.h"
 
-#include <CLI/CLI.hpp>
-#include <cmath>
+#include <algorithm>
 
 #include "asking.h"
 #include "base/error.h"
@@ -49,20 +48,14 @@ void draw_curves(Curves& c) {
       const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows"),
                                        asked.kinds};
       Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
-      double full = 0, full_judged = 0;
+      std::function<double()> metric;
+      if (!c.metric.is_perplexity())
+        metric = [&] { return c.metric.of(asked.model, asked.text, asking.data(), progress_bar(measure, "rows")); };
+      analysis::CurveMeter meter(scored, metric);
       for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {
-        const double nll = per_token(point.score), perplexity = std::exp(nll);
-        if (point.fraction == 0) full = perplexity;
-        int64_t gone = 0;
-        for (const auto& [kind, heads] : point.gone) gone += static_cast<int64_t>(heads.size());
+        const analysis::CurveLoss loss = meter.loss(point);
         curve.x.push_back(100 * point.fraction);
-        double judged = perplexity;
-        if (!c.metric.is_perplexity()) {
-          const analysis::Masked masked(*asked.model.model, asked.side, point.gone);
-          judged = c.metric.of(asked.model, asked.text, asking.data(), progress_bar(measure, "rows"));
-          if (point.fraction == 0) full_judged = judged;
-        }
-        curve.y.push_back(judged);
+        curve.y.push_back(loss.value);
         if (c.plot == "-") continue;
         ordered_json row{{"model", asked.model.name},
                          {"measure", measure},
@@ -72,14 +65,14 @@ void draw_curves(Curves& c) {
                          {"reranked", c.rerank},
                          {"rank_data", rank_source != nullptr ? rank_source->name() : asking.data()},
                          {"fraction", point.fraction},
-                         {"heads_gone", gone},
-                         {"nll", nll},
-                         {"perplexity", perplexity},
-                         {"difference", perplexity - full},
-                         {"relative", 100 * (perplexity / full - 1)}};
+                         {"heads_gone", loss.heads},
+                         {"nll", loss.nll},
+                         {"perplexity", loss.perplexity},
+                         {"difference", loss.difference},
+                         {"relative", loss.relative}};
         if (!c.metric.is_perplexity()) {
-          row[c.metric.name()] = judged;
-          row[c.metric.name() + "_difference"] = judged - full_judged;
+          row[c.metric.name()] = loss.value;
+          row[c.metric.name() + "_difference"] = loss.value_difference;
           row.update(c.metric.protocol());
         }
         row["tokens"] = point.score.tokens;

@@ -1,7 +1,6 @@
 // mh-prune cut: a checkpoint without some of the model's heads.
 #include "analysis/cut.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "analysis/importance.h"
@@ -68,17 +67,13 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
                                     ? analysis::Share{a.count, 0}
                                     : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
   const std::string where = a.fraction.empty() ? "--count" : "--fraction";
-  // A choice among equals refuses what cannot be chosen before anything is measured.
-  std::map<Kind, analysis::LayerScores> scores;
   const analysis::Side side = analysis::side_named(a.side);
-  for (const attention::AttentionLayer* layer : m.model->attention_layers())
-    if (const attention::Shape& s = layer->shape(); analysis::among(kinds, s.kind))
-      scores[s.kind].emplace_back(s.heads_of(analysis::head_side(side)));
-  analysis::least_important(scores, share, a.per_layer, where);
+  analysis::check_share(*m.model, side, kinds, share, a.per_layer, where);
   analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
   const task::Corpus text = data->measure_for(m);
   const task::ScoringOptions how = scoring_for(m, a.scoring, text);
-  scores = analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows"), kinds});
+  const auto scores =
+      analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows"), kinds});
   return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
 }
 
@@ -149,11 +144,14 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->delimiter(',')
       ->allow_extra_args(false);
   const std::string measures = "the least important heads, by: " + join(analysis::importances().names(), ", ");
-  text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
-  text("--data", a->data, "shard to measure on; - is standard input", "SHARD");
-  text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%");
-  sub->add_option("--count", a->count, "with --by: so many heads")->type_name("N")->check(whole_number(1, 1 << 24));
-  sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together");
+  auto* by = text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+  text("--data", a->data, "shard to measure on; - is standard input", "SHARD")->needs(by);
+  text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%")->needs(by);
+  sub->add_option("--count", a->count, "with --by: so many heads")
+      ->type_name("N")
+      ->check(whole_number(1, 1 << 24))
+      ->needs(by);
+  sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together")->needs(by);
   sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
       ->type_name("KIND,...")
       ->delimiter(',')
@@ -161,13 +159,14 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   text("--side", a->side, "of a head where heads are mixed: whole, score, value or output [whole]", "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");
-  add_model_options(*sub, *a);
+  const ModelOptionSet models = add_model_options(*sub, *a);
+  models.precision->needs(by);
+  models.attention->needs(by);
   auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
   scoring->declare(a->scoring);
   sample->declare(a->scoring.sample);
-  for (const char* name : {"--data", "--fraction", "--count", "--per-layer", "--block", "--context", "--memory",
-                           "--streams", "--batch", "--blocks", "--seed", "--precision", "--attention"})
-    sub->get_option(name)->needs("--by");
+  for (const CommandLineFields* fields : {scoring.get(), sample.get()})
+    for (CLI::Option* option : fields->options()) option->needs(by);
   jobs.push_back({sub, [a, scoring, sample] {
                     scoring->take(a->scoring);
                     sample->take(a->scoring.sample);

@@ -4,9 +4,6 @@
 //   mh-prune rank --by taylor run1/best.safetensors valid.mhs
 //   mh-prune curve --by taylor,random run1/best.safetensors test.mhs --plot curve.svg
 //   mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o small.safetensors
-#include <CLI/CLI.hpp>
-
-#include "base/error.h"
 #include "base/tool.h"
 #include "prune.h"
 
@@ -22,13 +19,10 @@ int main(int argc, char** argv) {
        "  mh-prune cut run1/best.safetensors --heads 0:1,0:3,5:7 -o small.safetensors\n"
        "  mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o - | mh-eval - test.mhs"});
   tool.app().require_subcommand(1);
-  prune::Jobs jobs;
+  Jobs jobs;
   prune::add_scan(tool.app(), jobs);
   prune::add_rank(tool.app(), jobs);
   prune::add_curve(tool.app(), jobs);
   prune::add_cut(tool.app(), jobs);
-  return tool.run(argc, argv, [&] {
-    for (const prune::Job& job : jobs)
-      if (job.app->parsed()) job.run();
-  });
+  return tool.run(argc, argv, [&] { run_given(jobs); });
 }

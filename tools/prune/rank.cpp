@@ -1,6 +1,4 @@
 // mh-prune rank --by MEASURE MODEL… DATA: heads in the order of their importance.
-#include <CLI/CLI.hpp>
-
 #include "analysis/curve.h"
 #include "asking.h"
 #include "base/error.h"

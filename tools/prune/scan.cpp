@@ -1,9 +1,9 @@
 // mh-prune scan MODEL… DATA: what a model loses without each of its heads.
-#include <CLI/CLI.hpp>
-#include <cmath>
+#include "analysis/scan.h"
+
+#include <algorithm>
 #include <limits>
 
-#include "analysis/ablation.h"
 #include "analysis/importance.h"
 #include "asking.h"
 #include "base/error.h"
@@ -14,62 +14,68 @@
 
 namespace mh::prune {
 
-using analysis::Head;
 using analysis::HeadSet;
 using analysis::Kind;
 using nlohmann::ordered_json;
 
 namespace {
 
-struct Scan : Question {
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+struct ScanQuestion : Question {
   std::vector<std::string> heads;
   bool layers = false, all_but_one = false, summary = false;
   Metric metric;
 };
 
-// Which heads are gone.
-enum class Mode { head, all_but_one, layer };
-const char* name_of(Mode mode) {
-  return mode == Mode::head ? "head" : mode == Mode::all_but_one ? "all-but-one" : "layer";
-}
-
-struct Case {
-  Mode mode;
-  Kind kind;
-  int64_t layer, head;  // head: without it, or only it; -1 for all of the layer
-  HeadSet gone;
-};
-
 // The heads that --heads names, or all.
-HeadSet chosen(const Scan& s, Asked& asked) {
+HeadSet chosen(const ScanQuestion& q, Asked& asked) {
   model::LanguageModel& model = *asked.model.model;
   const HeadSet all = analysis::all_heads(model, asked.side, asked.kinds);
-  if (s.heads.empty()) return all;
+  if (q.heads.empty()) return all;
   std::vector<Kind> kinds;
   for (const auto& [kind, heads] : all) kinds.push_back(kind);
-  const HeadSet some = analysis::parse_heads(s.heads, kinds, "--heads");
+  const HeadSet some = analysis::parse_heads(q.heads, kinds, "--heads");
   analysis::check_heads(model, asked.side, some, "--heads");
   return some;
 }
 
-std::vector<Case> cases(const Scan& s, Asked& asked) {
-  std::vector<Case> all;
-  const HeadSet there = analysis::all_heads(*asked.model.model, asked.side, asked.kinds);
-  for (const auto& [kind, heads] : chosen(s, asked)) {
-    std::map<int64_t, std::set<Head>> layers;
-    for (const Head& head : there.at(kind)) layers[head.layer].insert(head);
-    int64_t last = -1;
-    for (const Head& head : heads) {
-      if (s.layers && head.layer != last)
-        all.push_back({Mode::layer, kind, head.layer, -1, {{kind, layers[head.layer]}}});
-      last = head.layer;
-      all.push_back({Mode::head, kind, head.layer, head.head, {{kind, {head}}}});
-      std::set<Head> others = layers[head.layer];
-      others.erase(head);
-      if (s.all_but_one) all.push_back({Mode::all_but_one, kind, head.layer, head.head, {{kind, others}}});
-    }
+analysis::Scan scanned(const ScanQuestion& q, Asked& asked, const std::string& data) {
+  analysis::Judge judge;
+  if (!q.metric.is_perplexity())
+    judge = [&](const std::function<void(int64_t, int64_t)>& progress) {
+      return q.metric.of(asked.model, asked.text, data, progress);
+    };
+  auto cases =
+      analysis::scan_cases(*asked.model.model, asked.side, asked.kinds, {chosen(q, asked), q.layers, q.all_but_one});
+  return analysis::scan_heads(asked.subject("scan"), std::move(cases), judge);
+}
+
+// A row for the whole model, then one for each case.
+void print_cases(const ScanQuestion& q, Table& table, const Asked& asked, const analysis::Scan& scan) {
+  // What the full model and a whole layer have no number of is NaN, so that a column of numbers stays one.
+  auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
+  auto print = [&](ordered_json row, size_t which, double deviation) {
+    const task::Score& score = scan.scores[which];
+    const double value = scan.values[which], full = scan.full();
+    if (q.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
+    row.update({{q.metric.name(), value},
+                {"difference", value - full},
+                {"relative", 100 * (value / full - 1)},
+                {"layer_deviation", deviation}});
+    if (q.metric.is_perplexity()) row["tokens"] = score.tokens;
+    row.update(q.metric.protocol());
+    table.row(with_protocol(std::move(row), q, asked.how));
+  };
+  auto place = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
+    return ordered_json{{"model", asked.model.name}, {"kind", kind},   {"layer", number(layer)},
+                        {"head", number(head)},      {"side", q.side}, {"mode", mode}};
+  };
+  print(place("", -1, -1, "full"), 0, kNone);
+  for (size_t k = 0; k < scan.cases.size(); ++k) {
+    const analysis::ScanCase& c = scan.cases[k];
+    print(place(name_of(c.kind), c.layer, c.head, name_of(c.mode)), k + 1, scan.layer_deviation(k));
   }
-  return all;
 }
 
 // A layer of one model, for the summary.
@@ -81,112 +87,58 @@ struct Line {
   task::ScoringOptions how;
   int64_t tokens = 0;
 };
-using Lines = std::map<std::tuple<Kind, int64_t, Mode>, std::vector<Line>>;
+using Lines = std::map<analysis::ScanLayer, std::vector<Line>>;
 
 // Layer by layer, the models below each other; each is compared with the first, where that has the layer.
-void print_summary(const Scan& s, Table& table, const Lines& lines) {
+void print_summary(const ScanQuestion& q, Table& table, const Lines& lines) {
   for (const auto& [place, models] : lines)
     for (const Line& line : models) {
       const auto& [kind, layer, mode] = place;
-      double mean = -line.full;
-      for (double value : line.without) mean += value / static_cast<double>(line.without.size());
-      const double deviation = analysis::deviation(line.without);
+      const analysis::LayerLoss loss = analysis::layer_loss(line.full, line.without);
       const Line& first = models.front();
-      const double none = std::numeric_limits<double>::quiet_NaN();
-      ordered_json row{
-          {"kind", name_of(kind)},
-          {"layer", layer},
-          {"model", line.model},
-          {"side", s.side},
-          {"mode", name_of(mode)},
-          {"heads", line.without.size()},
-          {s.metric.name(), line.full},
-          {"difference", mean},
-          {"relative", 100 * mean / line.full},
-          {"deviation", deviation},
-          {"change",
-           line.index == 0 || first.index > 0 ? none : 100 * (deviation / analysis::deviation(first.without) - 1)}};
-      if (s.metric.is_perplexity()) row["tokens"] = line.tokens;
-      row.update(s.metric.protocol());
-      table.row(with_protocol(std::move(row), s, line.how));
+      ordered_json row{{"kind", name_of(kind)},
+                       {"layer", layer},
+                       {"model", line.model},
+                       {"side", q.side},
+                       {"mode", name_of(mode)},
+                       {"heads", line.without.size()},
+                       {q.metric.name(), line.full},
+                       {"difference", loss.difference},
+                       {"relative", loss.relative},
+                       {"deviation", loss.deviation},
+                       {"change", line.index == 0 || first.index > 0
+                                      ? kNone
+                                      : 100 * (loss.deviation / analysis::deviation(first.without) - 1)}};
+      if (q.metric.is_perplexity()) row["tokens"] = line.tokens;
+      row.update(q.metric.protocol());
+      table.row(with_protocol(std::move(row), q, line.how));
     }
 }
 
-// By any other metric than perplexity: the model without each of these sets.
-std::vector<double> judged_without(const Scan& s, Asked& asked, const std::string& data,
-                                   const std::vector<HeadSet>& without) {
-  const auto report = progress_bar("scan", "rows");
-  const auto models = static_cast<int64_t>(without.size());
-  std::vector<double> values;
-  for (int64_t k = 0; k < models; ++k) {
-    const analysis::Masked masked(*asked.model.model, asked.side, without[static_cast<size_t>(k)]);
-    values.push_back(s.metric.of(asked.model, asked.text, data,
-                                 [&](int64_t done, int64_t all) { report(k * all + done, models * all); }));
-  }
-  return values;
-}
-
-void scan(Scan& s) {
-  if (s.summary && s.layers)
+void scan(const ScanQuestion& q) {
+  if (q.summary && q.layers)
     throw Error(Exit::usage, Problem{"--summary", "heads, whose deviation it tells", "--layers", "leave one out"});
-  Asking asking(s, [&](Asked& asked) {
-    chosen(s, asked);
-    s.metric.check(asked.model, asked.text, s.files.back(), s.scoring);
+  Asking asking(q, [&](Asked& asked) {
+    chosen(q, asked);
+    q.metric.check(asked.model, asked.text, q.files.back(), q.scoring);
   });
-  Table table(Table::format_named(s.format));
+  Table table(Table::format_named(q.format));
   Lines lines;
   for (size_t i = 0; i < asking.models(); ++i) {
     Asked& asked = asking.ask(i);
-    const std::vector<Case> all = cases(s, asked);
-    std::vector<HeadSet> without{{}};
-    for (const Case& c : all) without.push_back(c.gone);
-    std::vector<task::Score> scores(without.size());
-    std::vector<double> values;
-    if (s.metric.is_perplexity()) {
-      scores = analysis::score_without(asked.subject("scan"), without);
-      for (const task::Score& score : scores) values.push_back(std::exp(per_token(score)));
-    } else {
-      values = judged_without(s, asked, asking.data(), without);
-    }
-    const double full = values[0];
-    std::map<std::tuple<Kind, int64_t, Mode>, Line> of_model;
-    for (size_t k = 0; k < all.size(); ++k)
-      of_model
-          .try_emplace({all[k].kind, all[k].layer, all[k].mode},
-                       Line{i, asked.model.name, full, {}, asked.how, scores[0].tokens})
-          .first->second.without.push_back(values[k + 1]);
-    // What the full model and a whole layer have no number of is NaN, so that a column of numbers stays one.
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    auto number = [&](int64_t x) { return x < 0 ? ordered_json(none) : ordered_json(x); };
-    auto print = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode, size_t which,
-                     double deviation) {
-      ordered_json row{{"model", asked.model.name}, {"kind", kind},   {"layer", number(layer)},
-                       {"head", number(head)},      {"side", s.side}, {"mode", mode}};
-      if (s.metric.is_perplexity()) row["nll"] = per_token(scores[which]);
-      row.update({{s.metric.name(), values[which]},
-                  {"difference", values[which] - full},
-                  {"relative", 100 * (values[which] / full - 1)},
-                  {"layer_deviation", deviation}});
-      if (s.metric.is_perplexity()) row["tokens"] = scores[which].tokens;
-      row.update(s.metric.protocol());
-      table.row(with_protocol(std::move(row), s, asked.how));
-    };
-    if (!s.summary) print("", -1, -1, "full", 0, none);
-    for (size_t k = 0; !s.summary && k < all.size(); ++k) {
-      const Case& c = all[k];
-      print(name_of(c.kind), c.layer, c.head, name_of(c.mode), k + 1,
-            analysis::deviation(of_model.at({c.kind, c.layer, c.mode}).without));
-    }
-    for (auto& [place, line] : of_model) lines[place].push_back(std::move(line));
+    const analysis::Scan scan = scanned(q, asked, asking.data());
+    if (!q.summary) print_cases(q, table, asked, scan);
+    for (const auto& [place, without] : scan.by_layer)
+      lines[place].push_back({i, asked.model.name, scan.full(), without, asked.how, scan.scores[0].tokens});
   }
-  if (s.summary) print_summary(s, table, lines);
+  if (q.summary) print_summary(q, table, lines);
 }
 
 }  // namespace
 
 void add_scan(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("scan", "what a model loses without each of its heads");
-  auto s = std::make_shared<Scan>();
+  auto s = std::make_shared<ScanQuestion>();
   add_question(*sub, *s);
   sub->add_option("--heads", s->heads, "these heads only, from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]")
       ->type_name("LAYER:HEAD,...")

@@ -9,6 +9,7 @@
 
 #include "analysis/curve.h"
 #include "attention/head_scales.h"
+#include "analysis/scan.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -222,6 +223,54 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
   CHECK((first != importance_of("random", s)));
 }
 
+TEST_CASE("a scan is the model without each head, all heads but one and each layer, one by one", "[ablation]") {
+  auto m = build("", "mixer = 'mixhead-a'\n");
+  const auto text = some_text(40);
+  const task::Corpus source = task::text_of(text, 0);
+  task::ScoringOptions how;
+  how.block = 8;
+  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const HeadSet heads{{Kind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
+  const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
+  const auto layer = [](int64_t l) { return HeadSet{{Kind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
+  const std::vector<HeadSet> masked{layer(0),
+                                    {{Kind::decoder_self, {{0, 1}}}},
+                                    {{Kind::decoder_self, {{0, 0}, {0, 2}}}},
+                                    layer(2),
+                                    {{Kind::decoder_self, {{2, 0}}}},
+                                    {{Kind::decoder_self, {{2, 1}, {2, 2}}}},
+                                    {{Kind::decoder_self, {{2, 2}}}},
+                                    {{Kind::decoder_self, {{2, 0}, {2, 1}}}}};
+  REQUIRE(cases.size() == masked.size());
+  std::vector<HeadSet> sets{{}};
+  sets.insert(sets.end(), masked.begin(), masked.end());
+  const auto wanted = one_by_one(s, sets);
+  const Scan scan = scan_heads(s, cases);
+  // By a judge: the same loss, of the model as it is masked meanwhile; progress counts all rows of all cases.
+  int64_t last = 0, most = 0;
+  Subject judged = s;
+  judged.progress = [&](int64_t done, int64_t all) { last = done, most = all; };
+  const Scan by_judge = scan_heads(judged, cases, [&](const auto& progress) {
+    progress(5, 5);
+    return nll_per_token(task::score(*m, source, s.how));
+  });
+  CHECK(last == 5 * 9);
+  CHECK(most == 5 * 9);
+  for (size_t k = 0; k < masked.size(); ++k) {
+    CHECK((cases[k].masked == masked[k]));
+    CHECK(scan.value(k) == Approx(std::exp(wanted[k + 1].nll / 40)).epsilon(1e-5));
+    CHECK(by_judge.value(k) == Approx(wanted[k + 1].nll / 40).epsilon(1e-5));
+  }
+  CHECK(scan.full() == Approx(std::exp(wanted[0].nll / 40)).epsilon(1e-5));
+  // Two heads of layer 2, by themselves.
+  const std::vector<double> values{scan.value(4), scan.value(6)};
+  CHECK(scan.layer_deviation(4) == deviation(values));
+  const LayerLoss loss = layer_loss(scan.full(), values);
+  CHECK(loss.difference == Approx((values[0] + values[1]) / 2 - scan.full()));
+  CHECK(loss.relative == Approx(100 * loss.difference / scan.full()));
+  CHECK(loss.deviation == deviation(values));
+}
+
 TEST_CASE("heads are ranked from the least important; ties go by layer and head", "[ablation]") {
   const std::map<Kind, LayerScores> scores{{Kind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
   const auto all = ranked(scores, false);
@@ -267,6 +316,15 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
           CHECK(std::count_if(gone.begin(), gone.end(), [&](const Head& h) { return h.layer == layer; }) ==
                 std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
         CHECK(points[i].score.nll == Approx(wanted[i].nll).epsilon(1e-5));
+      }
+      // Against the whole model, by perplexity and by a metric that counts the calls.
+      double calls = 0;
+      CurveMeter meter(s, [&] { return ++calls; });
+      for (size_t i = 0; i < 5; ++i) {
+        const CurveLoss loss = meter.loss(points[i]);
+        if (!per_layer) CHECK(loss.heads == counts[i]);
+        CHECK(loss.difference == Approx(std::exp(wanted[i].nll / 50) - std::exp(wanted[0].nll / 50)).margin(1e-3));
+        CHECK(loss.value_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
       // The first step is the same whether or not heads are ranked again.

@@ -1,0 +1,82 @@
+#include "analysis/scan.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+namespace mh::analysis {
+
+namespace {
+
+// The metric of the model without each of these sets of heads, one run after the other.
+std::vector<double> judged_without(const Subject& subject, const std::vector<HeadSet>& without, const Judge& judge) {
+  const auto models = static_cast<int64_t>(without.size());
+  std::vector<double> values;
+  for (int64_t k = 0; k < models; ++k) {
+    const Masked masked(subject.model, subject.side, without[static_cast<size_t>(k)]);
+    values.push_back(judge([&](int64_t done, int64_t all) {
+      if (subject.progress) subject.progress(k * all + done, models * all);
+    }));
+  }
+  return values;
+}
+
+}  // namespace
+
+const char* name_of(ScanMode mode) {
+  return mode == ScanMode::head ? "head" : mode == ScanMode::all_but_one ? "all-but-one" : "layer";
+}
+
+std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
+                                 const ScanOptions& options) {
+  std::vector<ScanCase> cases;
+  const HeadSet all = all_heads(model, side, kinds);
+  for (const auto& [kind, heads] : options.heads) {
+    std::map<int64_t, std::set<Head>> layers;
+    for (const Head& head : all.at(kind)) layers[head.layer].insert(head);
+    int64_t last = -1;
+    for (const Head& head : heads) {
+      if (options.layers && head.layer != last)
+        cases.push_back({ScanMode::layer, kind, head.layer, -1, {{kind, layers[head.layer]}}});
+      last = head.layer;
+      cases.push_back({ScanMode::head, kind, head.layer, head.head, {{kind, {head}}}});
+      if (!options.all_but_one) continue;
+      std::set<Head> others = layers[head.layer];
+      others.erase(head);
+      cases.push_back({ScanMode::all_but_one, kind, head.layer, head.head, {{kind, others}}});
+    }
+  }
+  return cases;
+}
+
+double Scan::layer_deviation(size_t c) const {
+  return deviation(by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
+}
+
+Scan scan_heads(const Subject& subject, std::vector<ScanCase> cases, const Judge& judge) {
+  std::vector<HeadSet> without{{}};
+  for (const ScanCase& c : cases) without.push_back(c.masked);
+  Scan scan;
+  scan.cases = std::move(cases);
+  scan.scores.resize(without.size());
+  if (judge) {
+    scan.values = judged_without(subject, without, judge);
+  } else {
+    scan.scores = score_without(subject, without);
+    for (const task::Score& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
+  }
+  for (size_t c = 0; c < scan.cases.size(); ++c)
+    scan.by_layer[{scan.cases[c].kind, scan.cases[c].layer, scan.cases[c].mode}].push_back(scan.value(c));
+  return scan;
+}
+
+LayerLoss layer_loss(double full, const std::vector<double>& values) {
+  LayerLoss loss;
+  loss.difference = -full;
+  for (double value : values) loss.difference += value / static_cast<double>(values.size());
+  loss.relative = 100 * loss.difference / full;
+  loss.deviation = deviation(values);
+  return loss;
+}
+
+}  // namespace mh::analysis
