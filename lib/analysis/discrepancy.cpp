@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace mh::analysis {
 
@@ -45,6 +46,10 @@ std::map<Kind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
       of_kind[static_cast<size_t>(layer)] = sums;
     }
   return all;
+}
+
+double percent_change(double now, double before) {
+  return before != 0 ? 100 * (now - before) / before : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace mh::analysis

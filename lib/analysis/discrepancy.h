@@ -41,4 +41,7 @@ class Discrepancy : public attention::Observer {
   int64_t sequences_ = 0;
 };
 
+// The change from `before` to `now` in percent of `before`; NaN where that is 0.
+double percent_change(double now, double before);
+
 }  // namespace mh::analysis

@@ -1,16 +1,17 @@
 // mh-swap MODEL: the same checkpoint with heads exchanged; all else stays byte for byte.
+#include "analysis/exchange.h"
+
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "analysis/importance.h"
-#include "analysis/rotation.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "common/subject.h"
+#include "nn/device.h"
 #include "swap.h"
 
 namespace mh::swap {
@@ -19,23 +20,23 @@ namespace {
 
 using analysis::HeadPair;
 using analysis::Kind;
-using analysis::LayerScores;
 using analysis::Selection;
 using nlohmann::ordered_json;
 
-Selection selection_named(const std::string& mode) {
-  return mode == "hard"       ? Selection::hard
-         : mode == "soft"     ? Selection::soft
-         : mode == "released" ? Selection::released
-                              : Selection::random;
-}
+struct Exchange {
+  std::shared_ptr<Arguments> shared;
+  std::string model, mode, by = "avg-l2", data, output;
+  std::vector<std::string> pairs, kinds, with;
+  int64_t k = 3, t_max = 0;
+  bool dry_run = false;
+};
 
 bool has(const std::vector<std::string>& parts, const char* part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
 // What can be seen before a file is opened.
-void check(const Arguments& a) {
+void check(const Exchange& a) {
   auto refuse = [](const std::string& where, const std::string& expected, const std::string& found,
                    const std::string& next) {
     throw Error(Exit::usage, Problem{where, expected, found, next});
@@ -47,8 +48,9 @@ void check(const Arguments& a) {
     refuse("mh-swap", "--pairs or --mode", "neither",
            "such as --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (a.output.empty() && !a.dry_run) refuse("--output", "where the new checkpoint goes", "none", "-o FILE, or -o -");
-  if (!a.dry_run && a.format != "table") refuse("--format", "--dry-run or report, which print tables", "neither", "");
-  const bool ranks = !a.mode.empty() && analysis::ranks(selection_named(a.mode));
+  if (!a.dry_run && a.shared->format != "table")
+    refuse("--format", "--dry-run or report, which print tables", "neither", "");
+  const bool ranks = !a.mode.empty() && analysis::ranks(analysis::selection_named(a.mode));
   if (ranks && a.data.empty())
     refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none", "--mode random needs none");
   if (!ranks && !a.data.empty() && !a.dry_run)
@@ -59,77 +61,68 @@ void check(const Arguments& a) {
   refuse_output_onto_input(a.dry_run ? "-" : a.output, inputs);
 }
 
-// Of a training state the tensors that belong to parameters.
-class Moments {
- public:
-  Moments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters) : checkpoint_(checkpoint) {
-    for (const nn::Parameter& p : parameters.all())
-      for (const io::TensorInfo& info : checkpoint.tensors()) {
-        if (info.name.rfind(model::kOptimizerPrefix + p.name() + ".", 0) != 0) continue;
-        at::Tensor x = at::empty(p.master().sizes(), at::kFloat);
-        model::load_tensor(checkpoint, info.name, x);
-        tensors_.emplace(info.name, x);
-        names_[p.name()].push_back(info.name);
-      }
-    if (tensors_.empty())
-      throw Error(Exit::usage, Problem{"--with optimizer", "a training state, such as last.safetensors",
-                                       checkpoint.name() + " without one", "leave optimizer out"});
-  }
-  std::vector<at::Tensor> of(const nn::Parameter& p) const {
-    std::vector<at::Tensor> found;
-    if (const auto it = names_.find(p.name()); it != names_.end())
-      for (const std::string& name : it->second) found.push_back(tensors_.at(name));
-    return found;
-  }
-  const std::map<std::string, at::Tensor>& all() const { return tensors_; }
-
- private:
-  const io::Checkpoint& checkpoint_;
-  std::map<std::string, at::Tensor> tensors_;
-  std::map<std::string, std::vector<std::string>> names_;
+// The pairs that are exchanged, and what they were chosen by.
+struct Choice {
+  std::vector<HeadPair> pairs;
+  std::map<Kind, analysis::LayerScores> scores;  // with data
+  task::ScoringOptions how;
 };
 
-void write(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
-           const std::map<std::string, at::Tensor>& moments) {
-  // As they stand in the file.
-  std::vector<io::TensorInfo> infos = checkpoint.tensors();
-  std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
-    return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));
-  });
-  std::vector<at::Tensor> held;
-  std::vector<io::TensorView> views;
-  for (const io::TensorInfo& info : infos) {
-    const auto moved = moments.find(info.name);
-    const nn::Parameter* p = parameters.find(info.name);
-    if (p == nullptr && moved == moments.end()) {
-      views.push_back({info, checkpoint.data(info.name)});
-      continue;
-    }
-    held.push_back((p != nullptr ? p->master() : moved->second).detach().to(at::kCPU).contiguous());
-    views.push_back({info, held.back().const_data_ptr()});
-  }
-  io::write_checkpoint(sink, views, checkpoint.metadata());
-  sink.close();
+// Measures the heads of the kinds that `choice` and `heads` have.
+void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data,
+          const std::map<Kind, std::vector<int64_t>>& heads, Choice& choice) {
+  const task::Corpus text = data.measure_for(m);
+  analysis::Kinds kinds;  // of what is exchanged
+  for (const auto& [kind, layers] : heads) kinds.insert(kind);
+  for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
+  analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole, kinds);
+  choice.how = scoring_for(m, a.shared->scoring, text);
+  choice.scores = analysis::importance_of(
+      a.by, {*m.model, text, choice.how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
-}  // namespace
+// A row for each pair that would be exchanged.
+void print(const Exchange& a, const std::string& model, const Choice& choice) {
+  Table table(Table::format_named(a.shared->format));
+  // What tells of a text is NaN without one, and so is a seed from which nothing is drawn.
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const bool measured = !a.data.empty(), draws = measured || !a.mode.empty();
+  auto score = [&](Kind kind, const analysis::Head& head) {
+    return measured ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] : none;
+  };
+  for (const HeadPair& pair : choice.pairs) {
+    ordered_json row{{"model", model},
+                     {"kind", name_of(pair.kind)},
+                     {"pair", to_string(pair)},
+                     {"mode", a.mode.empty() ? "pairs" : a.mode},
+                     {"measure", measured ? a.by : ""},
+                     {"score", score(pair.kind, pair.a)},
+                     {"other_score", score(pair.kind, pair.b)}};
+    row.update(settings_of(choice.how, a.shared->precision));
+    for (const char* of_text : {"block", "context", "memory", "blocks"})
+      if (!measured) row[of_text] = none;
+    if (!draws) row["seed"] = none;
+    table.row(row);
+  }
+}
 
-void exchange(const Arguments& a, const task::ScoringOptions& given) {
+void exchange(const Exchange& a) {
   check(a);
   const io::Checkpoint checkpoint(a.model);
-  std::unique_ptr<TextSource> data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
-  const model::LoadedModel m = load_as(a, checkpoint);
+  const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
+  const model::LoadedModel m = load_as(*a.shared, checkpoint);
   nn::ParameterList& parameters = m.model->parameters();
   const analysis::SwapOptions options{has(a.with, "output"), has(a.with, "stages")};
-  std::unique_ptr<Moments> moments =
-      has(a.with, "optimizer") ? std::make_unique<Moments>(checkpoint, parameters) : nullptr;
-
-  std::vector<HeadPair> pairs;
-  std::map<Kind, std::vector<int64_t>> heads;
-  const Selection selection = selection_named(a.mode);
+  const auto moments = has(a.with, "optimizer")
+                           ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
+                           : nullptr;
+  Choice choice;
+  choice.how = a.shared->scoring;
+  std::map<Kind, std::vector<int64_t>> heads;  // that take part in a choice
+  const Selection selection = analysis::selection_named(a.mode);
   if (a.mode.empty()) {
-    for (const std::string& text : a.pairs) pairs.push_back(analysis::parse_pair(text, "--pairs"));
-    analysis::check_swap(parameters, pairs, options, "--pairs");
+    for (const std::string& text : a.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
+    analysis::check_swap(parameters, choice.pairs, options, "--pairs");
   } else {
     heads = analysis::heads_to_pair(parameters, selection, a.k, a.t_max, a.kinds, options, [](std::string name) {
       std::replace(name.begin(), name.end(), '_', '-');
@@ -137,56 +130,91 @@ void exchange(const Arguments& a, const task::ScoringOptions& given) {
     });
   }
   const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // before there is work
-  std::map<Kind, LayerScores> scores;
-  task::ScoringOptions how = given;
-  if (data != nullptr) {
-    const task::Corpus text = data->measure_for(m);
-    analysis::Kinds kinds;  // of what is exchanged
-    for (const auto& [kind, layers] : heads) kinds.insert(kind);
-    for (const HeadPair& pair : pairs) kinds.insert(pair.kind);
-    analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole, kinds);
-    how = scoring_for(m, given, text);
-    scores = analysis::importance_of(a.by,
-                                     {*m.model, text, how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
-  }
-  for (const auto& [kind, layers] : heads) {
-    RandomSequence random(RandomStream(static_cast<uint64_t>(given.sample.seed), str(name_of(kind), ".rotation")));
-    const auto chosen = analysis::ranks(selection)
-                            ? analysis::pair_ranked(selection, kind, scores.at(kind), a.k, a.t_max)
-                            : analysis::pair_random(kind, layers, a.k, random);
-    pairs.insert(pairs.end(), chosen.begin(), chosen.end());
-  }
-  const bool draws = data != nullptr || !a.mode.empty();
-  if (a.dry_run) {
-    Table table(Table::format_named(a.format));
-    // What tells of a text is NaN without one, and so is a seed from which nothing is drawn.
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    auto score = [&](Kind kind, const analysis::Head& head) {
-      return data == nullptr ? none : scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)];
-    };
-    for (const HeadPair& pair : pairs) {
-      ordered_json row{{"model", m.name},
-                       {"kind", name_of(pair.kind)},
-                       {"pair", to_string(pair)},
-                       {"mode", a.mode.empty() ? "pairs" : a.mode},
-                       {"measure", data == nullptr ? "" : a.by},
-                       {"score", score(pair.kind, pair.a)},
-                       {"other_score", score(pair.kind, pair.b)}};
-      row.update(settings_of(how, a.precision));
-      for (const char* of_text : {"block", "context", "memory", "blocks"})
-        if (data == nullptr) row[of_text] = none;
-      if (!draws) row["seed"] = none;
-      table.row(row);
-    }
-    return;
-  }
+  if (data != nullptr) rank(a, m, *data, heads, choice);
+  const auto seed = static_cast<uint64_t>(a.shared->scoring.sample.seed);
+  const auto chosen = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
+  choice.pairs.insert(choice.pairs.end(), chosen.begin(), chosen.end());
+  if (a.dry_run) return print(a, m.name, choice);
   const analysis::Companions go_along = [&](const nn::Parameter& p) { return moments->of(p); };
-  analysis::swap_heads(parameters, pairs, options, "mh-swap", moments != nullptr ? go_along : analysis::Companions{});
-  write(*sink, checkpoint, parameters, moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string chosen = data != nullptr      ? measured_by(a.by, how)
-                             : a.mode == "random" ? str("; seed ", how.sample.seed)
-                                                  : "";
-  log_info(str("heads change places: ", join(analysis::to_strings(pairs), " "), chosen));
+  analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
+                       moments != nullptr ? go_along : analysis::Companions{});
+  analysis::write_again(*sink, checkpoint, parameters,
+                        moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
+  const std::string by = data != nullptr      ? measured_by(a.by, choice.how)
+                         : a.mode == "random" ? str("; seed ", choice.how.sample.seed)
+                                              : "";
+  log_info(str("heads change places: ", join(analysis::to_strings(choice.pairs), " "), by));
+}
+
+// Options of scoring are refused where there is nothing to score.
+void check_scoring(const Exchange& a, const ScoringFields& fields) {
+  if (!a.data.empty()) return;
+  CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
+  std::vector<CLI::Option*> of_text = fields.scoring.options();
+  of_text.push_back(blocks);
+  for (const CLI::Option* option : of_text)
+    if (option->count() > 0)
+      throw Error(Exit::usage, Problem{option->get_name(), "--data, which it is about", "none", ""});
+  if (a.mode != "random" && seed->count() > 0)
+    throw Error(Exit::usage, Problem{"--seed", "something to draw: --mode random, or --data", "none", ""});
+}
+
+}  // namespace
+
+Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own) {
+  const auto e = std::make_shared<Exchange>();
+  e->shared = a;
+  const auto add = [&](CLI::Option* option, const char* type) {
+    if (type != nullptr) option->type_name(type);
+    own.push_back(option);
+    return option;
+  };
+  add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
+  auto* pairs =
+      add(app.add_option("--pairs", e->pairs, "these heads, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,..."), "PAIRS");
+  pairs->delimiter(',')->allow_extra_args(false);
+  auto* mode = add(app.add_option("--mode", e->mode,
+                                  "hard: the k most important heads with the k least; soft: the k least of opposite "
+                                  "layers; released: k layers as the published code; random: k pairs"),
+                   "HOW");
+  mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
+  add(app.add_option("--k", e->k, "pairs; soft: heads of each layer; released: pairs of layers [3]"), "N")
+      ->check(whole_number(1, 1 << 24))
+      ->needs(mode);
+  add(app.add_option("--t-max", e->t_max, "soft: pairs of opposite layers, the outermost first; 0: all of them [0]"),
+      "N")
+      ->check(whole_number(0, 1 << 24))
+      ->needs(mode);
+  auto* data = add(app.add_option("--data", e->data, "shard to rank heads on; - is standard input"), "FILE");
+  add(app.add_option("--by", e->by, "what makes a head important [avg-l2]"), "MEASURE")
+      ->check(one_of(analysis::importances().names()))
+      ->needs(data);
+  add(app.add_option("--kind", e->kinds, "kinds of attention, each by itself, such as decoder.self [all of the model]"),
+      "KINDS")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->needs(mode);
+  add(app.add_option("--with", e->with,
+                     "what else goes with a head: output (its columns of the output projection), stages (its gates, "
+                     "alphas and the like), optimizer (its moments, in a training state)"),
+      "PARTS")
+      ->check(one_of({"output", "stages", "optimizer"}))
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  auto* output = add(app.add_option("-o,--output", e->output, "the new checkpoint; - is standard output"), "FILE");
+  add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores instead"), nullptr)->excludes(output);
+  add_format(app, a->format, "of tables: ");
+  add_model_options(app, *a);
+  a->fields = std::make_unique<ScoringFields>(app);
+  a->fields->declare(a->scoring);
+  return {&app, [e] {
+            Arguments& shared = *e->shared;
+            shared.fields->take(shared.scoring);
+            nn::prepare_cpu(shared.threads);
+            check_scoring(*e, *shared.fields);
+            if (!e->dry_run) return exchange(*e);
+            quietly([&] { exchange(*e); });
+          }};
 }
 
 }  // namespace mh::swap

@@ -1,15 +1,15 @@
 // mh-swap report MODEL… DATA: how much the heads of each layer differ, and the change against the first model.
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "analysis/discrepancy.h"
+#include "analysis/spectrum_source.h"
 #include "base/error.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "common/subject.h"
+#include "nn/device.h"
 #include "swap.h"
 
 namespace mh::swap {
@@ -18,12 +18,17 @@ namespace {
 
 using analysis::Discrepancy;
 using analysis::Kind;
+using analysis::percent_change;
+using nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-double change(double now, double before) { return before != 0 ? 100 * (now - before) / before : kNone; }
+struct Report {
+  std::shared_ptr<Arguments> shared;
+  std::vector<std::string> files;  // models, then the shard
+};
 
-void check_report(const Arguments& a) {
+void check_report(const Report& a) {
   auto refuse = [](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{"mh-swap report", expected, found, "mh-swap report MODEL... DATA"});
   };
@@ -43,13 +48,41 @@ std::string layers_of(const io::Checkpoint& checkpoint) {
   return join(parts, ", ");
 }
 
-}  // namespace
+// Of each layer that has heads, before and after its combiner, a row of differences and their change.
+void print_layers(Table& table, const ordered_json& protocol, const std::string& model, const Discrepancy& seen,
+                  std::map<Kind, std::vector<Discrepancy::Layer>>& baseline) {
+  for (const auto& [kind, layers] : seen.layers())
+    for (size_t layer = 0; layer < layers.size(); ++layer)
+      for (auto [name, part] :
+           {std::pair{"before", &Discrepancy::Layer::before}, {"after", &Discrepancy::Layer::after}}) {
+        const auto& now = layers[layer].*part;
+        if (now.heads == 0) continue;                // a layer that has lost all its heads
+        const auto& first_of_kind = baseline[kind];  // none where the first model has lost all of its heads
+        const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
+        auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
+        ordered_json row{{"model", model},
+                         {"kind", name_of(kind)},
+                         {"layer", layer},
+                         {"mixing", name},
+                         {"heads", now.heads},
+                         {"cosine", now.cosine},
+                         {"cosine_mean", mean(now.cosine)},
+                         {"cosine_change", percent_change(now.cosine, then.cosine)},
+                         {"euclidean", now.euclidean},
+                         {"euclidean_mean", mean(now.euclidean)},
+                         {"euclidean_change", percent_change(now.euclidean, then.euclidean)},
+                         {"sequences", seen.sequences()}};
+        row.update(protocol);
+        table.row(row);
+      }
+}
 
-void report(const Arguments& a, const task::ScoringOptions& given) {
-  check_report(a);
+void report(const Report& r) {
+  check_report(r);
+  const Arguments& a = *r.shared;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
-  for (size_t i = 0; i + 1 < a.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(a.files[i]));
-  const TextSource data(a.files.back());
+  for (size_t i = 0; i + 1 < r.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(r.files[i]));
+  const TextSource data(r.files.back());
   const std::string first = layers_of(*checkpoints[0]);
   std::vector<task::ScoringOptions> protocols;
   for (const auto& checkpoint : checkpoints) {
@@ -58,7 +91,7 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
       throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first), layers,
                                        "compare models layer by layer"});
     const model::LoadedModel m = load_as(a, *checkpoint);
-    protocols.push_back(scoring_for(m, given, data.text_for(m)));
+    protocols.push_back(scoring_for(m, a.scoring, data.text_for(m)));
   }
   Table table(Table::format_named(a.format));
   std::map<Kind, std::vector<Discrepancy::Layer>> baseline;
@@ -67,42 +100,33 @@ void report(const Arguments& a, const task::ScoringOptions& given) {
     const task::Corpus text = data.text_for(m);
     const task::ScoringOptions& how = protocols[i];
     Discrepancy seen;
-    task::Walk walk;
-    walk.observer = &seen;
-    walk.visit = [](const task::Pass&) {};
-    walk.progress = progress_bar("report", "rows");
-    {
-      c10::NoGradGuard no_gradient;
-      task::walk(*m.model, text, how, walk);
-    }
-    walk.progress = {};
-    const auto layers = seen.layers();
-    if (baseline.empty()) baseline = layers;
-    for (const auto& [kind, of_kind] : layers)
-      for (size_t layer = 0; layer < of_kind.size(); ++layer)
-        for (auto [name, part] :
-             {std::pair{"before", &Discrepancy::Layer::before}, {"after", &Discrepancy::Layer::after}}) {
-          const auto& now = of_kind[layer].*part;
-          if (now.heads == 0) continue;                // a layer that has lost all its heads
-          const auto& first_of_kind = baseline[kind];  // none where the first model has lost all of its heads
-          const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
-          auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
-          nlohmann::ordered_json row{{"model", m.name},
-                                     {"kind", name_of(kind)},
-                                     {"layer", layer},
-                                     {"mixing", name},
-                                     {"heads", now.heads},
-                                     {"cosine", now.cosine},
-                                     {"cosine_mean", mean(now.cosine)},
-                                     {"cosine_change", change(now.cosine, then.cosine)},
-                                     {"euclidean", now.euclidean},
-                                     {"euclidean_mean", mean(now.euclidean)},
-                                     {"euclidean_change", change(now.euclidean, then.euclidean)},
-                                     {"sequences", seen.sequences()}};
-          row.update(settings_of(how, a.precision));
-          table.row(row);
-        }
+    analysis::observe({*m.model, text, how, analysis::Side::whole, progress_bar("report", "rows")}, seen);
+    if (baseline.empty()) baseline = seen.layers();
+    print_layers(table, settings_of(how, a.precision), m.name, seen, baseline);
   }
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
+                Jobs& jobs) {
+  const auto r = std::make_shared<Report>();
+  r->shared = a;
+  CLI::App* sub = app.add_subcommand("report", "head discrepancy of models, layer by layer");
+  const auto fields = std::make_shared<ScoringFields>(*sub);
+  fields->declare(a->scoring);
+  add_model_options(*sub, *a);
+  add_format(*sub, a->format);
+  sub->add_option("files", r->files, "checkpoints, then a shard; one of them may be - for standard input")
+      ->type_name("MODEL... DATA");
+  for (CLI::Option* option : excluded) sub->excludes(option);
+  jobs.push_back({sub, [r, fields] {
+                    Arguments& shared = *r->shared;
+                    shared.fields->take(shared.scoring);
+                    fields->take(shared.scoring);
+                    nn::prepare_cpu(shared.threads);
+                    quietly([&] { report(*r); });
+                  }});
 }
 
 }  // namespace mh::swap

@@ -1,0 +1,79 @@
+#include "analysis/exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "model/load.h"
+
+namespace mh::analysis {
+
+Selection selection_named(const std::string& name) {
+  return name == "hard"       ? Selection::hard
+         : name == "soft"     ? Selection::soft
+         : name == "released" ? Selection::released
+                              : Selection::random;
+}
+
+std::vector<HeadPair> choose_pairs(const PairOptions& options, const std::map<Kind, std::vector<int64_t>>& heads,
+                                   const std::map<Kind, LayerScores>& scores) {
+  std::vector<HeadPair> pairs;
+  for (const auto& [kind, layers] : heads) {
+    RandomSequence random(RandomStream(options.seed, str(name_of(kind), ".rotation")));
+    const auto chosen = ranks(options.selection)
+                            ? pair_ranked(options.selection, kind, scores.at(kind), options.k, options.t_max)
+                            : pair_random(kind, layers, options.k, random);
+    pairs.insert(pairs.end(), chosen.begin(), chosen.end());
+  }
+  return pairs;
+}
+
+OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
+                                   const std::string& where) {
+  for (const nn::Parameter& p : parameters.all())
+    for (const io::TensorInfo& info : checkpoint.tensors()) {
+      if (info.name.rfind(model::kOptimizerPrefix + p.name() + ".", 0) != 0) continue;
+      at::Tensor x = at::empty(p.master().sizes(), at::kFloat);
+      model::load_tensor(checkpoint, info.name, x);
+      tensors_.emplace(info.name, x);
+      names_[p.name()].push_back(info.name);
+    }
+  if (tensors_.empty())
+    throw Error(Exit::usage, Problem{where, "a training state, such as last.safetensors",
+                                     checkpoint.name() + " without one", "leave optimizer out"});
+}
+
+std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) const {
+  std::vector<at::Tensor> moments;
+  if (const auto it = names_.find(parameter.name()); it != names_.end())
+    for (const std::string& name : it->second) moments.push_back(tensors_.at(name));
+  return moments;
+}
+
+void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
+                 const std::map<std::string, at::Tensor>& moments) {
+  // The order of the bytes in the file.
+  std::vector<io::TensorInfo> infos = checkpoint.tensors();
+  std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
+    return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));
+  });
+  std::vector<at::Tensor> held;
+  std::vector<io::TensorView> views;
+  for (const io::TensorInfo& info : infos) {
+    const auto moved = moments.find(info.name);
+    const nn::Parameter* p = parameters.find(info.name);
+    if (p == nullptr && moved == moments.end()) {
+      views.push_back({info, checkpoint.data(info.name)});
+      continue;
+    }
+    held.push_back((p != nullptr ? p->master() : moved->second).detach().to(at::kCPU).contiguous());
+    views.push_back({info, held.back().const_data_ptr()});
+  }
+  io::write_checkpoint(sink, views, checkpoint.metadata());
+  sink.close();
+}
+
+}  // namespace mh::analysis
