@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "analysis/entropy.h"
@@ -136,6 +137,16 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
     throw Error(Exit::usage, Problem{"mh-spectrum experts", "a model with a mixture of experts",
                                      kinds.empty() ? "gates in no layer" : "gates in no layer of these kinds",
                                      "combiner 'mae' makes them"});
+}
+
+std::map<Kind, double> mean_entropies(const std::vector<LayerGates>& layers) {
+  std::map<Kind, std::vector<double>> entropies;
+  for (const LayerGates& layer : layers)
+    entropies[layer.kind].push_back(layer.entropy / static_cast<double>(layer.units));
+  std::map<Kind, double> means;
+  for (const auto& [kind, all] : entropies)
+    means[kind] = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  return means;
 }
 
 ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {

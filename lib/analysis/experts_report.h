@@ -34,6 +34,9 @@ struct LayerGates {
   std::vector<int64_t> counts;  // units of each expert
 };
 
+// Of each kind of attention, the mean over its layers of the entropy of a unit, nats.
+std::map<Kind, double> mean_entropies(const std::vector<LayerGates>& layers);
+
 struct TokenOfExpert {
   int64_t expert = 0;
   int32_t token = 0;

@@ -9,6 +9,7 @@
 #include "attention/head_mix.h"
 #include "attention/layer.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::analysis {
 
@@ -77,6 +78,15 @@ NamedSource source_named(const std::string& text, const std::string& where) {
                 Problem{where, takes ? "weight:NAME, the name of a parameter" : str(name, " by itself"), text,
                         takes ? "such as weight:decoder.layers.0.self.query.weight" : "leave out what is behind it"});
   return named;
+}
+
+void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where) {
+  if (checkpoint.find(name) != nullptr) return;
+  std::vector<std::string> names;
+  for (const auto& tensor : checkpoint.tensors()) names.push_back(tensor.name);
+  const std::string near = did_you_mean(name, names);
+  throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "none of this name",
+                                   near.empty() && !names.empty() ? "such as " + names.front() : near});
 }
 
 void observe(const Subject& subject, attention::Observer& observer) {

@@ -26,6 +26,7 @@
 #include "analysis/subject.h"
 #include "attention/stage.h"
 #include "base/registry.h"
+#include "io/checkpoint.h"
 
 namespace mh::analysis {
 
@@ -84,6 +85,9 @@ struct NamedSource {
   std::string argument;
 };
 NamedSource source_named(const std::string& text, const std::string& where);
+
+// Error(usage), about the option `where`, where weight:NAME names no tensor of the checkpoint; names the nearest one.
+void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where);
 
 // Shows an observer the forward passes over the subject's text, without gradients.
 void observe(const Subject& subject, attention::Observer& observer);

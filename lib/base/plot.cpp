@@ -151,4 +151,28 @@ void Plot::draw() const {
   }
 }
 
+std::vector<std::string> short_names(const std::vector<std::string>& paths) {
+  std::vector<std::vector<std::string>> parts;
+  for (const std::string& path : paths) parts.push_back(split(path, '/'));
+  const auto common = [&](auto part) {  // part(path, i): the i-th from one end
+    size_t i = 0;
+    while (std::all_of(parts.begin(), parts.end(), [&](const auto& p) {
+      return i + 1 < p.size() && i + 1 < parts[0].size() && part(p, i) == part(parts[0], i);
+    }))
+      ++i;
+    return i;
+  };
+  size_t front = common([](const auto& p, size_t i) { return p[i]; });
+  size_t back = common([](const auto& p, size_t i) { return p[p.size() - 1 - i]; });
+  std::vector<std::string> names;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& p = parts[i];
+    if (parts.size() < 2 || front + back >= p.size()) names.push_back(paths[i]);
+    else
+      names.push_back(
+          join({p.begin() + static_cast<std::ptrdiff_t>(front), p.end() - static_cast<std::ptrdiff_t>(back)}, "/"));
+  }
+  return names;
+}
+
 }  // namespace mh

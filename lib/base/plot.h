@@ -24,6 +24,9 @@ struct HeatMap {
   std::vector<std::vector<double>> rows;  // of one length each, or shorter ones, drawn empty; row 0 on top
 };
 
+// Paths as short as tells them apart: without the folders in front and the names at the end that all have.
+std::vector<std::string> short_names(const std::vector<std::string>& paths);
+
 class Plot {
  public:
   // Before any work: Error(usage) for an ending that is not known, Error(failed) where gnuplot is not installed or the

@@ -1,77 +1,64 @@
 // mh-spectrum experts MODEL DATA: what the experts of a mixture do.
-#include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "analysis/experts_report.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "common/metric.h"
+#include "nn/device.h"
 #include "spectrum.h"
 
 namespace mh::spectrum {
 
 using nlohmann::ordered_json;
 
-void show_experts(const Arguments& a, const task::ScoringOptions& given, const Metric& metric) {
-  if (!metric.is_perplexity() && a.show != "scores")
-    throw Error(Exit::usage, Problem{"--metric", "--show scores, which it is for", "--show " + a.show, ""});
-  if (a.model == "-" && a.data == "-")
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
-  refuse_output_onto_input("-", {a.model, a.data});
-  const io::Checkpoint checkpoint(a.model);
-  const TextSource data(a.data);
-  data.require_for(checkpoint);
-  model::LoadedModel m = load_as(a, checkpoint, a.sets);
-  const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
-  const task::Corpus text = data.text_for(m);
-  analysis::require_experts(*m.model, kinds);
-  analysis::Subject subject{*m.model, text, scoring_for(m, given, text)};
-  subject.kinds = kinds;
-  subject.progress = progress_bar(a.show, "rows");
-  Table table(Table::format_named(a.format));
-  const auto print = [&](ordered_json row) {
-    add_settings(row, a, subject.how);
-    table.row(row);
-  };
-  if (a.show == "scores") {
-    metric.check(m, text, data.name(), given);
-    std::function<double(attention::Observer*)> judged;
-    if (!metric.is_perplexity())
-      judged = [&](attention::Observer* observer) {
-        return metric.of(m, text, data.name(), progress_bar(a.show, "rows"), observer);
-      };
-    for (const auto& s : analysis::evaluate_experts(subject, a.random, judged)) {
-      ordered_json row{{"model", m.name},
-                       {"gates", s.gates},
-                       {metric.name(), s.score},
-                       {"deviation", s.deviation},
-                       {"runs", s.runs}};
-      row.update(metric.protocol());
-      print(std::move(row));
-    }
-    return;
+namespace {
+
+struct Experts {
+  std::shared_ptr<Arguments> shared;
+  std::string model, data, show = "gates";
+  int64_t tokens = 10, least = 5, random = 5;
+  Metric metric;
+};
+
+using Print = std::function<void(ordered_json row)>;
+
+// Perplexity, or the metric, with the model's own gates, specialised ones and random ones.
+void show_scores(const Experts& e, model::LoadedModel& m, const analysis::Subject& subject, const Print& print) {
+  std::function<double(attention::Observer*)> judged;
+  if (!e.metric.is_perplexity())
+    judged = [&](attention::Observer* observer) {
+      return e.metric.of(m, subject.text, e.data, progress_bar(e.show, "rows"), observer);
+    };
+  for (const auto& s : analysis::evaluate_experts(subject, e.random, judged)) {
+    ordered_json row{{"model", m.name},
+                     {"gates", s.gates},
+                     {e.metric.name(), s.score},
+                     {"deviation", s.deviation},
+                     {"runs", s.runs}};
+    row.update(e.metric.protocol());
+    print(std::move(row));
   }
-  const auto report = analysis::report_experts(subject, a.tokens, a.least);
-  if (a.show == "tokens") {
-    const text::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
-    for (const auto& t : report.tokens)
-      print({{"model", m.name},
-             {"side", report.of_source ? "source" : "target"},
-             {"expert", t.expert},
-             {"token", t.token},
-             {"piece", text::escaped(pieces.piece(t.token))},
-             {"count", t.count},
-             {"pmi", t.pmi}});
-    return;
-  }
-  std::map<analysis::Kind, std::vector<double>> entropies;  // of layers
+}
+
+// The tokens of each expert.
+void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& m, const Print& print) {
+  const text::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
+  for (const auto& t : report.tokens)
+    print({{"model", m.name},
+           {"side", report.of_source ? "source" : "target"},
+           {"expert", t.expert},
+           {"token", t.token},
+           {"piece", text::escaped(pieces.piece(t.token))},
+           {"count", t.count},
+           {"pmi", t.pmi}});
+}
+
+// The entropy of each layer's gates, and the share of units of each expert.
+void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& m, const Print& print) {
+  const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)
-    entropies[layer.kind].push_back(layer.entropy / static_cast<double>(layer.units));
-  for (const auto& layer : report.layers) {
-    const std::vector<double>& of_kind = entropies.at(layer.kind);
-    const double mean = std::accumulate(of_kind.begin(), of_kind.end(), 0.0) / static_cast<double>(of_kind.size());
     for (size_t e = 0; e < layer.counts.size(); ++e)
       print({{"model", m.name},
              {"kind", name_of(layer.kind)},
@@ -79,10 +66,84 @@ void show_experts(const Arguments& a, const task::ScoringOptions& given, const M
              {"unit", layer.by_position ? "position" : "row"},
              {"units", layer.units},
              {"entropy", layer.entropy / static_cast<double>(layer.units)},
-             {"entropy_of_kind", mean},
+             {"entropy_of_kind", means.at(layer.kind)},
              {"expert", e},
              {"percent", 100 * static_cast<double>(layer.counts[e]) / static_cast<double>(layer.units)}});
+}
+
+void show_experts(const Experts& e) {
+  const Arguments& a = *e.shared;
+  if (!e.metric.is_perplexity() && e.show != "scores")
+    throw Error(Exit::usage, Problem{"--metric", "--show scores, which it is for", "--show " + e.show, ""});
+  if (e.model == "-" && e.data == "-")
+    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
+  refuse_output_onto_input("-", {e.model, e.data});
+  const io::Checkpoint checkpoint(e.model);
+  const TextSource data(e.data);
+  data.require_for(checkpoint);
+  model::LoadedModel m = load_as(a, checkpoint, a.sets);
+  const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
+  const task::Corpus text = data.text_for(m);
+  analysis::require_experts(*m.model, kinds);
+  analysis::Subject subject{*m.model, text, scoring_for(m, a.scoring, text)};
+  subject.kinds = kinds;
+  subject.progress = progress_bar(e.show, "rows");
+  Table table(Table::format_named(a.format));
+  const Print print = [&](ordered_json row) {
+    add_settings(row, a, subject.how);
+    table.row(row);
+  };
+  if (e.show == "scores") {
+    e.metric.check(m, text, data.name(), a.scoring);
+    return show_scores(e, m, subject, print);
   }
+  const auto report = analysis::report_experts(subject, e.tokens, e.least);
+  if (e.show == "tokens") show_tokens(report, m, print);
+  else show_gates(report, m, print);
+}
+
+// Refuses an option of another --show than the one that was given.
+void only_for(const Experts& e, const CLI::Option* option, const char* show) {
+  if (option->count() > 0 && e.show != show)
+    throw Error(Exit::usage,
+                Problem{option->get_name(), str("--show ", show, ", which it is for"), "--show " + e.show, ""});
+}
+
+}  // namespace
+
+void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
+                 Jobs& jobs) {
+  const auto e = std::make_shared<Experts>();
+  e->shared = a;
+  CLI::App* sub = app.add_subcommand("experts", "what the experts of a mixture do");
+  sub->add_option("model", e->model, "checkpoint")->required()->type_name("MODEL");
+  sub->add_option("data", e->data, "shard")->required()->type_name("DATA");
+  sub->add_option("--show", e->show,
+                  "gates: entropy and shares of units; tokens: those with the highest mutual information; scores: "
+                  "perplexity with each unit's own expert alone, and with random ones [gates]")
+      ->type_name("WHAT")
+      ->check(one_of({"gates", "tokens", "scores"}));
+  const auto number = [&](const char* name, int64_t& value, const char* help, int64_t most) {
+    return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, most));
+  };
+  auto* tokens = number("--tokens", e->tokens, "of each expert, for --show tokens [10]", 1 << 30);
+  auto* least = number("--least", e->least, "times that an expert has seen a token that is shown [5]", 1 << 30);
+  auto* random = number("--random", e->random, "runs with random experts, for --show scores [5]", 1000);
+  add_format(*sub, a->format);
+  add_sets(*sub, a->sets);
+  add_model_options(*sub, *a);
+  const std::shared_ptr<CommandLineFields> fields = a->declare(*sub);
+  e->metric.add_to(*sub);
+  for (CLI::Option* option : excluded) sub->excludes(option);
+  jobs.push_back({sub, [=] {
+                    only_for(*e, tokens, "tokens");
+                    only_for(*e, least, "tokens");
+                    only_for(*e, random, "scores");
+                    e->shared->take(fields.get());
+                    e->metric.take();
+                    nn::prepare_cpu(e->shared->threads);
+                    quietly([&] { show_experts(*e); });
+                  }});
 }
 
 }  // namespace mh::spectrum

@@ -62,3 +62,11 @@ TEST_CASE("a picture that cannot be drawn leaves nothing behind", "[plot]") {
   CHECK(read_text_file(folder.file("old.svg")) == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
 }
+
+TEST_CASE("names in a picture leave out what all paths have at either end", "[plot]") {
+  using Names = std::vector<std::string>;
+  CHECK(short_names({"runs/a/best.safetensors", "runs/b/best.safetensors"}) == Names{"a", "b"});
+  CHECK(short_names({"a/x/best", "b/y/last"}) == Names{"a/x/best", "b/y/last"});
+  CHECK(short_names({"runs/a/best"}) == Names{"runs/a/best"});
+  CHECK(short_names({"a/best", "best"}) == Names{"a/best", "best"});
+}

@@ -1,0 +1,154 @@
+#include "rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::spectrum {
+
+using analysis::PlaceSpectra;
+using analysis::SpectrumFigures;
+using nlohmann::ordered_json;
+
+namespace {
+
+// What does not exist is NaN, so that a column of numbers stays one.
+ordered_json number_or_none(int64_t x) {
+  return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
+}
+
+// The end of a chart's title: the kind of attention, where there are several.
+std::string kind_of_chart(const std::string& kind, size_t kinds) {
+  return kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
+}
+
+// The smaller side of the matrices, or its mean.
+ordered_json size_of(const analysis::SpectrumMeans& s) {
+  return s.by_share() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
+}
+
+// k of a curve's point, or its share of the smaller side.
+std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
+  return s.by_share() ? shortest(static_cast<double>(point + 1) / analysis::kGrid) : str(point + 1);
+}
+
+void add_figures(ordered_json& row, const SpectrumFigures& f) {
+  row["area"] = f.area;
+  row["effective_rank"] = f.effective_rank;
+  row["rank_share"] = f.rank_share;
+  row["stable_rank"] = f.stable_rank;
+  row["entropy"] = f.entropy;
+  row["entropy_share"] = f.entropy_share;
+  for (size_t i = 0; i < f.parts.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.parts[i];
+}
+
+// Curves by name, and the mean of all where it is asked for. `by_share`: over k / n.
+Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumFigures>>& curves,
+               bool with_mean, bool by_share) {
+  Chart chart{title, by_share ? "k / n, n the smaller side" : "k", "c_k", {}};
+  const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
+    Curve curve{name, {}, y, bold};
+    for (size_t k = 0; k < y.size(); ++k)
+      curve.x.push_back(static_cast<double>(k + 1) / (by_share ? static_cast<double>(y.size()) : 1));
+    chart.curves.push_back(curve);
+  };
+  std::vector<SpectrumFigures> all;
+  for (const auto& [name, f] : curves) add(name, f.curve, false), all.push_back(f);
+  if (!with_mean || all.size() < 2) return chart;
+  if (const SpectrumFigures mean = mean_of(all); !mean.curve.empty()) add("mean", mean.curve, true);
+  return chart;
+}
+
+}  // namespace
+
+Rows::Rows(Output output) : output_(std::move(output)), table_(Table::format_named(output_.format)) {
+  if (!output_.plot.empty()) plot_.emplace(output_.plot);
+}
+
+void Rows::open_curves() {
+  if (output_.curves.empty()) return;
+  curves_ = open_sink(output_.curves);
+  curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
+}
+
+void Rows::write(const std::string& name, const std::string& title, const Places& places,
+                 const ordered_json& settings) {
+  std::map<std::string, std::vector<SpectrumFigures>> layers;  // by kind
+  for (const auto& place : places) {
+    const auto heads = figures_of(*place);
+    layers[place->kind].push_back(mean_of(heads));
+    if (curves_ != nullptr) write_curves(name, *place, heads);
+    if (output_.summary) continue;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      ordered_json row{{"model", name},
+                       {"of", place->of},
+                       {"name", place->name},
+                       {"kind", place->kind},
+                       {"layer", number_or_none(place->layer)},
+                       {"head", number_or_none(place->by_head ? static_cast<int64_t>(h) : -1)},
+                       {"matrices", place->spectra.blocks()},
+                       {"n", size_of(place->spectra)}};
+      add_figures(row, heads[h]);
+      row.update(settings);
+      write_row(row);
+    }
+  }
+  for (const auto& [kind, of_kind] : layers) {
+    if (!output_.summary) break;
+    ordered_json row{{"model", name}, {"of", output_.of}, {"kind", kind}, {"layers", of_kind.size()}};
+    add_figures(row, mean_of(of_kind));
+    row.update(settings);
+    write_row(row);
+  }
+  if (plot_) draw(title, places);
+}
+
+void Rows::close() {
+  if (curves_ != nullptr) curves_->close();
+  if (!plot_) return;
+  for (const auto& [kind, curves] : summaries_)
+    plot_->add(chart_of(str(output_.of, kind_of_chart(kind, summaries_.size()), ", mean over layers"), curves, false,
+                        output_.by_share));
+  plot_->draw();
+}
+
+// A picture of characters takes the table's place.
+void Rows::write_row(const ordered_json& row) {
+  if (output_.plot != "-") table_.row(row);
+}
+
+void Rows::write_curves(const std::string& name, const PlaceSpectra& place, const std::vector<SpectrumFigures>& heads) {
+  const analysis::CurvePercentiles percentiles = percentiles_of(place);
+  for (size_t h = 0; h < heads.size(); ++h) {
+    const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
+    const std::string head = place.by_head ? str(h) : "nan";
+    for (size_t k = 0; k < p10.size(); ++k)
+      curves_->write(str(table_field(name), '\t', place.of, '\t', place.name, '\t', head, '\t',
+                         number_of(place.spectra, k), '\t', shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t',
+                         shortest(p50[k]), '\t', shortest(p90[k]), '\n'));
+  }
+}
+
+void Rows::draw(const std::string& title, const Places& places) {
+  std::map<std::string, Curves> layers;  // by kind
+  for (const auto& place : places) {
+    if (place->picture.defined())
+      plot_->add(HeatMap{str(title, ": ", place->name), "head (second axis)", "head (first axis)",
+                         analysis::rows_of(place->picture)});
+    layers[place->kind].emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name,
+                                     mean_of(figures_of(*place)));
+  }
+  for (const auto& [kind, curves] : layers) {
+    plot_->add(
+        chart_of(str(title, ": ", output_.of, kind_of_chart(kind, layers.size())), curves, true, output_.by_share));
+    std::vector<SpectrumFigures> all;
+    for (const auto& [layer, figures] : curves) all.push_back(figures);
+    if (output_.models > 1) summaries_[kind].emplace_back(title, mean_of(all));
+  }
+}
+
+}  // namespace mh::spectrum
