@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/command_line.h"
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "base/text.h"
 #include "model/adopt.h"
 #include "nn/device.h"
+#include "train/dry_run.h"
 #include "train/finetune.h"
 #include "train/trainer.h"
 
@@ -25,9 +27,7 @@ void add_options(CLI::App& app, Arguments& a, const std::string& from_option, co
   auto* resume = app.add_flag("--resume", a.resume, "go on with the run in --out");
   app.add_option(from_option, a.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
   CLI::Option* dry = app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
-  app.add_option("--format", a.format, "of --dry-run: table or json [table]")
-      ->type_name("WHAT")
-      ->check(one_of({"table", "json"}));
+  add_format(app, a.format, "of --dry-run: ");
   add_model_options(app, a, "train.").device->excludes(dry);
   app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(whole_number(0));
 }
@@ -113,6 +113,25 @@ std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
   Config config = configuration(a, from.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
                                           train::WarmStart{from.get(), a.takes_over});
+}
+
+void dry_run(const Arguments& a) {
+  const auto from = beginning(a);
+  Config config = configuration(a, from.get());
+  const train::DryRun run = train::dry_run(train::RunConfig::read(config), from.get(), "--dry-run");
+  nlohmann::ordered_json j{{"parameters", run.parameters},    {"trained_parameters", run.trained_parameters},
+                           {"vocabulary", run.vocabulary},    {"tokens_per_update", run.tokens_per_update},
+                           {"length", to_string(run.length)}, {"memory_bytes", run.memory_bytes}};
+  if (run.source_vocabulary > 0) j["source_vocabulary"] = run.source_vocabulary;
+  if (run.updates > 0) j["updates"] = run.updates;
+  if (run.warmup_updates > 0) j["warmup_updates"] = run.warmup_updates;
+  if (run.epochs) j["epochs"] = *run.epochs;
+  if (run.long_predictions) j["long_predictions"] = *run.long_predictions;
+  if (a.format == "json") return print(j.dump() + "\n");
+  std::string table;
+  for (auto& [key, value] : j.items())
+    table += str(key, '\t', value.is_string() ? value.get<std::string>() : value.dump(), '\n');
+  print(table);
 }
 
 void print(const std::string& text) {

@@ -1,0 +1,86 @@
+#include "train/dry_run.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/load.h"
+#include "train/memory_estimate.h"
+#include "train/plan.h"
+#include "train/run_batches.h"
+#include "train/run_data.h"
+#include "train/schedule.h"
+#include "train/turns.h"
+
+namespace mh::train {
+
+namespace {
+
+// With data, batches say it; without, batches as full as they may be.
+int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
+  const auto& t = run.train;
+  if (batches != nullptr) return batches->tokens_per_update();
+  if (t.batch_rows > 0) return t.batch_rows * t.block;
+  return model::reads_of(run.model.model) == model::Reads::pairs ? t.batch_tokens : t.batch_tokens / t.block * t.block;
+}
+
+// Fills in what is counted in updates, as far as it is known.
+void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
+  const auto& t = run.train;
+  // 0 where a length is in epochs and no data tells how many updates an epoch has.
+  const auto updates_of = [&](const Length& length) {
+    return batches != nullptr ? batches->updates(length) : updates_in(length, t, 0);
+  };
+  out.updates = updates_of(t.length);
+  out.warmup_updates = schedule_lengths(t, out.updates, updates_of).warmup;
+  if (batches == nullptr || out.updates <= 0) return;
+  const auto hundredths =
+      std::llround(100.0 * static_cast<double>(out.updates) / static_cast<double>(batches->updates_per_epoch()));
+  out.epochs = static_cast<double>(hundredths) / 100;
+}
+
+}  // namespace
+
+DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& where) {
+  const auto& t = run.train;
+  run.check_together();
+  model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.source_rows);
+  text::Tokenizers tokenizers;
+  if (from != nullptr) vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(*from));
+  std::unique_ptr<io::ShardFile> shard;
+  std::unique_ptr<Batches> batches;
+  if (!run.data.train.empty()) {
+    shard = std::make_unique<io::ShardFile>(run.data.train);
+    io::require_kind(shard->header(), run.data.train, task::kind_for(run.model.model));
+    if (from != nullptr) text::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
+    vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
+    require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
+    batches = batches_of(run, *shard, tokenizers);
+  }
+  if (vocabulary.target == 0)
+    throw Error(Exit::usage, Problem{where, "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
+  auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
+  model->set_path(attention::path_named(t.attention_path));
+  // What a training would refuse, but for what it lacks.
+  run.groups.check(model->parameters(), t.optimizer);
+  run.regularisers.start(model->parameters(), run.model.attention);
+  run.check_model(*model);
+  // A run may be shown before it has a length; one without --valid is taken to get it.
+  if (batches != nullptr && t.length.count > 0)
+    for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
+  for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
+  const Turns turns(run, model->parameters(), batches.get());
+  turns.check();
+  DryRun out;
+  out.tokens_per_update = tokens_per_update(run, batches.get());
+  out.parameters = model->parameters().count();
+  out.trained_parameters = turns.trained();
+  out.vocabulary = vocabulary.target;
+  out.source_vocabulary = vocabulary.source;
+  out.length = t.length;
+  out.memory_bytes = memory_estimate(run, *model);
+  count_updates(out, run, batches.get());
+  if (t.long_block > 0 && run.model.model.head == model::HeadTask::words) out.long_predictions = run.long_predictions();
+  return out;
+}
+
+}  // namespace mh::train

@@ -1,0 +1,83 @@
+#include "train/seeds.h"
+
+#include <filesystem>
+#include <numeric>
+
+#include "analysis/ablation.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace mh::train {
+
+namespace {
+
+task::NamedScores scores_of(const Validation& validation) {
+  task::NamedScores scores{{"loss", validation.loss}};
+  scores.insert(scores.end(), validation.scores.begin(), validation.scores.end());
+  return scores;
+}
+
+// Over the results, of each score of the first.
+task::NamedScores over(const std::vector<SeedResult>& results,
+                       const std::function<double(const std::vector<double>&)>& statistic) {
+  task::NamedScores all;
+  for (size_t s = 0; s < results[0].scores.size(); ++s) {
+    std::vector<double> values;
+    for (const SeedResult& result : results) values.push_back(result.scores[s].second);
+    all.emplace_back(results[0].scores[s].first, statistic(values));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string Seeds::folder_of(int64_t seed) const { return str(folder, "/seed", seed); }
+
+void check_seeds(const Seeds& seeds) {
+  for (int64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    const std::string folder = seeds.folder_of(seed);
+    const bool exists = std::filesystem::exists(folder);
+    if (seeds.resume && !exists)
+      throw Error(Exit::usage, Problem{"--resume --seeds", str("a run with seed ", seed), "none: " + folder,
+                                       str("begin it alone, with --init and the rest as before, --seed ", seed,
+                                           " and --out ", folder, "; then give this command again")});
+    if (!seeds.resume && exists)
+      throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which is there",
+                                       "go on with --resume, or choose another folder or --seed"});
+  }
+}
+
+int run_seeds(const Seeds& seeds,
+              const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& begin,
+              const std::function<void(const SeedResult&)>& each) {
+  if (!seeds.resume) std::filesystem::create_directories(seeds.folder);
+  for (int64_t i = 0; i < seeds.count; ++i) {
+    const int64_t seed = seeds.first + i;
+    const std::string folder = seeds.folder_of(seed);
+    log_info(str("seed ", seed, ", ", i + 1, " of ", seeds.count, ": ", folder));
+    std::unique_ptr<Trainer> trainer;
+    try {
+      trainer = begin(seed, folder);
+    } catch (...) {
+      std::error_code ignored;
+      std::filesystem::remove(seeds.folder, ignored);  // not one that holds anything
+      throw;
+    }
+    if (const int status = trainer->run(); status != 0) return status;
+    if (!trainer->validates()) continue;
+    const task::NamedScores scores = scores_of(trainer->validate_best());
+    each({seed, trainer->best_update(), scores});
+  }
+  return 0;
+}
+
+task::NamedScores mean_of(const std::vector<SeedResult>& results) {
+  return over(results, [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  });
+}
+
+task::NamedScores deviation_of(const std::vector<SeedResult>& results) { return over(results, analysis::deviation); }
+
+}  // namespace mh::train
