@@ -83,7 +83,7 @@ void translate(Translator& translator, const Pairs& pairs, const std::string& sh
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& each,
                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
-// What is told while translations are scored; each may be left out.
+// Receives translations while they are scored; each member may be left out.
 struct TranslationListener {
   // Of each pair in its order: the text of its best hypothesis, and how many tokens that has.
   std::function<void(const std::string& text, int64_t tokens)> each;

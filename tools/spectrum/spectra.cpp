@@ -84,7 +84,7 @@ class Inputs {
   const std::vector<std::string>& models() const { return models_; }
   bool holds_pairs() const { return data_ && data_->holds_pairs(); }
   task::Corpus text_for(const model::LoadedModel& m) const { return data_->text_for(m); }
-  const model::LoadedModel& loaded(size_t index) {  // until the next one is asked for
+  const model::LoadedModel& loaded(size_t index) {  // valid until the next call with another index
     if (loaded_ && index_ == index) return *loaded_;
     loaded_.reset();
     loaded_ = load_as(*a_.shared, *checkpoints_[index], a_.shared->sets);
@@ -176,7 +176,7 @@ void show(const Spectra& a) {
   rows.close();
 }
 
-// Options of a text are refused where matrices of parameters are asked for.
+// Refuses options of a text where --of names matrices of parameters.
 void check_scoring(const Spectra& a, const CommandLineFields& fields) {
   if (analysis::source_named(a.of, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
