@@ -3,7 +3,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "common/train_setup.h"
+#include "io/metadata_keys.h"
+#include "model/tensor_list.h"
 #include "train/run_config.h"
+#include "train/training_keys.h"
 
 namespace mh::train_setup {
 
@@ -25,19 +28,39 @@ std::string stages_of(const char* stage, const Registry<S>& registry) {
   return rows;
 }
 
+template <class S>
+std::string names_of(const char* what, const Registry<S>& registry) {
+  std::string rows = str(what, "\tdoes\n");
+  for (const std::string& name : registry.names()) rows += str(name, '\t', registry.find(name, what).help, '\n');
+  return rows;
+}
+
+template <class Keys>
+std::string meanings_of(const Keys& keys) {
+  std::string rows = "key\tmeaning\n";
+  for (const auto& key : keys) rows += str(key.name, '\t', key.meaning, '\n');
+  return rows;
+}
+
+std::string tensors() {
+  std::string rows = "of\ttensor\tshape\tsetting\n";
+  for (const auto& t : model::list_tensors())
+    rows += str(t.owner, '\t', t.name, '\t', t.shape, '\t', t.setting.empty() ? "-" : t.setting, '\n');
+  return rows;
+}
+
 std::string listed(const std::string& what) {
-  std::string text;
   if (what == "stages")
     return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
            stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
            stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
-  if (what == "backbones") {
-    text = "backbone\tdoes\n";
-    for (const std::string& name : model::backbones().names())
-      text += str(name, '\t', model::backbones().find(name, "").help, '\n');
-    return text;
-  }
-  text = "key\ttype\tdefault\tmeaning\n";
+  if (what == "backbones") return names_of("backbone", model::backbones());
+  if (what == "procedures") return names_of("procedure", train::procedures());
+  if (what == "regularisers") return names_of("regulariser", train::regularisers());
+  if (what == "tensors") return tensors();
+  if (what == "metadata") return meanings_of(io::kMetadataKeys);
+  if (what == "training") return meanings_of(train::kTrainingKeys);
+  std::string text = "key\ttype\tdefault\tmeaning\n";
   for (const auto& row : train::all_keys()) {
     std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
     text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choices, '\n');
@@ -46,6 +69,12 @@ std::string listed(const std::string& what) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& lists() {
+  static const std::vector<std::string> names{"stages",       "keys",    "backbones", "procedures",
+                                              "regularisers", "tensors", "metadata",  "training"};
+  return names;
+}
 
 void list(const std::string& what) { print(listed(what)); }
 

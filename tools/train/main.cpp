@@ -7,6 +7,7 @@
 
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/tool.h"
 #include "common/train_setup.h"
 #include "list.h"
@@ -22,9 +23,9 @@ int main(int argc, char** argv) {
   std::string what;
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--from", "begin a new run with a checkpoint's weights and model");
-  app.add_option("--list", what, "list stages, keys or backbones, and end")
+  app.add_option("--list", what, "print a table and end: " + join(train_setup::lists(), ", "))
       ->type_name("WHAT")
-      ->check(one_of({"stages", "keys", "backbones"}));
+      ->check(one_of(train_setup::lists()));
   return tool.run(argc, argv, [&] {
     if (!what.empty()) return quietly([&] { train_setup::list(what); });
     train_setup::run(a, tool);

@@ -1,0 +1,247 @@
+#include "model/tensor_list.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "model/model_config.h"
+
+namespace mh::model {
+
+namespace {
+
+using Settings = std::vector<std::string>;                        // assignments, as --set takes them
+using Symbols = std::vector<std::pair<int64_t, std::string>>;     // a size and what it is called
+using Shapes = std::vector<std::pair<std::string, std::string>>;  // tensors in the order in which they are added
+using Rows = std::vector<FieldLister::Row>;
+
+// Sizes that no sum or product of the others equals, so that a shape tells what each axis is. The width allows six
+// bands, each a quarter as wide as the one before.
+constexpr int64_t kWidth = 7168, kRows = 4001, kSourceRows = 4003;
+constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
+
+const Settings& sizes() {
+  static const Settings settings{"model.layers=1",     str("model.width=", kWidth), "model.ffn=1009",
+                                 "attention.heads=22", "attention.head_size=103",   "attention.value_size=107"};
+  return settings;
+}
+
+Symbols symbols() {
+  Symbols all{{kWidth, "d"}, {1009, "f"},     {22, "h"},
+              {26, "hv"},    {34, "ho"},      {103, "dk"},
+              {107, "dv"},   {kRows, "rows"}, {kSourceRows, "source_rows"}};
+  int64_t before = 0;
+  for (const int64_t cutoff : kCutoffs) all.emplace_back(cutoff - before, "n"), before = cutoff;
+  all.emplace_back(kRows - before, "n");
+  for (int64_t w = kWidth / 4; w >= 7; w /= 4) all.emplace_back(w, "w");
+  all.emplace_back(static_cast<int64_t>(kCutoffs.size()), "bands - 1");
+  return all;
+}
+
+std::string name_of_size(int64_t size, const Symbols& symbols) {
+  for (const auto& [value, name] : symbols)
+    if (value == size) return name;
+  for (const auto& [a, first] : symbols)
+    for (const auto& [b, second] : symbols)
+      if (a * b == size) return str(first, ' ', second);
+  for (const auto& [value, name] : symbols)
+    if (size == 2 * value) return str("2 ", name);
+  return str(size);
+}
+
+std::string generic(const std::string& name) {
+  static const std::regex layer(R"(\.layers\.\d+\.)"), band(R"(\.bands\.\d+\.)");
+  return std::regex_replace(std::regex_replace(name, layer, ".layers.i."), band, ".bands.b.");
+}
+
+// Of the model with these settings. Error(usage) where they make no sense together.
+Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
+  Config config;
+  for (const std::string& setting : settings) config.set(setting);
+  const ModelConfig made = ModelConfig::read(config);
+  config.check_all_known();
+  const Vocabularies vocabularies(kRows, reads_of(made.model) == Reads::pairs ? kSourceRows : 0);
+  const auto model = build_language_model(made, vocabularies, at::Device(at::kMeta));
+  Shapes shapes;
+  for (const nn::Parameter& p : model->parameters().all()) {
+    std::vector<std::string> axes;
+    for (const int64_t size : p.master().sizes()) axes.push_back(name_of_size(size, symbols));
+    const std::string name = generic(p.name());
+    std::string shape = str('(', join(axes, ", "), ')');
+    // Of bands the last one tells how wide they are; the first is as wide as the model.
+    const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
+    if (same == shapes.end()) shapes.emplace_back(name, std::move(shape));
+    else same->second = std::move(shape);
+  }
+  return shapes;
+}
+
+// The same, or none where the settings make no sense together.
+std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::string>& more, const Symbols& symbols) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  try {
+    return shapes_of(settings, symbols);
+  } catch (const Error& error) {
+    if (error.exit() != Exit::usage) throw;
+    return {};
+  }
+}
+
+bool same_names(const Shapes& a, const Shapes& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.first == y.first; });
+}
+
+struct Choice {
+  std::string key;
+  std::string assignment;
+  std::string shown;
+};
+
+// What may be set in place of the defaults: of a number any size, under whose name the symbols then have it.
+std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
+  static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
+  std::vector<Choice> choices;
+  size_t next = 0;
+  for (const auto& row : rows) {
+    const std::string key = row.key.substr(row.key.rfind('.') + 1);
+    if (row.type == "true/false") {
+      const std::string other = str(row.key, "=", row.value == "true" ? "false" : "true");
+      choices.push_back({row.key, other, other});
+    } else if (row.type == "integer") {
+      const int64_t size = kPrimes.at(next++);
+      symbols.emplace_back(size, key);
+      choices.push_back({row.key, str(row.key, "=", size), row.key});
+    } else if (row.type == "integers" && key.ends_with("cutoffs")) {
+      std::vector<std::string> cutoffs;
+      for (const int64_t cutoff : kCutoffs) cutoffs.push_back(str(cutoff));
+      choices.push_back({row.key, str(row.key, "=[", join(cutoffs, ", "), "]"), row.key});
+    } else {
+      for (const std::string& choice : row.choices)
+        if (quoted_toml(choice) != row.value)
+          choices.push_back({row.key, str(row.key, "=", quoted_toml(choice)), str(row.key, "=", choice)});
+    }
+  }
+  return choices;
+}
+
+// Tensors of the settings, then those that one choice adds or gives another shape, then those that need more. Without
+// those named in `known`.
+std::vector<ListedTensor> listed(const std::string& owner, Settings settings, const Rows& rows,
+                                 const std::set<std::string>& known) {
+  Symbols names = symbols();
+  std::vector<Choice> choices = choices_of(rows, names);
+  Shapes base = shapes_of(settings, names);
+  // A number that only changes a size is one from now on, so that shapes show it.
+  std::erase_if(choices, [&](const Choice& choice) {
+    if (choice.shown.find('=') != std::string::npos) return false;
+    const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
+    if (!shapes || !same_names(*shapes, base)) return false;
+    settings.push_back(choice.assignment), base = *shapes;
+    return true;
+  });
+
+  std::vector<ListedTensor> tensors;
+  std::set<std::string> seen = known;
+  std::set<std::pair<std::string, std::string>> seen_shapes;
+  const auto add = [&](const Shapes& shapes, const std::string& setting, bool other_shapes) {
+    for (const auto& [name, shape] : shapes)
+      if (!known.contains(name) && (other_shapes ? !seen_shapes.contains({name, shape}) : !seen.contains(name)))
+        tensors.push_back({owner, name, shape, setting}), seen_shapes.emplace(name, shape);
+    for (const auto& [name, shape] : shapes) seen.insert(name);
+  };
+  add(base, "", true);
+  std::vector<bool> valid;
+  for (const Choice& choice : choices) {
+    const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
+    valid.push_back(shapes.has_value());
+    if (shapes) add(*shapes, choice.shown, true);
+  }
+  // Every two choices, and three where one is valid only with another.
+  for (size_t i = 0; i < choices.size(); ++i)
+    for (size_t j = i + 1; j < choices.size(); ++j) {
+      if (choices[i].key == choices[j].key) continue;
+      const Settings two{choices[i].assignment, choices[j].assignment};
+      const auto shapes = shapes_if_valid(settings, two, names);
+      if (!shapes) continue;
+      add(*shapes, str(choices[i].shown, ", ", choices[j].shown), false);
+      if (valid[i] && valid[j]) continue;
+      for (const Choice& third : choices)
+        if (third.key != choices[i].key && third.key != choices[j].key)
+          if (const auto more = shapes_if_valid(settings, {two[0], two[1], third.assignment}, names))
+            add(*more, str(choices[i].shown, ", ", choices[j].shown, ", ", third.shown), false);
+    }
+  return tensors;
+}
+
+std::vector<ListedTensor> of_backbone(const std::string& backbone) {
+  ModelOptions options;
+  FieldLister lister;
+  lister.section("model", options);
+  Rows rows = lister.rows();
+  // Sizes are set above, and the backbone here.
+  std::erase_if(rows, [](const auto& row) {
+    static const std::set<std::string> set{"backbone", "layers",      "encoder_layers", "width",
+                                           "ffn",      "source_rows", "vocabulary_rows"};
+    return set.contains(row.key.substr(row.key.find('.') + 1));
+  });
+  Settings settings = sizes();
+  settings.push_back(str("model.backbone=", backbone));
+  // A model with a memory takes no positions of its own.
+  if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
+  return listed(str("backbone ", backbone), settings, rows, {});
+}
+
+std::vector<ListedTensor> of_stage(const std::string& stage, const std::string& name) {
+  Settings settings = sizes();
+  const Symbols names = symbols();
+  std::set<std::string> known;
+  const Shapes plain = shapes_of(settings, names);
+  for (const auto& [tensor, shape] : plain) known.insert(tensor);
+  settings.push_back(str("attention.", stage, "=", name));
+  // Other numbers of heads on the other side, where the stage takes them.
+  for (const char* other : {"attention.value_heads=26", "attention.output_heads=34"}) {
+    if (!shapes_if_valid(settings, {other}, names)) continue;
+    settings.emplace_back(other);
+    break;
+  }
+  Config config;
+  for (const std::string& setting : settings) config.set(setting);
+  attention::AttentionOptions options;
+  config.read("attention", options);
+  FieldLister lister;
+  lister.section("attention", options);
+  Rows rows = lister.rows();
+  std::erase_if(rows, [&](const auto& row) { return !row.key.starts_with(str("attention.", name, ".")); });
+  auto tensors = listed(str(stage, ' ', name), settings, rows, known);
+  constexpr std::string_view kLayer = "decoder.layers.i.self";
+  for (ListedTensor& tensor : tensors)
+    if (tensor.name.starts_with(kLayer)) tensor.name.erase(0, kLayer.size());
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<ListedTensor> list_tensors() {
+  std::vector<ListedTensor> all;
+  const auto append = [&](std::vector<ListedTensor> more) {
+    all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  for (const std::string& name : backbones().names()) append(of_backbone(name));
+  const auto append_stages = [&](const std::string& stage, const std::vector<std::string>& names) {
+    for (const std::string& name : names) append(of_stage(stage, name));
+  };
+  append_stages("pairing", attention::pairings().names());
+  append_stages("score", attention::scores().names());
+  append_stages("normaliser", attention::normalisers().names());
+  append_stages("mixer", attention::mixers().names());
+  append_stages("combiner", attention::combiners().names());
+  return all;
+}
+
+}  // namespace mh::model
