@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks the METHOD.md of each folder of lib/attention/methods against the stages that mh-train registers.
+
+usage: method_pages.py FOLDER-OF-TOOLS
+Prints each fault; exit status 1 if there is one. A page lists each stage of its folder with the options and defaults of `mh-train
+--list stages`, and each tensor of these stages with its meaning, which mhc(5) takes from there. Each path that a page names exists.
+"""
+import csv
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+METHODS = ROOT / "lib" / "attention" / "methods"
+SECTIONS = ("Equations", "Stages", "Tensors", "Elsewhere")
+MOST_LINES = 40
+
+
+def output_of(tool, *arguments):
+    done = subprocess.run([tool, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{tool} {' '.join(arguments)}: exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def table_of(tool, *arguments):
+    """The rows that a tool prints as a table, each a dict by column."""
+    return list(csv.DictReader(output_of(tool, *arguments).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def pages():
+    """The text of each page by its folder's name; of a folder without a page ''."""
+    folders = sorted(folder for folder in METHODS.iterdir() if folder.is_dir())
+    return {folder.name: (folder / "METHOD.md").read_text() if (folder / "METHOD.md").exists() else "" for folder in folders}
+
+
+def stages_of(page):
+    """(stage, name) and options, of each row of the table of stages."""
+    return {(stage, name): options for stage, name, options in re.findall(r"^\| (\w+) \| `([\w-]+)` \| `(.*)` \|$", page, re.MULTILINE)}
+
+
+def meanings_of(page):
+    """The meaning of each tensor."""
+    return {name: meaning for names, meaning in re.findall(r"^- ((?:`[\w.]+`(?:, )?)+): (.*)$", page, re.MULTILINE)
+            for name in re.findall(r"`([\w.]+)`", names)}
+
+
+def paths_of(page):
+    return re.findall(r"`([\w-]+(?:/[\w.-]+)+\.\w+)`", page)
+
+
+def faults_of(texts, stages, tensors):
+    """What is wrong in the pages, a line each."""
+    faults = []
+    for folder, text in texts.items():
+        where = f"lib/attention/methods/{folder}/METHOD.md"
+        if not text:
+            faults.append(f"{where}: expected a page; found none")
+            continue
+        headings = tuple(re.findall(r"^## (.*)$", text, re.MULTILINE))
+        if headings != SECTIONS:
+            faults.append(f"{where}: expected the sections {', '.join(SECTIONS)}; found {', '.join(headings)}")
+        if "\nSource: " not in text:
+            faults.append(f"{where}: expected a line that begins with 'Source: '; found none")
+        if text.count("\n") > MOST_LINES:
+            faults.append(f"{where}: expected at most {MOST_LINES} lines; found {text.count(chr(10))}")
+        faults += [f"{where}: names {path}, which does not exist" for path in paths_of(text) if not (ROOT / path).exists()]
+    for row in stages:
+        stage, name, options = row["stage"], row["name"], row["options"]
+        naming = [folder for folder, text in texts.items() if (stage, name) in stages_of(text)]
+        if len(naming) != 1:
+            faults.append(f"{stage} {name}: expected one METHOD.md with it; found {', '.join(naming) or 'none'}")
+        for folder in naming:
+            written = stages_of(texts[folder])[stage, name]
+            if written != options:
+                faults.append(f"{folder}/METHOD.md: expected the options `{options}` of {stage} {name}; found `{written}`")
+    known = {(row["stage"], row["name"]) for row in stages}
+    for folder, text in texts.items():
+        own = stages_of(text)
+        faults += [f"{folder}/METHOD.md: {' '.join(stage)} is no stage" for stage in own if stage not in known]
+        wanted = {row["tensor"] for row in tensors if tuple(row["of"].split(" ", 1)) in own}
+        written = set(meanings_of(text))
+        faults += [f"{folder}/METHOD.md: lacks the tensor {name}" for name in sorted(wanted - written)]
+        faults += [f"{folder}/METHOD.md: no stage here has the tensor {name}" for name in sorted(written - wanted)]
+    return faults
+
+
+def main():
+    tool = pathlib.Path(sys.argv[1]) / "mh-train"
+    texts = pages()
+    stages, tensors = table_of(tool, "--list", "stages"), table_of(tool, "--list", "tensors")
+    faults = faults_of(texts, stages, tensors)
+    # The check must find each kind of fault: a page less, a stage twice, other options, a path and a tensor that are not there.
+    name = "mixhead"
+    for broken in ({**texts, name: ""}, {**texts, "twice": texts[name]}, {**texts, name: texts[name].replace('"all"', '"some"')},
+                   {**texts, name: texts[name].replace("mixed_attention.h", "no.h")},
+                   {**texts, name: texts[name].replace("`.mixer.matrix`", "`.mixer.other`")}):
+        if len(faults_of(broken, stages, tensors)) <= len(faults):
+            faults.append("method_pages.py: expected a fault in a broken page; found none")
+    print("\n".join(faults) if faults else f"{len(texts)} pages agree with {len(stages)} stages")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
