@@ -1,20 +1,16 @@
 #!/usr/bin/env python3
-"""Each option of a tool's --help is in its manual page and the other way round, subcommands and keys included.
+"""Each option of a tool's --help is in its manual page and the other way round, subcommands included, and each list of a page that
+the tools know is what they print (page_lists.py).
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Prints what is missing where; exit status 1 if anything is. --write makes the list of keys in mh-train.1 anew first.
+Prints what is missing where; exit status 1 if anything is. --write first writes the lists into the pages.
 """
 import pathlib
 import re
-import subprocess
 import sys
 
-
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+import page_lists
+from method_pages import output_of
 
 
 def options_of_help(text):
@@ -34,24 +30,25 @@ def options_of_page(text):
     return found
 
 
-def keys_for_page(listed):
-    """The list of keys as the page has it, from the table of `mh-train --list keys`."""
-    text = ".Bl -tag -width Ds\n"
-    for line in listed.splitlines()[1:]:
-        key, kind, default, meaning = line.split("\t")
-        meaning = meaning[0].upper() + meaning[1:] + ("" if meaning.endswith(".") else ".")
-        text += f".It Cm {key}\n{meaning}\n({kind}; {default})\n"
-    return text + ".El\n"
+def faults_of_lists(tools, pages, write):
+    faults = []
+    for name in sorted(page.name for page in pages.glob("*.[15]")):
+        text = (pages / name).read_text()
+        made, misplaced = page_lists.with_lists(name, text, tools)
+        faults += misplaced
+        if write:
+            (pages / name).write_text(made)
+        elif made != text:
+            found, wanted = text.splitlines(), made.splitlines()
+            at = next((i for i, (x, y) in enumerate(zip(found, wanted)) if x != y), min(len(found), len(wanted)))
+            faults.append(f"{name}:{at + 1}: expected '{wanted[at] if at < len(wanted) else ''}'; found "
+                          f"'{found[at] if at < len(found) else ''}'; run tests/cli/manual.py with --write")
+    return faults
 
 
 def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
-    if "--write" in sys.argv:
-        page = pages / "mh-train.1"
-        head, rest = re.split(r"(?<=\n)(?=\.Sh CONFIGURATION\n)", page.read_text(), maxsplit=1)
-        before, after = re.split(r"\.Bl -tag -width Ds\n.*?\.El\n", rest, maxsplit=1, flags=re.DOTALL)
-        page.write_text(head + before + keys_for_page(run(tools / "mh-train", "--list", "keys")) + after)
-    wrong, seen = [], 0
+    wrong, seen = faults_of_lists(tools, pages, "--write" in sys.argv), 0
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
             continue
@@ -60,21 +57,16 @@ def main():
             wrong.append(f"{page.name}: the page is missing")
             continue
         text = page.read_text()
-        help_text = run(tool, "--help")
+        help_text = output_of(tool, "--help")
         in_help = options_of_help(help_text)
         for sub in subcommands_of_help(help_text):
-            in_help |= options_of_help(run(tool, sub, "--help"))
+            in_help |= options_of_help(output_of(tool, sub, "--help"))
             if f".Ss {sub}" not in text:
                 wrong.append(f"{page.name}: does not name the subcommand {sub}")
         in_page = options_of_page(text)
         seen += len(in_help)
         wrong += [f"{page.name}: lacks --{o} of --help" for o in sorted(in_help - in_page)]
         wrong += [f"{page.name}: --{o} is in no --help" for o in sorted(in_page - in_help)]
-        if tool.name == "mh-train":
-            listed = {line.split("\t")[0] for line in run(tool, "--list", "keys").splitlines()[1:]}
-            written = set(re.findall(r"^\.It Cm ([A-Za-z_0-9.-]+)", text, re.MULTILINE))
-            wrong += [f"{page.name}: lacks the key {k}" for k in sorted(listed - written)]
-            wrong += [f"{page.name}: {k} is no key" for k in sorted(written - listed)]
     if seen == 0:
         wrong.append("no options were found")
     print("\n".join(wrong) if wrong else f"help and manual agree on {seen} options")

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Compares what checkpoints hold with the tables of mh-train that mhc(5) is made from.
+
+usage: checkpoint_page.py FOLDER-OF-TOOLS STATE...
+STATE: training states (last.safetensors) that together have every key of a training state. Prints what the tables lack, or list
+although nothing writes it; exit status 1 if there is anything.
+"""
+import json
+import pathlib
+import re
+import sys
+
+from method_pages import ROOT, table_of
+
+
+def header_of(path):
+    data = pathlib.Path(path).read_bytes()
+    return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+
+
+def differences(what, found, listed):
+    return [f"{what}: {name} is not in the table" for name in sorted(found - listed)] + \
+           [f"{what}: nothing writes {name}" for name in sorted(listed - found)]
+
+
+def main():
+    tool = pathlib.Path(sys.argv[1]) / "mh-train"
+    tables = {what: {row["key"] for row in table_of(tool, "--list", what)} for what in ("metadata", "training")}
+    tensors = {row["tensor"] for row in table_of(tool, "--list", "tensors")}
+    named = set(re.findall(r'"(multihead\.\w+)"', (ROOT / "lib/io/checkpoint.h").read_text()))
+    faults = differences("metadata named in lib/io/checkpoint.h", named, tables["metadata"])
+    training = set()
+    for path in sys.argv[2:]:
+        header = header_of(path)
+        metadata = header.pop("__metadata__")
+        training |= json.loads(metadata["multihead.training"]).keys()
+        faults += [f"{path}: metadata {name} is not in the table" for name in sorted(metadata.keys() - tables["metadata"])]
+        for name in header:
+            generic = re.sub(r"\.bands\.\d+\.", ".bands.b.", re.sub(r"\.layers\.\d+\.", ".layers.i.", name))
+            generic = re.sub(r"^optimizer\.(.*)\.(first|second)$", r"\1", generic)
+            of_stage = re.sub(r"^\w+\.layers\.i\.(self|cross)(?=\.)", "", generic)
+            if generic not in tensors and of_stage not in tensors and not generic.startswith("memory."):
+                faults.append(f"{path}: the tensor {name} is not in the table")
+    faults += differences("training state", training, tables["training"])
+    print("\n".join(faults) if faults else f"{len(training)} keys, {len(tensors)} tensors")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
