@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "analysis/curve.h"
-#include "attention/head_scales.h"
 #include "analysis/scan.h"
+#include "attention/head_scales.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"

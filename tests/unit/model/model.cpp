@@ -161,7 +161,7 @@ TEST_CASE("the decoder's output layer may have a bias, and its last state dropou
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
   CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
   CHECK(std::abs(model->loss(hidden, targets, 0).nll.item<double>() - before) > 0.1);
-  const double share = model->hidden(x, {true, 1, 0, 0, false}).eq(0).to(at::kFloat).mean().item<double>();
+  const double share = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kFloat).mean().item<double>();
   CHECK(share == Approx(0.5).margin(0.1));
   CHECK(hidden.ne(0).all().item<bool>());
 }

@@ -46,7 +46,7 @@ std::unique_ptr<LanguageModel> tiny(const std::string& extra, const std::string&
 
 at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::some_tokens(rows, length, 30, seed); }
 
-nn::ForwardContext update(uint32_t number) { return {true, 3, number, 0, false}; }
+nn::ForwardContext update(uint32_t number) { return {true, 3, number, 0}; }
 
 // The layers that Skip-Retain skips, update by update.
 class Skips {

@@ -227,7 +227,7 @@ TEST_CASE("memories go into a checkpoint and back, in other parts, and only wher
   std::vector<bool> skipped{false, true, false};
   for (int64_t rows : {2, 2, 1}) {
     auto m = model->new_memory(9);
-    nn::ForwardContext step{true, 1, 0, 0, false};
+    nn::ForwardContext step{true, 1, 0, 0};
     step.skipped = &skipped;
     for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {rows, 4}, at::kLong), step, m.get());
     parts.push_back(std::move(*m));
@@ -310,7 +310,7 @@ TEST_CASE("training carries the memory along the streams and drops it at the end
         in[s][t] = i == 0 ? 0 : text[i - 1];
         out[s][t] = text[i];
       }
-    nn::ForwardContext step{true, 1, static_cast<uint32_t>(u), 0, false};
+    nn::ForwardContext step{true, 1, static_cast<uint32_t>(u), 0};
     auto loss = model->loss(model->hidden(in, step, memory.get()), out, 0);
     loss.smoothed.backward();
     model->parameters().collect_gradients();

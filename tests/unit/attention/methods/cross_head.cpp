@@ -23,7 +23,7 @@ std::string configured(const std::string& score, int64_t heads, double rate, int
              "'\npairing = 'cross-head'\n[attention.cross-head]\nrate = ", rate, "\n");
 }
 
-ForwardContext update(uint32_t number) { return {true, 3, number, 0, false}; }
+ForwardContext update(uint32_t number) { return {true, 3, number, 0}; }
 
 // Block i of the parameter along its head axis becomes what block order[i] was.
 void permute(Layer& l, const std::vector<std::string>& names, const std::vector<int64_t>& order) {

@@ -66,7 +66,12 @@ Mask causal_mask() {
 }
 
 ForwardContext training(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
-  return {true, 7, update, row_offset, sample};
+  static const Requests samples = [] {
+    Requests requests;
+    requests.add(std::make_shared<SampleExperts>());
+    return requests;
+  }();
+  return {true, 7, update, row_offset, sample ? &samples : nullptr};
 }
 
 // Sets of `drop` of `heads` heads in lexicographic order, made in another way than the library's.
