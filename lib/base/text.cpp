@@ -78,6 +78,12 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(space) - begin + 1));
 }
 
+std::string hex64(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
 std::string with_commas(int64_t value) {
   std::string digits = std::to_string(value);
   size_t first = digits[0] == '-' ? 1 : 0;

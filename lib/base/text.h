@@ -20,6 +20,8 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string shape_text(std::span<const int64_t> shape);  // "(512, 64)"
 std::string trim(std::string_view text);
+// Returns 16 hexadecimal digits in lower case, as files hold checksums.
+std::string hex64(uint64_t value);
 
 // 1234567 -> "1,234,567"; for messages, never for tables.
 std::string with_commas(int64_t value);

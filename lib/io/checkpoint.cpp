@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -42,11 +41,7 @@ uint64_t header_length(const uint8_t* bytes) {
   return length;
 }
 
-std::string sum_of(const void* data, uint64_t bytes) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH64(data, bytes, 0)));
-  return text;
-}
+std::string sum_of(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
 
 // Over what the header says, apart from the sums, in one form whatever the order and spacing in the file.
 std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadata) {

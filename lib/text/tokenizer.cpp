@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -15,11 +14,8 @@ namespace mh::text {
 
 std::string Tokenizer::fingerprint() const {
   std::string bytes = type() + '\0' + content();
-  XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
-                static_cast<unsigned long long>(h.low64));
-  return text;
+  const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  return hex64(h.high64) + hex64(h.low64);
 }
 
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {

@@ -60,11 +60,7 @@ bool unescape(std::string_view text, std::string& out) {
   return true;
 }
 
-std::string hash_of(std::string_view body) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
-  return text;
-}
+std::string hash_of(std::string_view body) { return hex64(XXH64(body.data(), body.size(), 0)); }
 
 const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
 

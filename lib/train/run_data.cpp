@@ -11,12 +11,6 @@ namespace mh::train {
 
 namespace {
 
-std::string checksum_of(const io::ShardFile& shard) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(shard.content_hash()));
-  return text;
-}
-
 // A resume may be called from another folder.
 void make_absolute(std::string& path) {
   path = std::filesystem::absolute(path).lexically_normal().string();
@@ -58,8 +52,8 @@ RunData open_data(RunConfig& config) {
   d.vocabulary = data.train->header().fingerprint;
   d.source_vocabulary = data.train->header().source_fingerprint;
   d.train_tokens = static_cast<int64_t>(data.train->counts().tokens);
-  d.train_checksum = checksum_of(*data.train);
-  d.valid_checksum = data.valid != nullptr ? checksum_of(*data.valid) : "";
+  d.train_checksum = hex64(data.train->content_hash());
+  d.valid_checksum = data.valid != nullptr ? hex64(data.valid->content_hash()) : "";
   for (std::string* path : {&d.train, &d.valid})
     if (!path->empty()) make_absolute(*path);
   return data;
