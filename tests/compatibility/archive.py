@@ -15,6 +15,7 @@ import argparse
 import concurrent.futures
 import hashlib
 import json
+import lzma
 import math
 import os
 import pathlib
@@ -227,6 +228,12 @@ def train(tools, shards, folder, combination):
     return result
 
 
+def require_some(chosen):
+    if not chosen:
+        sys.exit("archive.py: --only: expected a part of the name of a combination, BACKBONE+METHOD+PROCEDURE; found none with it")
+    return chosen
+
+
 def each(chosen, work):
     """Runs work(combination) on all cores and gives (name, outcome) in order."""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -309,13 +316,18 @@ def check(arguments):
     failed = 0
     with tempfile.TemporaryDirectory() as place:
         place = pathlib.Path(place)
-        with tarfile.open(arguments.archive) as archive:
-            archive.extractall(place / "kept")
+        try:
+            with tarfile.open(arguments.archive) as archive:
+                archive.extractall(place / "kept")
+        except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+            sys.exit(f"archive.py: {arguments.archive}: expected an archive that `archive.py make` wrote; found: {error}")
         results = json.loads((place / "kept/results.json").read_text(encoding="utf-8"))
         shards = place / "kept/shards"
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
-        chosen = [one for one in combinations(arguments.only) if arguments.full or in_suite(one)]
+        # The combinations of the archive: methods that are newer have none.
+        archived = [tuple(name.split("+")) for name in results if arguments.only in name]
+        chosen = require_some([one for one in archived if arguments.full or arguments.only or in_suite(one)])
 
         def work(one):
             recorded = dict(results[name_of(one)])
@@ -352,7 +364,7 @@ def same(arguments):
             if path.read_bytes() != (place / "new/shards" / path.name).read_bytes():
                 failed += 1
                 print(f"{path.name}: differs")
-        chosen = combinations(arguments.only)
+        chosen = require_some(combinations(arguments.only))
 
         def work(one):
             results, sums = [], []
