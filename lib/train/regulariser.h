@@ -9,6 +9,8 @@
 // layers on the composed path); what it needs of the parameters it finds by their names.
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include <memory>
 #include <string>
 #include <vector>
