@@ -169,7 +169,7 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
 }
 
 ScalesKept::ScalesKept(model::LanguageModel& model) : layers_(model.attention_layers()) {
-  for (const AttentionLayer* layer : layers_) before_.push_back(layer->shared_interceptor());
+  for (const AttentionLayer* layer : layers_) before_.push_back(layer->interceptor());
 }
 
 ScalesKept::~ScalesKept() {

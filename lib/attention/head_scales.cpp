@@ -47,7 +47,7 @@ void set_head_scales(AttentionLayer& layer, HeadScales scales) {
 
 HeadScales head_scales(const AttentionLayer& layer) {
   if (layer.interceptor() == nullptr) return {};
-  const auto* scaled = dynamic_cast<const ScaledHeads*>(layer.interceptor());
+  const auto* scaled = dynamic_cast<const ScaledHeads*>(layer.interceptor().get());
   if (scaled == nullptr) throw std::logic_error("head_scales: the layer has an interceptor that scales no heads");
   return scaled->scales();
 }

@@ -70,8 +70,7 @@ class AttentionLayer {
 
   // Sets what sees, and may replace, the heads' tensors in every pass (attention/interceptor.h); null: nothing does.
   void set_interceptor(std::shared_ptr<Interceptor> interceptor) { interceptor_ = std::move(interceptor); }
-  const Interceptor* interceptor() const { return interceptor_.get(); }
-  const std::shared_ptr<Interceptor>& shared_interceptor() const { return interceptor_; }
+  const std::shared_ptr<Interceptor>& interceptor() const { return interceptor_; }
   // Repeats x (B, …), which accompanies the rows of forward(), for the variants that the interceptor makes of them.
   at::Tensor repeat_for_variants(const at::Tensor& x) const {
     const Variants* variants = variants_of_rows();
