@@ -118,7 +118,6 @@ class WordMap {
   }
   Value& operator[](std::string_view key) { return (*this)[WordKey(key)]; }
   size_t size() const { return size_; }
-  size_t key_bytes() const { return keys_.size(); }
   void clear() { *this = WordMap(); }
   void reserve(size_t entries) {
     if (!room_for(entries)) resize(std::bit_ceil(entries / 3 * 4 + 4));

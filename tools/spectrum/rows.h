@@ -30,7 +30,6 @@ class Rows {
  public:
   // Refuses a picture that cannot be drawn, before there is work.
   explicit Rows(Output output);
-  void set_by_share(bool by_share) { output_.by_share = by_share; }
   // Opens the table of curves; before the first model.
   void open_curves();
   // Of a model: `name` in rows, `title` in pictures; `settings`: columns at the end of each row.
