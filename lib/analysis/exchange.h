@@ -34,7 +34,7 @@ class OptimizerMoments {
   // Reads them to the CPU as fp32, in the shape of their parameter. Error(usage), about the option `where`, for a
   // checkpoint without any.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
-  // Those of one parameter; they share memory with all().
+  // The tensors of one parameter, which share memory with all().
   std::vector<at::Tensor> of(const nn::Parameter& parameter) const;
   const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by name
 

@@ -37,7 +37,7 @@ class Observer : public Interceptor {
     return "an observer reads the probabilities, which the fused path never forms";
   }
 
-  // Calls `visit` with each observer that this one stands for: itself, or those that it is made of, in order.
+  // Calls `visit` with this observer, or with the observers that it combines, in order.
   virtual void each(const std::function<void(Observer&)>& visit) { visit(*this); }
 
   // Shows an observation to its subscribers, each of which is given what the one before left.

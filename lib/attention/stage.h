@@ -55,7 +55,7 @@ struct Context {
   at::Tensor head_outputs = {};   // (B, h, Tq, dv)
   at::Tensor weights = {};        // the combiner's weights(), asked for once, before there are logits
   bool weighed = false;           // whether head outputs are multiplied by them already
-  bool repeated = false;          // whether rows are those of the layer's variants already
+  bool repeated = false;          // whether the rows are repeated for the layer's variants already
   StageState* state = nullptr;    // null outside incremental decoding
   Observer* observer = nullptr;   // may be null
 };
@@ -75,8 +75,8 @@ class Stage {
   // or on where the query stands. Rows with the same keys may then be given as queries of one, and outside of training
   // several threads may use it at once.
   virtual bool by_query() const { return false; }
-  // Whether what it does in training is drawn on the host anew in each update, so that kernels recorded in one update
-  // are not those of the next (nn/device_graph.h). Dropout is not: its kernels ask for the update themselves.
+  // Whether the stage draws random numbers on the host in each update of training, so that a CUDA graph captured in one
+  // update does not serve the next (nn/device_graph.h). Dropout does not: its kernels read the update themselves.
   virtual bool draws() const { return false; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }

@@ -13,7 +13,7 @@ struct Context;
 // A pass is given blocks of B rows and goes on with `count` blocks, (count·B, …): row f·B + b is a copy of row b of
 // block from[f]. Outside of training.
 struct Variants {
-  int64_t count = 0;  // 0: rows stay as they are
+  int64_t count = 0;  // 0: rows are not repeated
   // The given blocks come first, in their order: 0, 1, 2, …, then any of them again. Empty: one block is given.
   std::vector<int64_t> from = {};
 

@@ -18,7 +18,7 @@ const RecordKind* record_kind(const std::string& name) {
       {kDocumentsKind,
        {"sentence"},
        1,
-       "documents of a sentence at least, each with an empty run behind it",
+       "documents of at least one sentence, each followed by an empty run",
        [](size_t, uint64_t length, uint64_t before) { return length > 0 || before > 0; },
        true},
       {kExamplesKind,
