@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/renamed_keys.h"
 #include "base/text.h"
 
 namespace mh {
@@ -54,7 +56,17 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-void Config::insert(const std::string& key, Value value) { values_[key] = std::move(value); }
+void Config::insert(const std::string& key, const Value& value, Renaming renaming) {
+  const std::vector<Assignment> present = present_form({key, value.text}, value.origin);
+  for (const Assignment& assignment : present) values_[assignment.key] = {assignment.text, value.origin};
+  const bool same = present.size() == 1 && present[0].key == key && present[0].text == value.text;
+  static std::set<std::string> warned;
+  if (same || renaming == Renaming::silent || !warned.insert(key).second) return;
+  std::vector<std::string> forms;
+  for (const Assignment& assignment : present) forms.push_back(assignment.key + " = " + assignment.text);
+  log_warning(
+      str(value.origin, ": ", key, " = ", value.text, " is of an earlier version; it is now ", join(forms, ", ")));
+}
 
 void Config::load_file(const std::string& path) { load_file(path, {}); }
 
@@ -80,14 +92,16 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
       throw Error(Exit::usage, Problem{path + ": include", "file names in quotes", written(*include), ""});
     for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
   }
-  load_text(text, path);
+  load_text(text, path, Renaming::warns);
 }
 
-void Config::load_text(const std::string& text, const std::string& name) {
+void Config::load_text(const std::string& text, const std::string& name) { load_text(text, name, Renaming::silent); }
+
+void Config::load_text(const std::string& text, const std::string& name, Renaming renaming) {
   toml::table table = parse(text, name);
   walk(table, "", [&](const std::string& key, const toml::node& node) {
     if (key != "include")
-      insert(key, {node.is_table() ? kEmptyTable : written(node), str(name, ":", node.source().begin.line)});
+      insert(key, {node.is_table() ? kEmptyTable : written(node), str(name, ":", node.source().begin.line)}, renaming);
   });
 }
 
@@ -100,7 +114,7 @@ void Config::set(const std::string& assignment) {
   try {
     toml::table table = toml::parse("v = " + value);
     if (table.size() != 1 || table.get("v")->is_table()) throw toml::parse_error("", toml::source_region{});
-    insert(key, {written(*table.get("v")), "--set " + key});
+    insert(key, {written(*table.get("v")), "--set " + key}, Renaming::warns);
   } catch (const toml::parse_error&) {
     set_text(key, value, "--set " + key);
   }
@@ -110,7 +124,7 @@ void Config::set_text(const std::string& key, const std::string& text, const std
   if (find_invalid_utf8(text) != std::string::npos)
     throw Error(Exit::usage, Problem{origin, "text in UTF-8, which the run's configuration can hold", "other bytes",
                                      "rename the file, or use a link to it"});
-  insert(key, {quoted_toml(text), origin});
+  insert(key, {quoted_toml(text), origin}, Renaming::warns);
 }
 
 bool Config::has_section(const std::string& section) const { return !keys_below(section).empty(); }

@@ -17,8 +17,11 @@ class Config {
 
   // Reads a TOML file. `include = ["../base.toml"]` at its top is read first, relative to the file's own folder.
   // Throws Error(input) for a missing file, Error(usage) for bad syntax, with file, line and column.
+  // Keys and values of earlier versions are brought over (base/renamed_keys.h); a warning names the present ones, once
+  // each. So it is with assignments.
   void load_file(const std::string& path);
-  // Parses TOML text; `name` stands in messages. Does not follow includes.
+  // Parses TOML text, such as that of a checkpoint; `name` stands in messages. Does not follow includes. Keys of
+  // earlier versions are brought over without a warning.
   void load_text(const std::string& text, const std::string& name);
   // "train.lr=3e-4"; the value is TOML, or plain text where that does not parse as TOML.
   void set(const std::string& assignment);
@@ -57,7 +60,10 @@ class Config {
    private:
     Config& config_;
   };
-  void insert(const std::string& key, Value value);
+  // How an assignment of an earlier version is brought over.
+  enum class Renaming { silent, warns };
+  void insert(const std::string& key, const Value& value, Renaming renaming);
+  void load_text(const std::string& text, const std::string& name, Renaming renaming);
   void load_file(const std::string& path, std::vector<std::string> open_files);
 
   std::map<std::string, Value> values_;

@@ -18,7 +18,7 @@ const std::vector<Key>& keys() {
       {"num_attention_heads", 12, {"attention.heads"}},
       {"intermediate_size", 3072, {"model.ffn"}},
       {"max_position_embeddings", 512, {"model.max_positions"}},
-      {"type_vocab_size", 2, {"model.segments"}},
+      {"type_vocab_size", 2, {"model.bert.segments"}},
       {"layer_norm_eps", 1e-12, {"model.norm_epsilon"}},
       {"hidden_dropout_prob", 0.1, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},
       {"attention_probs_dropout_prob", 0.1, {"attention.dropout"}},
@@ -84,8 +84,9 @@ constexpr const char* kPooler = "pooler.dense.weight";
 class Bert : public Architecture {
  public:
   Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const override {
-    Settings s{{"model.backbone", backbone()}, {"model.norm", "post"},           {"model.positions", "learned"},
-               {"model.embedding_norm", true}, {"model.scale_embedding", false}, {"model.init", "bert"},
+    Settings s{{"model.backbone", backbone()},   {"model.norm", "post"},
+               {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
+               {"model.scale_embedding", false}, {"model.init", "bert"},
                {"attention.bias", true}};
     take_keys(keys(), config, s);
     s["model.activation"] = activation_of(config, "hidden_act", "gelu");
@@ -94,15 +95,15 @@ class Bert : public Architecture {
     config.require("add_cross_attention", false, {false}, "ours attends to itself alone");
     config.require("pruned_heads", Json::object(), {Json::object()}, "every layer has all of its heads here");
     for (const char* key : kWithoutEffect) config.value(key, nullptr);
-    s["model.head"] = head_of(config, tensors);
-    if (s["model.head"] == "words") {
-      s["model.next_sentence"] = tensors.count(kPooler) > 0;
-    } else if (s["model.head"] == "classes") {
+    s["model.bert.head"] = head_of(config, tensors);
+    if (s["model.bert.head"] == "words") {
+      s["model.bert.next_sentence"] = tensors.count(kPooler) > 0;
+    } else if (s["model.bert.head"] == "classes") {
       const std::vector<std::string> labels = labels_of(config);
       const bool number = labels.size() == 1;
-      if (number) s["model.head"] = "number";
-      else s["model.classes"] = labels.size();
-      if (!number && labels != unnamed(labels.size())) s["model.labels"] = labels;
+      if (number) s["model.bert.head"] = "number";
+      else s["model.bert.classes"] = labels.size();
+      if (!number && labels != unnamed(labels.size())) s["model.bert.labels"] = labels;
       const char* problem = problem_of(number);
       config.require("problem_type", problem, {problem}, "this head has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
@@ -133,8 +134,8 @@ class Bert : public Architecture {
       add(theirs + "output.dense", ours + "ffn.down");
       add(theirs + "output.LayerNorm", ours + "ffn.norm");
     }
-    const Json& head = settings.at("model.head");
-    const bool next = head == "words" && settings.at("model.next_sentence") == true;
+    const Json& head = settings.at("model.bert.head");
+    const bool next = head == "words" && settings.at("model.bert.next_sentence") == true;
     if (head == "classes" || head == "number" || next) add("pooler.dense", "pooler", "the pooler (pooler.dense)");
     if (head == "classes") add("classifier", "head.classes", "the head of classes (classifier)");
     if (head == "number") add("classifier", "head.number", "the head of numbers (classifier)");
@@ -164,12 +165,12 @@ class Bert : public Architecture {
     return tensor == "embeddings.position_ids" || tensor == "embeddings.token_type_ids";
   }
   bool is_left_out(const std::string& tensor, const Settings& settings) const override {
-    return tensor.starts_with("pooler.") && settings.at("model.head") == "span";
+    return tensor.starts_with("pooler.") && settings.at("model.bert.head") == "span";
   }
 
   Json config(const Settings& settings) const override {
-    const Json& head = settings.at("model.head");
-    const bool next = settings.at("model.next_sentence") == true;
+    const Json& head = settings.at("model.bert.head");
+    const bool next = settings.at("model.bert.next_sentence") == true;
     const char* kind = head == "words"  ? (next ? "BertForPreTraining" : "BertForMaskedLM")
                        : head == "span" ? "BertForQuestionAnswering"
                                         : "BertForSequenceClassification";
@@ -187,8 +188,8 @@ class Bert : public Architecture {
     const Json& dropout = settings.at("model.dropout_output");
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;
-    if (const auto named = settings.find("model.labels"); named != settings.end()) labels = named->second;
-    if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.classes").get<size_t>());
+    if (const auto named = settings.find("model.bert.labels"); named != settings.end()) labels = named->second;
+    if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.bert.classes").get<size_t>());
     for (size_t i = 0; i < labels.size(); ++i) {
       config["id2label"][std::to_string(i)] = labels[i];
       config["label2id"][labels[i]] = i;

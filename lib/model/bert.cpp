@@ -15,13 +15,12 @@ namespace {
 
 using attention::Kind;
 
-void refuse_keys(const ModelOptions& o) {
+// Throws Error(usage) for options of the output layer that the heads of an encoder do not have.
+void refuse_output_keys(const ModelOptions& o) {
   const auto refuse = [](const char* key, const char* backbones) {
     throw Error(Exit::usage, Problem{key, str("a backbone that takes it: ", backbones), "model.backbone='bert'",
                                      "leave the key out"});
   };
-  if (o.memory > 0) refuse("model.memory", "transformer-xl");
-  if (o.same_length) refuse("model.same_length", "transformer-xl");
   if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
   if (!o.output_cutoffs.empty()) refuse("model.output_cutoffs", "decoder or transformer-xl");
   if (o.output_bias) refuse("model.output_bias", "any but bert, whose scores of entries always have one");
@@ -31,14 +30,14 @@ class Bert : public LanguageModel {
  public:
   Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
-    refuse_keys(options_);
-    const bool scores_entries = options_.head == HeadTask::words && options_.tied;
+    refuse_output_keys(options_);
+    const bool scores_entries = options_.bert.head == HeadTask::words && options_.tied;
     embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary), scores_entries);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
-    if (options_.segments > 0)
-      segments_ = &parameters_.add("encoder.segments.weight", {options_.segments, options_.width},
+    if (options_.bert.segments > 0)
+      segments_ = &parameters_.add("encoder.segments.weight", {options_.bert.segments, options_.width},
                                    {embedding_init(options_, options_.width), true, false});
-    if (options_.embedding_norm)
+    if (options_.bert.embedding_norm)
       embedding_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.embedding_norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, Kind::encoder_self, i, str("encoder.layers.", i));

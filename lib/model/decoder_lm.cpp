@@ -22,21 +22,10 @@ class DecoderState : public DecodingState {
   std::vector<attention::Cache> caches;
 };
 
-// Keys that only a backbone with a memory takes.
-void refuse_memory_keys(const ModelOptions& o) {
-  const auto refuse = [](const char* key) {
-    throw Error(Exit::usage, Problem{key, "a backbone with a memory", "model.backbone='decoder', which has none",
-                                     "set model.backbone=transformer-xl, or leave the key out"});
-  };
-  if (o.memory > 0) refuse("model.memory");
-  if (o.same_length) refuse("model.same_length");
-}
-
 class DecoderLm : public LanguageModel {
  public:
   DecoderLm(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
-    refuse_memory_keys(options_);
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)

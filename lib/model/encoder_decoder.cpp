@@ -77,26 +77,18 @@ class TranslationState : public DecodingState {
   std::vector<int64_t> source_;  // of each row, among those that are kept
 };
 
-void refuse_keys(const ModelOptions& o) {
-  const auto refuse = [](const char* key, const char* backbones) {
-    throw Error(Exit::usage, Problem{key, str("a backbone that takes it: ", backbones),
-                                     "model.backbone='encoder-decoder'", "leave the key out"});
-  };
-  if (o.memory > 0) refuse("model.memory", "transformer-xl");
-  if (o.same_length) refuse("model.same_length", "transformer-xl");
-  if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
-}
-
 int64_t source_rows(const ModelOptions& o, const Vocabularies& v) {
-  return o.source_rows > 0 ? o.source_rows : v.source > 0 ? v.source : v.target;
+  return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
 }
 
 class EncoderDecoder : public LanguageModel {
  public:
   EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
       : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
-    refuse_keys(options_);
-    if (!options_.shared_embedding)
+    if (!options_.input_cutoffs.empty())
+      throw Error(Exit::usage, Problem{"model.input_cutoffs", "a backbone that takes it: decoder or transformer-xl",
+                                       "model.backbone='encoder-decoder'", "leave the key out"});
+    if (!options_.encoder_decoder.shared_embedding)
       source_embedding_ = make_encoder_embedding(parameters_, options_, source_rows(options_, vocabularies), false);
     embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
     source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
@@ -111,7 +103,9 @@ class EncoderDecoder : public LanguageModel {
     output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
   }
 
-  static int64_t encoder_layers(const ModelOptions& o) { return o.encoder_layers > 0 ? o.encoder_layers : o.layers; }
+  static int64_t encoder_layers(const ModelOptions& o) {
+    return o.encoder_decoder.encoder_layers > 0 ? o.encoder_decoder.encoder_layers : o.layers;
+  }
 
   nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabularies_; }

@@ -61,7 +61,7 @@ class WordsHead : public OutputLayer {
                        : &parameters.add("head.words.weight", {table_rows(o, vocabulary), o.width},
                                          {embedding_init(o, o.width), true, true})),
         bias_(parameters.add("head.words.bias", {table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
-    if (!o.next_sentence) return;
+    if (!o.bert.next_sentence) return;
     pooler_ = std::make_unique<Pooler>(parameters, o);
     next_ = std::make_unique<Dense>(parameters, "head.next", o, 2);
   }
@@ -117,7 +117,7 @@ class WordsHead : public OutputLayer {
   LayerNorm norm_;
   nn::Parameter* weight_;
   nn::Parameter& bias_;
-  std::unique_ptr<Pooler> pooler_;  // with model.next_sentence
+  std::unique_ptr<Pooler> pooler_;  // with model.bert.next_sentence
   std::unique_ptr<Dense> next_;
 };
 
@@ -144,7 +144,7 @@ class PooledHead : public OutputLayer {
 class ClassesHead : public PooledHead {
  public:
   ClassesHead(nn::ParameterList& parameters, const ModelOptions& o)
-      : PooledHead(parameters, o, "head.classes", o.classes) {}
+      : PooledHead(parameters, o, "head.classes", o.bert.classes) {}
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext& step) const override {
     return class_loss(scores(hidden, step), targets.values.select(1, 0), smoothing);
@@ -222,7 +222,7 @@ class SpanHead : public OutputLayer {
 
 std::unique_ptr<OutputLayer> encoder_output(nn::ParameterList& parameters, const ModelOptions& o,
                                             const TokenEmbedding& embedding, int64_t vocabulary) {
-  switch (o.head) {
+  switch (o.bert.head) {
     case HeadTask::words:
       return std::make_unique<WordsHead>(parameters, o, embedding, vocabulary);
     case HeadTask::classes:

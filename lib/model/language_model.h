@@ -50,7 +50,7 @@ struct Input {
 };
 
 // What a model is to predict: (B, n) int64, negative: not scored. An entry for each place of the input, n = T; of a
-// model with a head (model.head) besides:
+// model with a head (model.bert.head) besides:
 //   words    n = T, negative but where a word is asked for; the first place of a row asks for its next-sentence class
 //   classes  n = 1
 //   number   n = 1, in thousandths
@@ -89,7 +89,7 @@ class LanguageModel {
   // and analysis; training never calls it.
   // With a head: words the same, for any places; classes (B, 1, C), number (B, 1, 1), span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
-  // (B, 2) with model.next_sentence, else undefined.
+  // (B, 2) with model.bert.next_sentence, else undefined.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
   // Cross-entropy of targets, taken in slices so that only a slice of the logits is ever held; of numbers the squared

@@ -21,7 +21,7 @@ struct LoadedModel {
 
 // Builds the model a checkpoint describes and fills it. Error(input) for a file that is no checkpoint of ours, and for
 // tensors that are missing, unknown or of another shape, by name. Training state is ignored. `overrides` change keys of
-// [model] and [attention] ("model.memory=640") that change no parameter; Error(usage) for others.
+// [model] and [attention] ("model.transformer-xl.memory=640") that change no parameter; Error(usage) for others.
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
                        const std::vector<std::string>& overrides = {});

@@ -57,7 +57,8 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
     const std::string name = name_of(l, "positions");
     const io::TensorInfo* info = checkpoint.find(name);
     const int64_t slots = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
-    if (slots > empty.capacity) refuse(name, str("at most model.memory, ", empty.capacity, " slots"), str(slots));
+    if (slots > empty.capacity)
+      refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " slots"), str(slots));
     at::Tensor stored = at::empty({slots}, at::kLong);
     load_tensor(checkpoint, name, stored);
     const auto* p = stored.const_data_ptr<int64_t>();

@@ -1,6 +1,7 @@
 #include "model/model_config.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "model/bands.h"
 
 namespace mh::model {
@@ -11,11 +12,39 @@ constexpr int64_t kLargest = 1 << 20;  // of a width; keeps every product of siz
 
 }  // namespace
 
+void EncoderDecoderOptions::describe(Fields& f) {
+  f.field("encoder_layers", encoder_layers, "layers of the encoder; 0: as many as the decoder's", between(0, 10000));
+  f.field("shared_embedding", shared_embedding, "one table for source and target, of a joint vocabulary");
+  f.field("source_rows", source_rows, "rows of the source's embedding; 0: as many as its vocabulary has entries",
+          between(0, 1 << 30));
+}
+
+void TransformerXlOptions::describe(Fields& f) {
+  f.field("memory", memory, "positions kept from one segment to the next; 0: none, and decoding keeps all",
+          between(0, 1 << 24));
+  f.field("same_length", same_length, "a query sees as many keys as the memory has, itself included");
+  f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
+           "what a memory starts with; zeros are attended to");
+}
+
+void BertOptions::describe(Fields& f) {
+  f.field("segments", segments, "kinds of text that a vector each tells apart; 0: none", between(0, 1 << 16));
+  f.field("embedding_norm", embedding_norm, "a layer norm of the sum of embeddings");
+  f.choice("head", head,
+           {{HeadTask::words, "words"},
+            {HeadTask::classes, "classes"},
+            {HeadTask::number, "number"},
+            {HeadTask::span, "span"}},
+           "what is predicted: masked words, the class of a text, a number, or where an answer begins and ends");
+  f.field("classes", classes, "head classes: how many", between(0, kLargest));
+  f.field("labels", labels,
+          "head classes: their names in order, as the shard that it learnt from has them; []: not known");
+  f.field("next_sentence", next_sentence, "head words: also whether the second sentence follows the first");
+}
+
 void ModelOptions::describe(Fields& f) {
   f.field("backbone", backbone, "what kind of model", backbones().names());
   f.field("layers", layers, "layers; encoder-decoder: of the decoder", between(1, 10000));
-  f.field("encoder_layers", encoder_layers, "encoder-decoder: layers of the encoder; 0: as many as the decoder's",
-          between(0, 10000));
   f.field("width", width, "width d of the model", between(1, kLargest));
   f.field("ffn", ffn, "inner width of the feed-forward parts", between(1, kLargest));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}}, "layer norm before each part, or after its sum");
@@ -28,8 +57,6 @@ void ModelOptions::describe(Fields& f) {
            {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
            "of the feed-forward parts; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
   f.field("tied", tied, "the output layer's weight is the embedding's; with bands, each band's");
-  f.field("shared_embedding", shared_embedding,
-          "encoder-decoder: one table for source and target, of a joint vocabulary");
   f.field("input_cutoffs", input_cutoffs,
           "embedding in bands of falling width, each up to a cutoff, the last one to the end; they assume a vocabulary "
           "sorted by frequency; none: one table",
@@ -49,9 +76,6 @@ void ModelOptions::describe(Fields& f) {
   f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries",
           between(0, 1 << 30));
-  f.field("source_rows", source_rows,
-          "encoder-decoder: rows of the source's embedding; 0: as many as its vocabulary has entries",
-          between(0, 1 << 30));
   f.field("score_padded_rows", score_padded_rows, "rows beyond the vocabulary take part in the softmax");
   f.field("dropout_embedding", dropout_embedding, "dropout after embedding and position are added", between(0, 0.999));
   f.field("dropout_attention", dropout_attention, "dropout of an attention layer's output", between(0, 0.999));
@@ -62,34 +86,41 @@ void ModelOptions::describe(Fields& f) {
           "dropout of the last hidden state; bert: of what the pooler gives to a class or number", between(0, 0.999));
   f.field("dropout_tail", dropout_tail, "adaptive softmax: dropout of the projected state that a tail is scored from",
           between(0, 0.999));
-  f.field("memory", memory,
-          "transformer-xl: positions kept from one segment to the next; 0: none, and decoding keeps all",
-          between(0, 1 << 24));
-  f.field("same_length", same_length, "transformer-xl: a query sees as many keys as the memory has, itself included");
-  f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
-           "transformer-xl: what a memory starts with; zeros are attended to");
   f.field("output_bias", output_bias, "a bias in the output layer");
-  f.field("segments", segments, "bert: kinds of text that a vector each tells apart; 0: none", between(0, 1 << 16));
-  f.field("embedding_norm", embedding_norm, "bert: a layer norm of the sum of embeddings");
-  f.choice("head", head,
-           {{HeadTask::words, "words"},
-            {HeadTask::classes, "classes"},
-            {HeadTask::number, "number"},
-            {HeadTask::span, "span"}},
-           "bert: what is predicted: masked words, the class of a text, a number, or where an answer begins and ends");
-  f.field("classes", classes, "bert, head classes: how many", between(0, kLargest));
-  f.field("labels", labels,
-          "bert, head classes: their names in order, as the shard that it learnt from has them; []: not known");
-  f.field("next_sentence", next_sentence, "bert, head words: also whether the second sentence follows the first");
   f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
   f.choice("init", init,
            {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
            "first values of the parameters");
+  describe_backbones(f, [this](const std::string& name) { return name == backbone; });
 }
+
+namespace {
+
+// Throws Error(usage) where an option of another backbone is set to another value than its default.
+void refuse_other_backbones(Config& config, const std::string& backbone) {
+  ModelOptions defaults, set;
+  defaults.backbone = set.backbone = backbone;
+  OtherBackbones found{set}, expected{defaults};
+  config.read("model", found);
+  FieldLister before, after;
+  before.section("model", expected);
+  after.section("model", found);
+  for (size_t i = 0; i < after.rows().size(); ++i) {
+    const auto& row = after.rows()[i];
+    if (row.value == before.rows()[i].value) continue;
+    const std::string owner = split(row.key, '.').at(1);
+    throw Error(Exit::usage,
+                Problem{row.key, str("model.backbone='", owner, "', which has the option"),
+                        str("model.backbone='", backbone, "'"), "set model.backbone, or leave the key out"});
+  }
+}
+
+}  // namespace
 
 ModelConfig ModelConfig::read(Config& config) {
   ModelConfig c;
   config.read("model", c.model);
+  refuse_other_backbones(config, c.model.backbone);
   const auto layers = backbones().make(c.model.backbone, "model.backbone")->layers(c.model);
   c.attention.read(config, layers);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
@@ -116,54 +147,36 @@ Reads reads_of(const ModelOptions& options) { return backbones().make(options.ba
 
 namespace {
 
-// Keys that only a backbone with an encoder takes.
-void check_encoder_keys(const ModelOptions& o, const Vocabularies& v) {
+void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v) {
   const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
                          const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
-  if (reads_of(o) != Reads::pairs) {
-    const std::string found = str("model.backbone='", o.backbone, "', which has none"),
-                      next = "set model.backbone=encoder-decoder, or leave the key out";
-    if (o.encoder_layers > 0) refuse("model.encoder_layers", "a backbone with an encoder", found, next);
-    if (o.shared_embedding) refuse("model.shared_embedding", "a backbone with an encoder", found, next);
-    if (o.source_rows > 0) refuse("model.source_rows", "a backbone with an encoder", found, next);
-    return;
-  }
   if (o.shared_embedding && v.source > 0)
-    refuse("model.shared_embedding", "a joint vocabulary of source and target",
+    refuse("model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
            str("two, of ", v.source, " and ", v.target, " entries"), "make the data with mh-prep translation --vocab");
   if (o.shared_embedding && o.source_rows > 0)
-    refuse("model.source_rows", "0 with model.shared_embedding, whose table is model.vocabulary_rows",
-           str(o.source_rows), "");
+    refuse("model.encoder-decoder.source_rows",
+           "0 with model.encoder-decoder.shared_embedding, whose table is model.vocabulary_rows", str(o.source_rows),
+           "");
 }
 
-// Keys of the heads of an encoder that reads examples.
-void check_head_keys(const ModelOptions& o) {
+// The head of an encoder and what belongs to it.
+void check_bert(const BertOptions& o) {
   const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
                          const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
-  if (reads_of(o) != Reads::examples) {
-    const std::string found = str("model.backbone='", o.backbone, "'"),
-                      next = "set model.backbone=bert, or leave the key out";
-    const char* expected = "a backbone that takes it: bert";
-    if (o.segments > 0) refuse("model.segments", expected, found, next);
-    if (o.embedding_norm) refuse("model.embedding_norm", expected, found, next);
-    if (o.head != HeadTask::words) refuse("model.head", expected, found, next);
-    if (o.classes > 0) refuse("model.classes", expected, found, next);
-    if (!o.labels.empty()) refuse("model.labels", expected, found, next);
-    if (o.next_sentence) refuse("model.next_sentence", expected, found, next);
-    return;
-  }
   if (o.head == HeadTask::classes && o.classes < 2)
-    refuse("model.classes", "2 or more, with model.head='classes'", str(o.classes), "say how many classes there are");
+    refuse("model.bert.classes", "2 or more, with model.bert.head='classes'", str(o.classes),
+           "say how many classes there are");
   if (o.head != HeadTask::classes && o.classes > 0)
-    refuse("model.classes", "0, or model.head='classes'", str(o.classes), "");
+    refuse("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes), "");
   if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
-    refuse("model.labels", str("a name for each of the ", o.classes, " classes, or none"), join(o.labels, ", "), "");
+    refuse("model.bert.labels", str("a name for each of the ", o.classes, " classes, or none"), join(o.labels, ", "),
+           "");
   if (o.head != HeadTask::words && o.next_sentence)
-    refuse("model.next_sentence", "false, or model.head='words'", "true", "");
+    refuse("model.bert.next_sentence", "false, or model.bert.head='words'", "true", "");
 }
 
 void check_rows(const char* key, int64_t rows, int64_t entries) {
@@ -175,10 +188,10 @@ void check_rows(const char* key, int64_t rows, int64_t entries) {
 
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device) {
-  check_encoder_keys(config.model, vocabularies);
-  check_head_keys(config.model);
+  check_encoder_decoder(config.model.encoder_decoder, vocabularies);
+  check_bert(config.model.bert);
   check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
-  check_rows("model.source_rows", config.model.source_rows,
+  check_rows("model.encoder-decoder.source_rows", config.model.encoder_decoder.source_rows,
              vocabularies.source > 0 ? vocabularies.source : vocabularies.target);
   check_bands(config.model, vocabularies.target);
   return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabularies, device);

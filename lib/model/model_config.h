@@ -22,10 +22,32 @@ enum class InitialMemory { empty, zeros };
 enum class HeadTask { words, classes, number, span };  // of an encoder: encoder_output.h
 enum class Reads { text, pairs, examples };            // what a model learns from: task/corpus.h
 
+// Options of one backbone: [model.encoder-decoder], [model.transformer-xl], [model.bert].
+struct EncoderDecoderOptions {
+  int64_t encoder_layers = 0;
+  bool shared_embedding = false;
+  int64_t source_rows = 0;
+  void describe(Fields& f);
+};
+struct TransformerXlOptions {
+  int64_t memory = 0;
+  bool same_length = false;
+  InitialMemory initial_memory = InitialMemory::empty;
+  void describe(Fields& f);
+};
+struct BertOptions {
+  int64_t segments = 0;
+  bool embedding_norm = false;
+  HeadTask head = HeadTask::words;
+  int64_t classes = 0;
+  std::vector<std::string> labels;
+  bool next_sentence = false;
+  void describe(Fields& f);
+};
+
 struct ModelOptions {
   std::string backbone = "decoder";
   int64_t layers = 6;
-  int64_t encoder_layers = 0;
   int64_t width = 512;
   int64_t ffn = 2048;
   Norm norm = Norm::pre;
@@ -34,7 +56,6 @@ struct ModelOptions {
   int64_t max_positions = 1024;
   nn::Activation activation = nn::Activation::relu;
   bool tied = true;
-  bool shared_embedding = false;
   std::vector<int64_t> input_cutoffs;
   std::vector<int64_t> output_cutoffs;
   int64_t cutoff_factor = 4;
@@ -42,7 +63,6 @@ struct ModelOptions {
   bool project_head = false;
   bool scale_embedding = true;
   int64_t vocabulary_rows = 0;
-  int64_t source_rows = 0;
   bool score_padded_rows = false;
   double dropout_embedding = 0;
   double dropout_attention = 0;
@@ -50,19 +70,33 @@ struct ModelOptions {
   double dropout_ffn = 0;
   double dropout_output = 0;
   double dropout_tail = 0;
-  int64_t memory = 0;
-  bool same_length = false;
-  InitialMemory initial_memory = InitialMemory::empty;
   bool output_bias = false;
-  int64_t segments = 0;
-  bool embedding_norm = false;
-  HeadTask head = HeadTask::words;
-  int64_t classes = 0;
-  std::vector<std::string> labels;
-  bool next_sentence = false;
   double norm_epsilon = 1e-5;
   Scheme init = Scheme::fairseq;
+  EncoderDecoderOptions encoder_decoder;
+  TransformerXlOptions transformer_xl;
+  BertOptions bert;
+  // Visits the options of all backbones, then those of the chosen backbone.
   void describe(Fields& f);
+  // Visits the options of backbones in sections of their names: those that `wanted` names, or all.
+  template <class Wanted>
+  void describe_backbones(Fields& f, const Wanted& wanted) {
+    const auto visit = [&](const char* name, auto& options) {
+      if (wanted(name)) f.section(name, options);
+    };
+    visit("encoder-decoder", encoder_decoder);
+    visit("transformer-xl", transformer_xl);
+    visit("bert", bert);
+  }
+};
+
+// The options of the backbones that are not chosen. Configurations of earlier versions hold them all, so their default
+// values are valid with any backbone.
+struct OtherBackbones {
+  ModelOptions& options;
+  void describe(Fields& f) {
+    options.describe_backbones(f, [this](const std::string& name) { return name != options.backbone; });
+  }
 };
 
 struct ModelConfig {
@@ -90,8 +124,7 @@ class Backbone {
 Registry<Backbone>& backbones();
 Reads reads_of(const ModelOptions& options);
 
-// Error(usage) where rows of tables are set and fewer than a vocabulary has entries, where bands make no sense for it,
-// and for keys of another backbone.
+// Throws Error(usage) for tables with fewer rows than their vocabulary has entries, and for bands that do not fit it.
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device);
 

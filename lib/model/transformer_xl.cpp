@@ -21,15 +21,16 @@ class TransformerXl : public LanguageModel {
     if (options_.positions != Positions::none)
       throw Error(Exit::usage, Problem{"model.positions", "none: a token's place changes as it becomes memory",
                                        "absolute positions", "set attention.score=relative for positions"});
-    if (options_.same_length && options_.memory == 0)
-      throw Error(Exit::usage, Problem{"model.same_length", "a memory that says how many keys", "model.memory=0", ""});
+    if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
+      throw Error(Exit::usage, Problem{"model.transformer-xl.same_length", "a memory that says how many keys",
+                                       "model.transformer-xl.memory=0", ""});
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self = blocks_.back().self();
-      if (options_.memory > 0 && !self.places().memory)
+      if (options_.transformer_xl.memory > 0 && !self.places().memory)
         throw Error(Exit::usage, Problem{self.shape().name, "stages that can act on a memory", "one that cannot",
-                                         "choose another, or set model.memory=0"});
+                                         "choose another, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
@@ -38,7 +39,7 @@ class TransformerXl : public LanguageModel {
 
   nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t memory() const override { return options_.memory; }
+  int64_t memory() const override { return options_.transformer_xl.memory; }
   int64_t skippable_layers() const override { return options_.layers; }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
@@ -48,7 +49,8 @@ class TransformerXl : public LanguageModel {
     at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (step.skips(i)) continue;
-      if (memories == nullptr) x = blocks_[i].forward(x, mask_of({}, options_.memory, 0), step, {}, observer);
+      if (memories == nullptr)
+        x = blocks_[i].forward(x, mask_of({}, options_.transformer_xl.memory, 0), step, {}, observer);
       else x = with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);
     }
     if (memories != nullptr) memories->seen += tokens.size(1);
@@ -56,7 +58,7 @@ class TransformerXl : public LanguageModel {
     return nn::dropout(x, options_.dropout_output, step, "output", 0);
   }
 
-  std::unique_ptr<DecodingState> new_state() override { return new_memory(options_.memory); }
+  std::unique_ptr<DecodingState> new_state() override { return new_memory(options_.transformer_xl.memory); }
   std::unique_ptr<Memories> new_memory(int64_t positions) override {
     return std::make_unique<Memories>(blocks_.size(), positions);
   }
@@ -74,7 +76,7 @@ class TransformerXl : public LanguageModel {
     attention::Mask mask;
     mask.causal = true;
     mask.offset = slots;
-    mask.window = options_.same_length ? capacity : 0;
+    mask.window = options_.transformer_xl.same_length ? capacity : 0;
     if (slots > 0 && positions.front() != seen - slots) {
       mask.key_positions = at::empty({slots + length}, at::kLong);
       auto* p = mask.key_positions.mutable_data_ptr<int64_t>();
@@ -99,7 +101,8 @@ class TransformerXl : public LanguageModel {
     if (!cached && layer.cache.length() > 0)
       throw Error(Exit::failed, "a memory that evaluation has begun cannot go on in training");
     const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
-    if (options_.initial_memory == InitialMemory::zeros && layer.positions.empty()) fill_with_zeros(layer, x, capacity);
+    if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
+      fill_with_zeros(layer, x, capacity);
     at::Tensor out = block.forward(x, mask_of(layer.positions, capacity, seen, length), step,
                                    {cached ? &layer.cache : nullptr}, observer, layer.inputs);
     // Without a memory segments stand alone in training; in decoding, which has segments of one token, all is kept.

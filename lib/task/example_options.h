@@ -52,7 +52,7 @@ void require_targets(const Examples& examples, const std::string& name);
 // The kind of shards that a model learns from, and what mh-prep calls their making: "lm".
 const char* kind_for(const model::ModelOptions& options);
 const char* preparation_of(const std::string& kind);
-// Assignments of keys that make a model's head one for this shard: "model.head='classes'".
+// Assignments of keys that make a model's head one for this shard: "model.bert.head='classes'".
 std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name);
 
 }  // namespace mh::task

@@ -1,8 +1,8 @@
 // What an encoder with a head says of examples, and how right it is.
 //
-//   words    word_accuracy, and with model.next_sentence next_accuracy: shares, of the masked words and of the rows
-//   classes, number  the scores of the task (metrics.h): accuracy, f1, matthews; pearson, spearman
-//   span     exact, f1: SQuAD's, in percent
+//   words    word_accuracy, and with model.bert.next_sentence next_accuracy: shares, of the masked words and of the
+//   rows classes, number  the scores of the task (metrics.h): accuracy, f1, matthews; pearson, spearman span     exact,
+//   f1: SQuAD's, in percent
 #pragma once
 
 #include <functional>

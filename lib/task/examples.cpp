@@ -62,7 +62,7 @@ void say(int64_t count, const std::string& what) {
 void require_segments(int64_t wanted, int64_t known, const std::string& name) {
   if (wanted > known)
     throw Error(Exit::usage,
-                Problem{"model.segments", "2 or more, for the two parts of rows of " + name, str(known), ""});
+                Problem{"model.bert.segments", "2 or more, for the two parts of rows of " + name, str(known), ""});
 }
 
 void add_classified(Examples& all, const io::ShardFile& shard, const text::WordPieceTokenizer& tokenizer,
@@ -72,15 +72,16 @@ void add_classified(Examples& all, const io::ShardFile& shard, const text::WordP
     throw Error(Exit::input, Problem{shard.name(), expected, found, next});
   };
   if (task.is_number() != (o.head == HeadTask::number))
-    refuse(task.is_number() ? "classes, for model.head='classes'" : "numbers, for model.head='number'",
+    refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
            task.is_number() ? "numbers" : "classes", "take a model of the other head");
   if (!task.is_number() && o.classes == 0)
-    throw Error(Exit::usage, Problem{"model.classes", str(task.labels.size(), ", as ", shard.name(), " has"), "0", ""});
+    throw Error(Exit::usage,
+                Problem{"model.bert.classes", str(task.labels.size(), ", as ", shard.name(), " has"), "0", ""});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != o.classes)
     refuse(str(o.classes, " classes, as the model has"), str(task.labels.size()), "");
   if (!o.labels.empty() && task.labels != o.labels)
     refuse("the classes in the model's order, " + join(o.labels, ", "), join(task.labels, ", "),
-           "make the shard with these labels, or, where they mean the same, set model.labels=[]");
+           "make the shard with these labels, or, where they mean the same, set model.bert.labels=[]");
   require_segments(task.sentences, o.segments, shard.name());
   all.classified = std::make_shared<const text::Classification>(text::runs_of(shard), task, tokenizer, o.block);
   if (const int64_t without = all.classified->unlabelled(); o.learn && without > 0)
@@ -119,9 +120,9 @@ const char* kind_for(const model::ModelOptions& o) {
     case model::Reads::examples:
       break;
   }
-  return o.head == HeadTask::words  ? io::kDocumentsKind
-         : o.head == HeadTask::span ? io::kQuestionsKind
-                                    : io::kExamplesKind;
+  return o.bert.head == HeadTask::words  ? io::kDocumentsKind
+         : o.bert.head == HeadTask::span ? io::kQuestionsKind
+                                         : io::kExamplesKind;
 }
 
 const char* preparation_of(const std::string& kind) {
@@ -133,12 +134,13 @@ const char* preparation_of(const std::string& kind) {
 }
 
 std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) {
-  if (header.kind == io::kDocumentsKind) return {"model.head='words'", "model.classes=0", "model.labels=[]"};
+  if (header.kind == io::kDocumentsKind)
+    return {"model.bert.head='words'", "model.bert.classes=0", "model.bert.labels=[]"};
   const auto keys = [](const std::string& head, std::vector<std::string> labels) -> std::vector<std::string> {
-    const std::string classes = str("model.classes=", labels.size());
+    const std::string classes = str("model.bert.classes=", labels.size());
     std::ranges::transform(labels, labels.begin(), quoted_toml);
-    return {str("model.head='", head, "'"), classes, "model.labels=[" + join(labels, ", ") + "]",
-            "model.next_sentence=false"};
+    return {str("model.bert.head='", head, "'"), classes, "model.bert.labels=[" + join(labels, ", ") + "]",
+            "model.bert.next_sentence=false"};
   };
   if (header.kind == io::kQuestionsKind) return keys("span", {});
   io::require_kind(header, name, io::kExamplesKind);

@@ -1,5 +1,5 @@
-// Rows for an encoder with a head (model.head): of documents to pre-train on, of classified sentences, of questions.
-// example_options.h says how they are made of a shard.
+// Rows for an encoder with a head (model.bert.head): of documents to pre-train on, of classified sentences, of
+// questions. example_options.h says how they are made of a shard.
 #pragma once
 
 #include <cstdint>

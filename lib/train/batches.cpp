@@ -12,12 +12,12 @@ using task::divided_up;
 
 namespace {
 
-int64_t rows_per_update(const TrainOptions& o) { return o.batch_tokens / o.block; }
+int64_t rows_per_update(const TrainOptions& o) { return o.batch.tokens / o.batch.block; }
 
 int64_t updates_in_epoch(const TrainOptions& o, int64_t tokens) {
   const int64_t rows = rows_per_update(o);
-  return o.batching == Batching::streams ? task::Streams(tokens, rows, o.block).segments()
-                                         : divided_up(divided_up(tokens, o.block), rows);
+  return o.batch.order == Batching::streams ? task::Streams(tokens, rows, o.batch.block).segments()
+                                            : divided_up(divided_up(tokens, o.batch.block), rows);
 }
 
 class ShuffledBlocks : public TextBatches {
@@ -25,7 +25,7 @@ class ShuffledBlocks : public TextBatches {
   ShuffledBlocks(task::Text text, const TrainOptions& o) : TextBatches(std::move(text), o) {}
 
   Rows rows_of(int64_t update) override {
-    const int64_t epoch = update / updates_per_epoch_, blocks = divided_up(text_.tokens, options_.block);
+    const int64_t epoch = update / updates_per_epoch_, blocks = divided_up(text_.tokens, options_.batch.block);
     if (epoch != epoch_) {
       order_.resize(static_cast<size_t>(blocks));
       std::iota(order_.begin(), order_.end(), 0);
@@ -35,10 +35,10 @@ class ShuffledBlocks : public TextBatches {
       epoch_ = epoch;
     }
     const int64_t first = update % updates_per_epoch_ * rows_, last = std::min(blocks, first + rows_);
-    Rows found{{}, options_.block};
+    Rows found{{}, options_.batch.block};
     for (int64_t i = first; i < last; ++i) {
-      const int64_t at = order_[static_cast<size_t>(i)] * options_.block;
-      found.rows.push_back({at, std::min(options_.block, text_.tokens - at), 0});
+      const int64_t at = order_[static_cast<size_t>(i)] * options_.batch.block;
+      found.rows.push_back({at, std::min(options_.batch.block, text_.tokens - at), 0});
     }
     return found;
   }
@@ -51,10 +51,10 @@ class ShuffledBlocks : public TextBatches {
 class OrderedStreams : public TextBatches {
  public:
   OrderedStreams(task::Text text, const TrainOptions& o)
-      : TextBatches(std::move(text), o), streams_(text_.tokens, rows_, o.block) {
+      : TextBatches(std::move(text), o), streams_(text_.tokens, rows_, o.batch.block) {
     if (text_.tokens < rows_)
-      throw Error(Exit::usage, Problem{"train.batch_tokens", str("at most ", text_.tokens, " streams, a token in each"),
-                                       str(rows_, " streams of ", o.block, " tokens an update"), "lower it"});
+      throw Error(Exit::usage, Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, a token in each"),
+                                       str(rows_, " streams of ", o.batch.block, " tokens an update"), "lower it"});
   }
 
   Rows rows_of(int64_t update) override {
@@ -79,7 +79,7 @@ int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length) {
 }
 
 int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) {
-  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
+  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.batch.block;
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
@@ -96,9 +96,9 @@ int64_t updates_in(const Length& length, const TrainOptions& o, int64_t tokens) 
 
 TextBatches::TextBatches(task::Text text, const TrainOptions& o) : text_(std::move(text)), options_(o) {
   rows_ = train::rows_per_update(o);
-  rows_of_part_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
+  rows_of_part_ = o.batch.micro_tokens > 0 ? std::min(rows_, o.batch.micro_tokens / o.batch.block) : rows_;
   updates_per_epoch_ = updates_in_epoch(o, text_.tokens);
-  tokens_ = rows_ * o.block;
+  tokens_ = rows_ * o.batch.block;
 }
 
 std::vector<Batches::Part> TextBatches::parts(int64_t update) {
@@ -122,7 +122,7 @@ std::string TextBatches::place(int64_t update) {
 
 std::unique_ptr<TextBatches> make_batches(task::Text text, const TrainOptions& options) {
   options.check();
-  if (options.batching == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options);
+  if (options.batch.order == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options);
   return std::make_unique<ShuffledBlocks>(std::move(text), options);
 }
 

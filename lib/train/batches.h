@@ -73,7 +73,8 @@ class TextBatches : public Batches {
   const TrainOptions options_;
 };
 
-// As options.batching says. Error(usage) where batch_tokens hold no block, or more streams than the text has tokens.
+// Makes the batches of options.batch. Throws Error(usage) where batch.tokens are less than a block, or more streams
+// than the text has tokens.
 std::unique_ptr<TextBatches> make_batches(task::Text text, const TrainOptions& options);
 
 // Of pairs. Error(usage) for a pair with a side longer than options.block.
@@ -81,7 +82,7 @@ std::unique_ptr<Batches> make_batches(task::Pairs pairs, const TrainOptions& opt
 
 // What a part of an update of examples costs beside its tokens, in tokens: gradients of all weights once more.
 constexpr int64_t kPartTokens = 64;
-// Of examples: train.batch_rows of them, the longest first, in the parts that cost least. Error(input) where there is
+// Of examples: train.batch.rows of them, the longest first, in the parts that cost least. Error(input) where there is
 // none, Error(usage) for lengths in tokens.
 std::unique_ptr<Batches> make_batches(task::Examples examples, const TrainOptions& options);
 

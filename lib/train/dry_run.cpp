@@ -19,8 +19,9 @@ namespace {
 int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   if (batches != nullptr) return batches->tokens_per_update();
-  if (t.batch_rows > 0) return t.batch_rows * t.block;
-  return model::reads_of(run.model.model) == model::Reads::pairs ? t.batch_tokens : t.batch_tokens / t.block * t.block;
+  const BatchOptions& b = t.batch;
+  if (b.rows > 0) return b.rows * b.block;
+  return model::reads_of(run.model.model) == model::Reads::pairs ? b.tokens : b.tokens / b.block * b.block;
 }
 
 // Fills in what is counted in updates, as far as it is known.
@@ -43,7 +44,7 @@ void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
 DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& where) {
   const auto& t = run.train;
   run.check_together();
-  model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.source_rows);
+  model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
   if (from != nullptr) vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(*from));
   std::unique_ptr<io::ShardFile> shard;
@@ -61,7 +62,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::path_named(t.attention_path));
   // What a training would refuse, but for what it lacks.
-  run.groups.check(model->parameters(), t.optimizer);
+  run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
   // A run may be shown before it has a length; one without --valid is taken to get it.
@@ -79,7 +80,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   out.length = t.length;
   out.memory_bytes = memory_estimate(run, *model);
   count_updates(out, run, batches.get());
-  if (t.long_block > 0 && run.model.model.head == model::HeadTask::words) out.long_predictions = run.long_predictions();
+  if (t.batch.long_block > 0 && run.model.model.bert.head == model::HeadTask::words) out.long_predictions = run.long_predictions();
   return out;
 }
 

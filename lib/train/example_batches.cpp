@@ -20,9 +20,9 @@ class ExampleBatches : public Batches {
     o.check();
     count_ = examples_.size();
     if (count_ == 0) throw Error(Exit::input, Problem{"the training data", "rows to train on", "none", ""});
-    wanted_rows_ = o.batch_rows > 0 ? o.batch_rows : std::max<int64_t>(1, o.batch_tokens / o.block);
+    wanted_rows_ = o.batch.rows > 0 ? o.batch.rows : std::max<int64_t>(1, o.batch.tokens / o.batch.block);
     updates_per_epoch_ = task::divided_up(count_, wanted_rows_);
-    tokens_ = wanted_rows_ * o.block;
+    tokens_ = wanted_rows_ * o.batch.block;
   }
 
   // Those that cost least, filled-up tokens included.
@@ -35,7 +35,7 @@ class ExampleBatches : public Batches {
       const auto at = static_cast<size_t>(first);
       for (int64_t end = first + 1; end <= rows; ++end) {
         const int64_t tokens = width(first) * (end - first);
-        if (options_.micro_tokens > 0 && tokens > options_.micro_tokens && end > first + 1) break;
+        if (options_.batch.micro_tokens > 0 && tokens > options_.batch.micro_tokens && end > first + 1) break;
         const int64_t all = kPartTokens + tokens + cost[static_cast<size_t>(end)];
         if (end == first + 1 || all < cost[at]) cost[at] = all, next[at] = end;
       }
@@ -84,16 +84,16 @@ class ExampleBatches : public Batches {
     random.shuffle(order_);
     for (int64_t i = rows; i < count_; ++i) order_.push_back(order_[static_cast<size_t>(i % rows)]);
     order_.resize(static_cast<size_t>(count_));
-    if (options_.alike > 1) deal_by_length(epoch, random);
+    if (options_.batch.bucket_updates > 1) deal_by_length(epoch, random);
   }
 
   // Of the rows of `alike` updates the longest are one update, the next ones another, and these come in any order. What
   // makes no whole update stays behind.
   void deal_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> dealt;
-    for (int64_t first = 0; first < count_; first += options_.alike * wanted_rows_) {
+    for (int64_t first = 0; first < count_; first += options_.batch.bucket_updates * wanted_rows_) {
       const auto begin = order_.begin() + first,
-                 end = order_.begin() + std::min(count_, first + options_.alike * wanted_rows_);
+                 end = order_.begin() + std::min(count_, first + options_.batch.bucket_updates * wanted_rows_);
       longest_first(epoch, begin, end);
       std::vector<int64_t> turns(static_cast<size_t>((end - begin) / wanted_rows_));
       std::iota(turns.begin(), turns.end(), 0);

@@ -40,8 +40,12 @@ void Groups::read(Config& config) {
                                        "such as [\"*.gate.*\"]"});
     if (group.lr > 0 && group.lr_factor != 1)
       throw Error(Exit::usage, Problem{"train.groups." + name, "lr or lr_factor", "both", ""});
-    const bool trains = group.freeze_until.count > 0 || !group.optimizer.empty() || group.lr > 0 ||
-                        group.lr_factor != 1 || group.momentum >= 0 || group.weight_decay >= 0;
+    const bool trains = group.freeze_until.count > 0 || !group.rule.empty() || group.lr > 0 || group.lr_factor != 1 ||
+                        group.momentum >= 0 || group.weight_decay >= 0;
+    if (!group.decay_norms_and_biases && group.rule != "adamw")
+      throw Error(Exit::usage,
+                  Problem{"train.groups." + name + ".decay_norms_and_biases", "rule = \"adamw\" in the group",
+                          group.rule.empty() ? "none" : group.rule, "leave the key out"});
     if (group.frozen && trains)
       throw Error(Exit::usage, Problem{"train.groups." + name, "frozen, or what says how it trains", "both",
                                        "freeze_until freezes it for some time only"});
@@ -88,7 +92,7 @@ std::string Groups::taken(const nn::ParameterList& parameters, const GroupOption
   return "all of them in " + join({earlier.begin(), earlier.end()}, ", ");
 }
 
-void Groups::check(const nn::ParameterList& parameters, const std::string& optimizer) const {
+void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.all()) names.push_back(p.name());
   for (const auto& [name, group] : groups_)
@@ -103,10 +107,10 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& optim
   for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++counts[of(p.name())];
   for (const auto& [name, group] : groups_) {
-    const std::string& rule = group.optimizer.empty() ? optimizer : group.optimizer;
+    const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
-      throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "an optimizer sgd or nag", rule,
-                                       "set the group's optimizer, or leave momentum out"});
+      throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the rule sgd or nag", rule,
+                                       "set the group's rule, or leave momentum out"});
     if (counts.count(&group) == 0)
       throw Error(Exit::usage, Problem{"train.groups." + name, "a parameter that trains and is in no group before it",
                                        taken(parameters, group), "the first group by name takes a parameter"});

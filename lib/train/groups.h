@@ -2,7 +2,7 @@
 //
 //   [train.groups.gates]
 //   match = ["*.gate.*"]
-//   optimizer = "sgd"
+//   rule = "sgd"
 //   lr = 1.0
 #pragma once
 
@@ -22,21 +22,26 @@ struct GroupOptions {
   std::vector<std::string> match;
   bool frozen = false;
   Length freeze_until{0, Length::Unit::updates};
-  std::string optimizer;
+  std::string rule;
   double lr = 0;
   double lr_factor = 1;
   double momentum = -1;
   double weight_decay = -1;
+  bool decay_norms_and_biases = true;
   void describe(Fields& f) {
-    f.field("match", match, "parameters by name; * stands for any characters, ? for one");
-    f.field("frozen", frozen, "never changed");
-    f.field("freeze_until", freeze_until, "not changed before; 0u: from the start");
-    f.field("optimizer", optimizer, "empty: as train.optimizer", {"", "adam", "adamw", "sgd", "nag"});
-    f.field("lr", lr, "a constant learning rate of its own; 0: the schedule's", at_least(0));
-    f.field("lr_factor", lr_factor, "times the schedule's learning rate", at_least(0));
-    f.field("momentum", momentum, "sgd, nag; -1: 0 for an optimizer of its own, else as train.momentum",
+    f.field("match", match, "Names of the parameters; * matches any characters, ? one character.");
+    f.field("frozen", frozen, "Whether the parameters never change.");
+    f.field("freeze_until", freeze_until, "Time until which the parameters are frozen; 0u: not frozen.");
+    f.field("rule", rule, "Update rule; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
+    f.field("lr", lr, "Constant learning rate; 0: the schedule's.", at_least(0));
+    f.field("lr_factor", lr_factor, "Factor of the schedule's learning rate.", at_least(0));
+    f.field("momentum", momentum,
+            "Momentum of sgd and nag; -1: 0 with a rule of the group's own, else train.optimizer.momentum.",
             between(-1, 1));
-    f.field("weight_decay", weight_decay, "-1: as train.weight_decay", at_least(-1));
+    f.field("weight_decay", weight_decay, "Weight decay; -1: train.optimizer.weight_decay.", at_least(-1));
+    f.field("decay_norms_and_biases", decay_norms_and_biases,
+            "Whether adamw decays layer norms and biases too, where rule is adamw; where it is empty, "
+            "train.optimizer.decay_norms_and_biases says so.");
   }
 };
 
@@ -53,8 +58,8 @@ class Groups {
   // The group of a parameter: the first, by name, with a pattern that matches; null where none does.
   const GroupOptions* of(const std::string& parameter) const;
   // Error(usage) where a pattern matches no parameter of the model, where a group is left no parameter that trains, and
-  // where something it sets has no effect. `optimizer`: train.optimizer.
-  void check(const nn::ParameterList& parameters, const std::string& optimizer) const;
+  // where something it sets has no effect. `rule`: train.optimizer.rule.
+  void check(const nn::ParameterList& parameters, const std::string& rule) const;
 
  private:
   // In which groups the parameters are that a group matches and is left none of.

@@ -15,9 +15,10 @@ constexpr int64_t kProgram = int64_t{300} << 20;  // libraries, threads and the 
 int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const TrainOptions& t = run.train;
   const model::ModelOptions& m = run.model.model;
-  const bool bf16 = t.precision == "bf16", adam = t.optimizer == "adam" || t.optimizer == "adamw";
-  const int64_t block = std::max(t.block, t.long_block), all = t.batch_rows > 0 ? t.batch_rows : t.batch_tokens / block,
-                rows = t.micro_tokens > 0 ? std::min(all, t.micro_tokens / block) : all;
+  const bool bf16 = t.precision == "bf16", adam = t.optimizer.rule == "adamw";
+  const int64_t block = std::max(t.batch.block, t.batch.long_block),
+                all = t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / block,
+                rows = t.batch.micro_tokens > 0 ? std::min(all, t.batch.micro_tokens / block) : all;
   const int64_t tokens = rows * block, product = bf16 ? 2 : 4;
   int64_t bytes = kProgram + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
@@ -26,11 +27,11 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
     const int64_t inner = s.kind == attention::Kind::decoder_cross ? 0 : m.ffn;
     bytes += tokens * (product * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
                        product * 2 * inner);
-    bytes += 4 * all * m.memory * m.width;
+    bytes += 4 * all * m.transformer_xl.memory * m.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Probabilities, and once more what dropout makes of them.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
-    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + m.memory);
+    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + m.transformer_xl.memory);
   }
   return bytes;
 }

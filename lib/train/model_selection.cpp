@@ -13,7 +13,7 @@ bool ModelSelection::judge(const Validation& result) {
   const bool better = value < state_.best;
   if (better) state_.best = value, state_.best_update = update_;
   // Small steps add up: each is measured from the last validation that counted.
-  const double least = options_.min_improvement;
+  const double least = options_.validation.min_improvement;
   const double improved = validator_.improvement(state_.counted_best, value);
   if (better && (least == 0 || !(improved < least))) {
     state_.counted_best = value;
@@ -34,7 +34,7 @@ bool ModelSelection::judge(const Validation& result) {
 bool ModelSelection::retain(const Validation& result) {
   auto& kept = state_.kept;
   kept[update_] = validator_.judged(result);
-  while (static_cast<int64_t>(kept.size()) > options_.keep) {
+  while (static_cast<int64_t>(kept.size()) > options_.checkpoint.retain) {
     auto worst = kept.begin();  // of equal ones the newest, since best.safetensors is the oldest of equal ones
     for (auto it = kept.begin(); it != kept.end(); ++it)
       if (!(it->second < worst->second)) worst = it;

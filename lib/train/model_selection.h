@@ -24,13 +24,16 @@ class ModelSelection {
 
   // Logs the validation of this update. Returns whether it is the best so far, whose weights are saved then.
   bool judge(const Validation& result);
-  // Saves the model among those of the best validations, at most train.keep. Returns whether it is one of them.
+  // Saves the model among those of the best validations, at most train.checkpoint.retain. Returns whether it is one of
+  // them.
   bool retain(const Validation& result);
   // Deletes saved models that are no longer retained. Called once the training state is saved, so that every state
   // names models that exist.
   void delete_others() const { folder_.keep_checkpoints(state_.kept); }
-  // Whether train.patience is exhausted.
-  bool stopped_early() const { return options_.patience > 0 && state_.worse >= options_.patience; }
+  // Whether train.validation.patience is exhausted.
+  bool stopped_early() const {
+    return options_.validation.patience > 0 && state_.worse >= options_.validation.patience;
+  }
   // Starts counting again from the best validation.
   void restart();
   // Path of the best weights. Throws Error(failed) where no validation was finite.

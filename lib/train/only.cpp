@@ -48,7 +48,7 @@ Only::Only(const std::vector<std::string>& names, const nn::ParameterList& param
     const std::string near = did_you_mean(name, all);
     throw Error(
         Exit::usage,
-        Problem{"train.only",
+        Problem{"train.trainable",
                 str("parameters of the model that train: a pattern of their names, or one of ", join(known, ", ")),
                 str("'", name, "', which none goes by"), words().count(name) > 0 || name == kHead ? "" : near});
   }

@@ -1,5 +1,5 @@
-// Which parameters train at all, where train.only names some: by pattern, or by a word for what they are to the heads
-// of attention layers (model::HeadRole), whatever the stages are called:
+// Which parameters train at all, where train.trainable names some: by pattern, or by a word for what they are to the
+// heads of attention layers (model::HeadRole), whatever the stages are called:
 //
 //   gates        of stages that weigh heads        projections  of queries, keys and values
 //   mixing       of stages that mix heads          output       of the layer's output
@@ -16,7 +16,7 @@ namespace mh::train {
 
 class Only {
  public:
-  // No names: all parameters. Error(usage), about train.only, for a name that no parameter which trains goes by.
+  // No names: all parameters. Error(usage), about train.trainable, for a name that no parameter which trains goes by.
   Only(const std::vector<std::string>& names, const nn::ParameterList& parameters);
   bool operator()(const nn::Parameter& parameter) const;
   bool all() const { return names_.empty(); }

@@ -80,9 +80,18 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
   c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
-    Slot slot{&p, options.optimizer, options.momentum, options.weight_decay, 0, 1, at::zeros_like(p.master()), {}};
+    const OptimizerOptions& o = options.optimizer;
+    Slot slot{.parameter = &p,
+              .rule = o.rule,
+              .momentum = o.momentum,
+              .weight_decay = o.weight_decay,
+              .decay_norms_and_biases = o.decay_norms_and_biases,
+              .first = at::zeros_like(p.master())};
     if (const GroupOptions* group = groups.of(p.name())) {
-      if (!group->optimizer.empty()) slot.rule = group->optimizer, slot.momentum = 0;
+      if (!group->rule.empty()) {
+        slot.rule = group->rule, slot.momentum = 0;
+        slot.decay_norms_and_biases = group->decay_norms_and_biases;
+      }
       if (group->momentum >= 0) slot.momentum = group->momentum;
       if (group->weight_decay >= 0) slot.weight_decay = group->weight_decay;
       slot.lr = group->lr, slot.lr_factor = group->lr_factor;
@@ -119,15 +128,15 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, Together* tog
   const nn::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
-  const bool decays = slot.rule != "adamw" || parameter.traits().decay;
+  const bool decays = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().decay;
   const double wd = decays ? slot.weight_decay : 0;
   ++slot.steps;
   if (slot.is_adam()) {
-    const double b1 = options_.betas[0], b2 = options_.betas[1];
+    const double b1 = options_.optimizer.betas[0], b2 = options_.optimizer.betas[1];
     const auto n = static_cast<double>(slot.steps);
-    const bool correct = options_.bias_correction;
+    const bool correct = options_.optimizer.bias_correction;
     apply(slot,
-          AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.epsilon),
+          AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.optimizer.epsilon),
                    correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
                    correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
           together);

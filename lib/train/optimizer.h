@@ -2,8 +2,8 @@
 // makes the bf16 copies too. (The tensor library's own, _fused_adam_, writes scaled gradients back, always corrects its
 // moments and knows of no copies; its _foreach_norm adds in fp32.)
 //
-//   adam, adamw  p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
-//                fairseq). adam decays every parameter as fairseq does, adamw leaves out biases and norms.
+//   adamw        p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
+//                fairseq). With decay_norms_and_biases = false, wd is 0 for biases and norms.
 //   sgd          buf = m·buf + g + wd·p;  p -= lr·buf
 //   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the update before
 //   (fairseq)
@@ -49,12 +49,14 @@ class Optimizer {
  private:
   struct Slot {
     nn::Parameter* parameter;
-    // How this parameter is trained: [train], with what its group sets apart.
+    // The options of [train.optimizer], with those of the parameter's group in their place.
     std::string rule;
-    double momentum, weight_decay, lr, lr_factor;
-    at::Tensor first, second;
+    double momentum = 0, weight_decay = 0;
+    bool decay_norms_and_biases = true;
+    double lr = 0, lr_factor = 1;  // lr: constant; 0: lr_factor times the schedule's
+    at::Tensor first, second{};
     int64_t steps = 0;
-    bool is_adam() const { return rule == "adam" || rule == "adamw"; }
+    bool is_adam() const { return rule == "adamw"; }
   };
   struct Together;
   void step(Slot& slot, double schedule_lr, double scale, Together* together);

@@ -8,46 +8,76 @@ namespace mh::train {
 
 namespace {
 
+[[noreturn]] void refuse(const char* key, const std::string& expected, const std::string& found,
+                         const std::string& next) {
+  throw Error(Exit::usage, Problem{key, expected, found, next});
+}
+
 std::string written(DecodeOptions options) {
   TomlWriter writer;
-  writer.section("train.decode", options);
+  writer.section("train.validation.decode", options);
   return writer.text();
 }
 
 }  // namespace
 
-void TrainOptions::check() const {
-  auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{key, expected, found, next});
-  };
+void BatchOptions::check() const {
   const std::string least = str("at least a block of ", block, " tokens");
-  if (batch_tokens < block)
-    refuse("train.batch_tokens", least, std::to_string(batch_tokens), "raise it, or lower train.block");
+  if (tokens < block)
+    refuse("train.batch.tokens", least, std::to_string(tokens), "raise it, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
-    refuse("train.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
+    refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
   if (micro_tokens > 0 && micro_tokens < long_block)
-    refuse("train.micro_tokens", str("0, or a row of train.long_block, ", long_block), str(micro_tokens), "");
-  if (betas.size() != 2) refuse("train.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");
+    refuse("train.batch.micro_tokens", str("0, or a row of train.batch.long_block, ", long_block), str(micro_tokens),
+           "");
+}
+
+void OptimizerOptions::check() const {
+  if (betas.size() != 2)
+    refuse("train.optimizer.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");
   for (double beta : betas)
-    if (beta >= 1) refuse("train.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
-  if (keep_by == "best" && keep == 0)
-    refuse("train.keep_by", "train.keep, how many models are kept, or newest", keep_by, "such as train.keep=5");
+    if (beta >= 1) refuse("train.optimizer.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
+}
+
+void CheckpointOptions::check() const {
+  if (retain_by == "best" && retain == 0)
+    refuse("train.checkpoint.retain_by", "train.checkpoint.retain, how many models are kept, or newest", retain_by,
+           "such as train.checkpoint.retain=5");
+}
+
+void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
-    refuse("train.min_improvement", "train.patience, which it is for, or 0", str(min_improvement), "");
+    refuse("train.validation.min_improvement", "train.validation.patience, which it is for, or 0", str(min_improvement),
+           "");
   decode.bleu.check();
-  if (const auto set = changes(written({}), written(decode), {"train.decode."}); !set.empty() && validate_by != "bleu")
-    refuse("train.decode", "train.validate_by=bleu, which it is for", join(set, "; "), "");
-  if (warmup_share > 0 && warmup.count > 0)
-    refuse("train.warmup_share", "either this or train.warmup", str(warmup_share, " and ", to_string(warmup)), "");
+  if (const auto set = changes(written({}), written(decode), {"train.validation.decode."});
+      !set.empty() && metric != "bleu")
+    refuse("train.validation.decode", "train.validation.metric=bleu, which it is for", join(set, "; "), "");
+}
+
+void ScheduleOptions::check() const {
+  if (warmup_ratio > 0 && warmup.count > 0)
+    refuse("train.schedule.warmup_ratio", "either this or train.schedule.warmup",
+           str(warmup_ratio, " and ", to_string(warmup)), "");
   if (decay_from == "start") {
-    if (schedule != "linear" && schedule != "cosine")
-      refuse("train.decay_from", "warmup, or train.schedule=linear or cosine", str("start with ", schedule), "");
+    if (rule != "linear" && rule != "cosine")
+      refuse("train.schedule.decay_from", "warmup, or train.schedule.rule=linear or cosine", str("start with ", rule),
+             "");
     if (period.count > 0)
-      refuse("train.decay_from", "warmup, from whose end the cycles of train.period count, or no period",
-             str("start and train.period=", to_string(period)), "");
+      refuse("train.schedule.decay_from",
+             "warmup, from whose end the cycles of train.schedule.period count, or no period",
+             str("start and train.schedule.period=", to_string(period)), "");
   }
-  if (schedule == "cyclic-cosine" && period.count == 0)
-    refuse("train.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
+  if (rule == "cyclic-cosine" && period.count == 0)
+    refuse("train.schedule.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
+}
+
+void TrainOptions::check() const {
+  batch.check();
+  optimizer.check();
+  checkpoint.check();
+  validation.check();
+  schedule.check();
 }
 
 }  // namespace mh::train

@@ -12,7 +12,111 @@ namespace mh::train {
 
 enum class Batching { blocks, streams };
 
-// How translations are made where validation goes by BLEU; defaults as in fairseq's recipes.
+// The rows of an update: [train.batch].
+struct BatchOptions {
+  Batching order = Batching::blocks;
+  int64_t block = 512;
+  int64_t tokens = 4096;
+  int64_t rows = 0;
+  int64_t micro_tokens = 0;
+  int64_t bucket_updates = 1;
+  int64_t long_block = 0;
+  Length long_from{0, Length::Unit::updates};
+  void check() const;
+  void describe(Fields& f) {
+    f.choice(
+        "order", order, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
+        "Order of the rows. blocks: shuffled blocks of a text, or shuffled pairs of similar length. streams: rows in "
+        "the order of the text, which a memory requires");
+    f.field("block", block, "Tokens in a row; of pairs the largest length of the longer side.", between(1, 1 << 20));
+    f.field("tokens", tokens, "Maximum number of tokens in an update, padding included.", between(1, 1 << 30));
+    f.field("rows", rows, "Rows in an update of examples, in place of tokens; 0: tokens / block.", between(0, 1 << 24));
+    f.field("micro_tokens", micro_tokens, "Maximum number of tokens in a micro-batch; 0: the whole update.",
+            between(0, 1 << 30))
+        .changeable();
+    f.field("bucket_updates", bucket_updates,
+            "Length bucketing of examples: the rows of this many updates are sorted by length and divided among the "
+            "updates; 1: no bucketing.",
+            between(1, 1 << 16));
+    f.field("long_block", long_block, "Tokens in a row of examples from long_from on; 0: block.", between(0, 1 << 20));
+    f.field("long_from", long_from, "Update from which on rows of examples have long_block tokens.");
+  }
+};
+
+// The rule that changes parameters by their gradients: [train.optimizer].
+struct OptimizerOptions {
+  std::string rule = "adamw";
+  std::vector<double> betas{0.9, 0.98};
+  double epsilon = 1e-8;
+  bool bias_correction = true;
+  double momentum = 0.99;
+  double weight_decay = 0;
+  bool decay_norms_and_biases = true;
+  double clip_norm = 0;
+  void check() const;
+  void describe(Fields& f) {
+    f.field("rule", rule, "Update rule", {"adamw", "sgd", "nag"});
+    f.field("betas", betas, "Decay rates of the two moments of adamw.", between(0, 1)).changeable();
+    f.field("epsilon", epsilon, "Term added to the square root of the second moment of adamw.", at_least(0))
+        .changeable();
+    f.field("bias_correction", bias_correction, "Bias correction of the moments of adamw.").changeable();
+    f.field("momentum", momentum, "Momentum of sgd and nag.", between(0, 1)).changeable();
+    f.field("weight_decay", weight_decay,
+            "Weight decay: times the learning rate with adamw and nag, added to the gradient with sgd.", at_least(0))
+        .changeable();
+    f.field("decay_norms_and_biases", decay_norms_and_biases,
+            "Whether adamw decays layer norms and biases too, as fairseq's adam does; false: as PyTorch recipes for "
+            "AdamW do.");
+    f.field("clip_norm", clip_norm, "Gradient clipping norm, of the gradient of the mean loss; 0 disables clipping.",
+            at_least(0))
+        .changeable();
+  }
+};
+
+// The learning rate of each update: [train.schedule].
+struct ScheduleOptions {
+  std::string rule = "constant";
+  Length length{0, Length::Unit::updates};
+  Length warmup{0, Length::Unit::updates};
+  double warmup_ratio = 0;
+  double warmup_lr = 1e-7;
+  std::string decay_from = "warmup";
+  double min_lr = 0;
+  Length period{0, Length::Unit::updates};
+  double period_growth = 1;
+  double period_shrink = 1;
+  void check() const;
+  void describe(Fields& f) {
+    f.field("rule", rule, "Learning-rate schedule after the warm-up; see LEARNING RATES",
+            {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
+        .changeable();
+    f.field("length", length, "Total length of the schedule, of which ratios of training are taken; 0u: train.length.")
+        .changeable();
+    f.field("warmup", warmup, "Length of the linear warm-up from warmup_lr to train.lr.").changeable();
+    f.field("warmup_ratio", warmup_ratio, "Warm-up as a ratio of the schedule's length, in place of warmup.",
+            between(0, 1))
+        .changeable();
+    f.field("warmup_lr", warmup_lr, "Learning rate at the start of the warm-up.", at_least(0)).changeable();
+    f.field("decay_from", decay_from,
+            "Origin of linear and cosine decay: the end of the warm-up (fairseq, transformers) or the first update "
+            "(BERT, Transformer-XL)",
+            {"warmup", "start"})
+        .changeable();
+    f.field("min_lr", min_lr, "Lowest learning rate of cosine.", at_least(0)).changeable();
+    f.field("period", period,
+            "Length of the first cycle of cosine; 0u: up to the schedule's end. Half the length of a cycle of "
+            "cyclic-cosine.")
+        .changeable();
+    f.field("period_growth", period_growth, "Factor between the lengths of successive cycles of cosine.", at_least(1))
+        .changeable();
+    f.field("period_shrink", period_shrink, "Factor between the learning rates of successive cycles of cosine.",
+            positive())
+        .changeable();
+  }
+};
+
+// How translations are made where models are selected by BLEU: [train.validation.decode]. Defaults as in fairseq's
+// recipes.
 struct DecodeOptions {
   search::SearchOptions search{5, 1, 1.2, 10, 1, false};
   int64_t batch_tokens = 1024;
@@ -24,147 +128,100 @@ struct DecodeOptions {
   }
 };
 
-struct TrainOptions {
-  Length length{0, Length::Unit::updates};
-  Length horizon{0, Length::Unit::updates};
-  std::vector<std::string> only;
-  int64_t seed = 1;
-  std::string precision = "fp32";
-  std::string attention_path = "auto";
-  bool record = false;
-  Batching batching = Batching::blocks;
-  int64_t block = 512;
-  int64_t batch_tokens = 4096;
-  int64_t micro_tokens = 0;
-  int64_t batch_rows = 0;
-  int64_t alike = 1;
-  int64_t long_block = 0;
-  Length long_from{0, Length::Unit::updates};
-  std::string optimizer = "adam";
-  double lr = 5e-4;
-  std::vector<double> betas{0.9, 0.98};
-  double epsilon = 1e-8;
-  bool bias_correction = true;
-  double momentum = 0.99;
-  double weight_decay = 0;
-  double clip = 0;
-  double label_smoothing = 0;
-  std::string schedule = "constant";
-  std::string decay_from = "warmup";
-  Length warmup{0, Length::Unit::updates};
-  double warmup_share = 0;
-  double warmup_lr = 1e-7;
-  double min_lr = 0;
-  Length period{0, Length::Unit::updates};
-  double period_growth = 1;
-  double period_shrink = 1;
-  int64_t valid_block = 0;
-  int64_t valid_memory = -1;
-  Length validate_every{1, Length::Unit::epochs};
-  Length save_every{1, Length::Unit::epochs};
-  Length log_every{10, Length::Unit::updates};
-  int64_t keep = 0;
-  std::string keep_by = "newest";
-  std::string validate_by = "loss";
-  DecodeOptions decode;
+// Validation, selection of the best model and early stopping: [train.validation].
+struct ValidationOptions {
+  Length every{1, Length::Unit::epochs};
+  std::string metric = "loss";
+  int64_t block = 0;
+  int64_t memory = -1;
   int64_t patience = 0;
   double min_improvement = 0;
-
-  // Refuses values that make no sense together. Error(usage).
+  DecodeOptions decode;
   void check() const;
-
   void describe(Fields& f) {
-    f.field("length", length, "when to stop: updates, epochs or tokens since the start").changeable();
-    f.field("horizon", horizon, "where the schedule ends, and what shares of training are shares of; 0u: at the length")
-        .changeable();
-    f.field("only", only,
-            "parameters that train, by patterns of names or words: gates, mixing, stages, projections, output, "
-            "attention; none: all");
-    f.field("seed", seed, "of first values, dropout and the order of the data", at_least(0));
-    f.field("precision", precision, "of matrix products; weights and sums stay fp32", {"fp32", "bf16"});
-    f.field("attention_path", attention_path, "auto: the fused one where every stage allows it",
-            {"auto", "composed", "fused"})
-        .changeable();
-    f.field("record", record,
-            "on a GPU: updates that repeat one another launch their forward and backward pass as one recorded graph; "
-            "not with pairs, memory, bands, parts of an update or regularisers")
-        .changeable();
-    f.choice(
-        "batching", batching, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
-        "shuffled blocks, or pairs of like length, each alone; or streams in the text's order, which a memory follows");
-    f.field("block", block, "tokens in a row; pairs: of the longest side there may be", between(1, 1 << 20));
-    f.field("batch_tokens", batch_tokens,
-            "tokens in an update, at most; pairs: times their longest side, filled up to it", between(1, 1 << 30));
-    f.field("batch_rows", batch_rows, "examples: rows in an update, in place of batch_tokens; 0: batch_tokens / block",
-            between(0, 1 << 24));
-    f.field("alike", alike,
-            "examples: rows of so many updates are dealt out by length, so that those of an update are alike; 1: at "
-            "random",
-            between(1, 1 << 16));
-    f.field("long_block", long_block, "examples: tokens in a row from long_from on; 0: as block", between(0, 1 << 20));
-    f.field("long_from", long_from, "examples: from which update on rows are of long_block tokens");
-    f.field("micro_tokens", micro_tokens, "tokens held in memory at once; 0: a whole update", between(0, 1 << 30))
-        .changeable();
-    f.field("optimizer", optimizer, "adam decays all parameters, adamw no biases and norms",
-            {"adam", "adamw", "sgd", "nag"});
-    f.field("lr", lr, "peak learning rate, per update", at_least(0)).changeable();
-    f.field("betas", betas, "adam: decay of the two moments", between(0, 1)).changeable();
-    f.field("epsilon", epsilon, "adam: added to the root of the second moment", at_least(0)).changeable();
-    f.field("bias_correction", bias_correction, "adam: correct the moments for their start at 0").changeable();
-    f.field("momentum", momentum, "sgd, nag", between(0, 1)).changeable();
-    f.field("weight_decay", weight_decay, "adam, adamw, nag: times the learning rate; sgd: added to the gradient",
-            at_least(0))
-        .changeable();
-    f.field("clip", clip, "largest norm of the gradient of the mean loss; 0: none", at_least(0)).changeable();
-    f.field("label_smoothing", label_smoothing, "share of the target spread over all entries", between(0, 1))
-        .changeable();
-    f.field("schedule", schedule, "learning-rate schedule after the warm-up; see LEARNING RATES",
-            {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
-        .changeable();
-    f.field(
-         "decay_from", decay_from,
-         "origin of linear and cosine decay: the end of the warm-up (fairseq, transformers) or the first update (BERT, "
-         "Transformer-XL)",
-         {"warmup", "start"})
-        .changeable();
-    f.field("warmup", warmup, "linear rise from warmup_lr to lr").changeable();
-    f.field("warmup_share", warmup_share, "warm-up as a share of the horizon, in place of warmup", between(0, 1))
-        .changeable();
-    f.field("warmup_lr", warmup_lr, "where the warm-up starts", at_least(0)).changeable();
-    f.field("min_lr", min_lr, "cosine: the lowest learning rate", at_least(0)).changeable();
-    f.field("period", period, "cosine: of the first cycle; 0u: up to the horizon. cyclic-cosine: half a cycle")
-        .changeable();
-    f.field("period_growth", period_growth, "cosine: each cycle is longer by this", at_least(1)).changeable();
-    f.field("period_shrink", period_shrink, "cosine: each cycle's rates are multiplied by this", positive())
-        .changeable();
-    f.field("valid_block", valid_block, "tokens in a row of validation; 0: as block", between(0, 1 << 20))
-        .fixed_once_validated();
-    f.field("valid_memory", valid_memory, "positions of memory in validation; -1: model.memory + block - valid_block",
-            between(-1, 1 << 24))
-        .fixed_once_validated();
-    f.field("validate_every", validate_every, "0u: only at the end").changeable();
-    f.field("validate_by", validate_by,
-            "what the best model is the best by: loss, BLEU of translations, which are then made as train.decode says, "
-            "or a "
-            "score of examples",
+    f.field("every", every, "Interval between validations; 0u: only at the end.").changeable();
+    f.field("metric", metric,
+            "Metric by which the best model is selected: loss, BLEU of translations made with "
+            "train.validation.decode, or a score of examples",
             {"loss", "bleu", "word_accuracy", "next_accuracy", "accuracy", "f1", "matthews", "pearson", "spearman",
              "exact"})
         .fixed_once_validated();
-    f.field("save_every", save_every, "0u: only at the end").changeable();
-    f.field("log_every", log_every, "lines of log.jsonl; 0u: only at the end").changeable();
-    f.field("keep", keep, "saved models kept in checkpoints/, for averaging", at_least(0)).changeable();
-    f.field("keep_by", keep_by, "which of them: the newest that save_every gives, or those of the best validations",
-            {"newest", "best"})
+    f.field("block", block, "Tokens in a row of validation; 0: train.batch.block.", between(0, 1 << 20))
+        .fixed_once_validated();
+    f.field("memory", memory,
+            "Positions of memory in validation; -1: model.transformer-xl.memory + train.batch.block - block.",
+            between(-1, 1 << 24))
+        .fixed_once_validated();
+    f.field("patience", patience, "Early stopping: validations without improvement; 0 disables it.", at_least(0))
         .changeable();
-    f.field("patience", patience, "stop after so many validations without a better one; 0: never", at_least(0))
-        .changeable();
-    f.field(
-         "min_improvement", min_improvement,
-         "patience: perplexity (of examples: loss) that a better one is below the last that counted, or BLEU or score "
-         "above it; 0: any",
-         at_least(0))
+    f.field("min_improvement", min_improvement,
+            "Smallest improvement that resets patience: of perplexity, of the loss of examples, or of the metric; 0: "
+            "any.",
+            at_least(0))
         .changeable();
     f.section("decode", decode).fixed_once_validated();
+  }
+};
+
+// Saving and checkpoint retention: [train.checkpoint].
+struct CheckpointOptions {
+  Length every{1, Length::Unit::epochs};
+  int64_t retain = 0;
+  std::string retain_by = "newest";
+  void check() const;
+  void describe(Fields& f) {
+    f.field("every", every, "Interval between saved training states; 0u: only at the end.").changeable();
+    f.field("retain", retain, "Number of models retained in checkpoints/, for averaging.", at_least(0)).changeable();
+    f.field("retain_by", retain_by, "Which models are retained: the newest, or those of the best validations",
+            {"newest", "best"})
+        .changeable();
+  }
+};
+
+struct TrainOptions {
+  Length length{0, Length::Unit::updates};
+  double lr = 5e-4;
+  double label_smoothing = 0;
+  std::vector<std::string> trainable;
+  int64_t seed = 1;
+  std::string precision = "fp32";
+  std::string attention_path = "auto";
+  bool cuda_graph = false;
+  Length log_every{10, Length::Unit::updates};
+  BatchOptions batch;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  ValidationOptions validation;
+  CheckpointOptions checkpoint;
+
+  // Throws Error(usage) for values that contradict each other.
+  void check() const;
+
+  void describe(Fields& f) {
+    f.field("length", length, "Length of training: updates, epochs or tokens since the start.").changeable();
+    f.field("lr", lr, "Peak learning rate.", at_least(0)).changeable();
+    f.field("label_smoothing", label_smoothing, "Probability of the target that is spread over all entries.",
+            between(0, 1))
+        .changeable();
+    f.field("trainable", trainable,
+            "Trainable parameters, by patterns of names or by words: gates, mixing, stages, projections, output, "
+            "attention, head; none: all.");
+    f.field("seed", seed, "Seed of initial values, dropout and the order of the data.", at_least(0));
+    f.field("precision", precision, "Precision of matrix products; weights and accumulation stay fp32",
+            {"fp32", "bf16"});
+    f.field("attention_path", attention_path, "Attention path; auto: fused where every stage allows it",
+            {"auto", "composed", "fused"})
+        .changeable();
+    f.field("cuda_graph", cuda_graph,
+            "Capture of the forward and backward pass of an update in a CUDA graph, on a GPU; not with pairs, memory, "
+            "bands, micro-batches or regularisers.")
+        .changeable();
+    f.field("log_every", log_every, "Interval between lines of log.jsonl; 0u: only at the end.").changeable();
+    f.section("batch", batch);
+    f.section("optimizer", optimizer);
+    f.section("schedule", schedule);
+    f.section("validation", validation);
+    f.section("checkpoint", checkpoint);
   }
 };
 

@@ -19,7 +19,7 @@ class PairBatches : public Batches {
     int64_t widest = 0, first = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) {
       const int64_t now = std::max(widest, width(order_[static_cast<size_t>(i)]));
-      if (i > first && now * (i - first + 1) > o.batch_tokens) {
+      if (i > first && now * (i - first + 1) > o.batch.tokens) {
         batches_.push_back({first, i - first});
         first = i, widest = width(order_[static_cast<size_t>(i)]);
       } else {
@@ -28,17 +28,17 @@ class PairBatches : public Batches {
     }
     batches_.push_back({first, pairs_.size() - first});
     updates_per_epoch_ = static_cast<int64_t>(batches_.size());
-    tokens_ = o.batch_tokens;
+    tokens_ = o.batch.tokens;
     draw_turns(0);
   }
 
   std::vector<Part> parts(int64_t update) override {
     const Part all = batch_of(update);
-    if (options_.micro_tokens == 0) return {{0, all.count}};
+    if (options_.batch.micro_tokens == 0) return {{0, all.count}};
     int64_t widest = 0;
     for (int64_t i = 0; i < all.count; ++i) widest = std::max(widest, width(pair_at(all, i)));
     std::vector<Part> parts;
-    const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / widest);
+    const int64_t rows = std::max<int64_t>(1, options_.batch.micro_tokens / widest);
     for (int64_t first = 0; first < all.count; first += rows)
       parts.push_back({first, std::min(rows, all.count - first)});
     return parts;
@@ -74,12 +74,13 @@ class PairBatches : public Batches {
   void check() const {
     options_.check();
     int64_t longer = 0;
-    for (int64_t i = 0; i < pairs_.size(); ++i) longer += width(i) > options_.block;
+    for (int64_t i = 0; i < pairs_.size(); ++i) longer += width(i) > options_.batch.block;
     if (longer > 0)
-      throw Error(Exit::usage, Problem{"train.block", str("at least ", pairs_.longest, ", the longest side of a pair"),
-                                       str(options_.block, ", which ", longer, " of ", pairs_.size(), " pairs exceed"),
-                                       "raise it and train.batch_tokens, or make the shard with mh-prep translation "
-                                       "--max-length"});
+      throw Error(Exit::usage,
+                  Problem{"train.batch.block", str("at least ", pairs_.longest, ", the longest side of a pair"),
+                          str(options_.batch.block, ", which ", longer, " of ", pairs_.size(), " pairs exceed"),
+                          "raise it and train.batch.tokens, or make the shard with mh-prep translation "
+                          "--max-length"});
   }
   // Tokens of its longer side.
   int64_t width(int64_t pair) const { return std::max(pairs_.source_length(pair), pairs_.target_length(pair)); }

@@ -12,7 +12,7 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
   plan.validates = validates;
   plan.has_best = std::isfinite(state.selection.best);
   if (validates) {
-    const Length& every = run.train.validate_every;
+    const Length& every = run.train.validation.every;
     const int64_t gap = std::max<int64_t>(1, batches.updates(every));
     const int64_t settled = state.settled ? state.update : state.update - 1;
     plan.next_validation = every.count > 0 ? std::min(plan.end, (settled / gap + 1) * gap) : plan.end;
@@ -22,7 +22,7 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
     plan.weights_move = plan.weights_move || entry.plugin->moves_weights();
   plan.optimizer = [&run](const std::string& parameter) {
     const GroupOptions* group = run.groups.of(parameter);
-    return group != nullptr && !group->optimizer.empty() ? group->optimizer : run.train.optimizer;
+    return group != nullptr && !group->rule.empty() ? group->rule : run.train.optimizer.rule;
   };
   return plan;
 }

@@ -63,7 +63,7 @@ class Procedure {
   // Adds to each pass of an update, whoever has said it.
   virtual void change(Pass&, const Standing&) const {}
   // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.
-  // `stalled`: train.patience is spent, so that the run stops where nobody returns.
+  // `stalled`: train.validation.patience is spent, so that the run stops where nobody returns.
   virtual bool returns_to_best(const Standing&, bool /*stalled*/) { return false; }
   // Whether observer() ever gives one.
   virtual bool observes() const { return false; }

@@ -64,8 +64,9 @@ void RecordedPass::record(const Signature& signature, const task::Batch& batch, 
     throw;
   } catch (const std::exception& error) {
     recording_.reset();
-    throw Error(Exit::device, Problem{"train.record", "kernels that a graph can record, without the host in between",
-                                      first_line(error.what()), "train.record=false launches them one by one"});
+    throw Error(Exit::device,
+                Problem{"train.cuda_graph", "kernels that a graph can record, without the host in between",
+                        first_line(error.what()), "train.cuda_graph=false launches them one by one"});
   }
   for (nn::Parameter& p : model_.parameters().all())
     for (const at::Tensor& leaf : {p.master(), p.value()})

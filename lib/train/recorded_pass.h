@@ -1,5 +1,5 @@
 // The forward and backward pass of an update, recorded once and launched as one graph in the updates that repeat it
-// (train.record): small models then run as fast as the GPU, not as fast as the host can launch their kernels.
+// (train.cuda_graph): small models then run as fast as the GPU, not as fast as the host can launch their kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>

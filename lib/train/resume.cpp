@@ -37,9 +37,10 @@ class ChangeableKeys : public Fields {
 // Whether rates or terms of the loss depend on where the run ends.
 bool depends_on_length(const RunConfig& run) {
   const TrainOptions& t = run.train;
-  const bool decays_to_end =
-      t.schedule == "linear" || (t.schedule == "cosine" && t.period.count == 0) || run.regularisers.follow_share();
-  return decays_to_end && t.horizon.count == 0;
+  const bool decays_to_end = t.schedule.rule == "linear" ||
+                             (t.schedule.rule == "cosine" && t.schedule.period.count == 0) ||
+                             run.regularisers.follow_share();
+  return decays_to_end && t.schedule.length.count == 0;
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
                 to_string(run.train.length) +
-                ": not the run that this length would have given from the start; train.horizon keeps it");
+                ": not the run that this length would have given from the start; train.schedule.length keeps it");
 }
 
 void continue_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {
@@ -70,7 +71,8 @@ void continue_state(TrainState& state, const TrainOptions& options, const Schedu
     throw Error(Exit::usage, Problem{"train.length", str("at least ", state.update, "u, where the run stands"),
                                      to_string(options.length), ""});
   if (state.schedule_rule != kScheduleRule) {
-    if (state.update > 0 && state.update < end && (options.schedule != "constant" || state.update < lengths.warmup))
+    if (state.update > 0 && state.update < end &&
+        (options.schedule.rule != "constant" || state.update < lengths.warmup))
       log_warning(str(
           "the run began with an earlier version, whose update n took the learning rate at n completed updates; "
           "from update ",

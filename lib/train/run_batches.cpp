@@ -46,12 +46,12 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& s
   const auto make = [&](const RunConfig& r) {
     return make_batches(task::corpus_of(shard, tokenizers, r.example_options(true)), r.train);
   };
-  if (run.train.long_block == 0) return make(run);
+  if (run.train.batch.long_block == 0) return make(run);
   RunConfig longer = run;
-  longer.train.block = run.train.long_block;
+  longer.train.batch.block = run.train.batch.long_block;
   longer.mlm.max_predictions = run.long_predictions();
-  longer.train.batch_tokens = std::max(longer.train.batch_tokens, longer.train.block);
-  return std::make_unique<Phases>(make(run), make(longer), run.train.long_from);
+  longer.train.batch.tokens = std::max(longer.train.batch.tokens, longer.train.batch.block);
+  return std::make_unique<Phases>(make(run), make(longer), run.train.batch.long_from);
 }
 
 }  // namespace mh::train

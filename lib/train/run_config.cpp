@@ -14,9 +14,10 @@ RunConfig RunConfig::read(Config& config) {
   config.read("squad", run.squad);
   for (const auto& [section, head] : {std::pair("mlm", model::HeadTask::words), {"squad", model::HeadTask::span}})
     if (const auto keys = config.keys_below(section);
-        !keys.empty() && (model::reads_of(run.model.model) != model::Reads::examples || run.model.model.head != head))
+        !keys.empty() &&
+        (model::reads_of(run.model.model) != model::Reads::examples || run.model.model.bert.head != head))
       throw Error(Exit::usage,
-                  Problem{str(section, ".", keys[0]), str("a model.head that it is for, of model.backbone='bert'"),
+                  Problem{str(section, ".", keys[0]), str("a model.bert.head that it is for, of model.backbone='bert'"),
                           "another model", "leave the key out"});
   run.groups.read(config);
   run.regularisers.read(config, "train.regularisers", mh::train::regularisers(), true);
@@ -41,7 +42,7 @@ void complete_stored(Config& config) {
   TrainOptions train;
   config.read("train", train);
   const auto stored = config.keys_below("mlm");
-  if (train.long_block == 0 || stored.empty() ||
+  if (train.batch.long_block == 0 || stored.empty() ||
       std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
     return;
   text::PretrainingOptions mlm;
@@ -52,13 +53,14 @@ void complete_stored(Config& config) {
 void RunConfig::check() const {
   if (train.length.count == 0)
     throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
-  if (train.patience > 0 && data.valid.empty())
-    throw Error(Exit::usage, Problem{"train.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
-  if (train.validate_by != "loss" && data.valid.empty())
-    throw Error(Exit::usage, Problem{"train.validate_by", "--valid, of which it is, or loss", "no --valid", ""});
-  if (train.keep_by == "best" && data.valid.empty())
+  if (train.validation.patience > 0 && data.valid.empty())
     throw Error(Exit::usage,
-                Problem{"train.keep_by", "--valid, by which models are the best, or newest", "no --valid", ""});
+                Problem{"train.validation.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+  if (train.validation.metric != "loss" && data.valid.empty())
+    throw Error(Exit::usage, Problem{"train.validation.metric", "--valid, of which it is, or loss", "no --valid", ""});
+  if (train.checkpoint.retain_by == "best" && data.valid.empty())
+    throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "--valid, by which models are the best, or newest",
+                                     "no --valid", ""});
   check_together();
 }
 
@@ -71,54 +73,56 @@ void RunConfig::check_together() const {
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
            "an adaptive softmax never scores the other entries that it would spread over");
   const model::Reads reads = model::reads_of(model.model);
-  if (train.validate_by == "bleu" && reads != model::Reads::pairs)
-    refuse("train.validate_by", "loss, or a score of the model's task", "bleu, which is of translations", "");
-  if (train.validate_by != "bleu" && train.validate_by != "loss" && reads != model::Reads::examples)
-    refuse("train.validate_by", reads == model::Reads::pairs ? "loss or bleu" : "loss, for a language model",
-           train.validate_by + ", which is of examples", "mh-finetune continues a model that reads them");
-  if (train.batch_rows > 0 && reads != model::Reads::examples)
-    refuse("train.batch_rows", "0, for a model that does not read examples", str(train.batch_rows),
-           "set train.batch_tokens");
-  if (train.alike > 1 && reads != model::Reads::examples)
-    refuse("train.alike", "1, for a model that does not read examples", str(train.alike), "");
-  if (train.long_block > 0 && reads != model::Reads::examples)
-    refuse("train.long_block", "0, for a model that does not read examples", str(train.long_block), "");
-  if ((train.long_block > 0) != (train.long_from.count > 0))
-    refuse("train.long_from", "where rows of train.long_block tokens begin, with that key alone",
-           train.long_block > 0 ? "nothing" : "no train.long_block", "such as train.long_from=900u");
-  if (mlm.long_predictions > 0 && train.long_block == 0)
-    refuse("mlm.long_predictions", "train.long_block, whose rows it bounds, or 0", str(mlm.long_predictions),
-           "set mlm.max_predictions, or train.long_block");
-  if (reads == model::Reads::examples && train.batching == Batching::streams)
-    refuse("train.batching", "blocks: rows stand alone", "streams, which are of a text", "leave the key out");
+  if (train.validation.metric == "bleu" && reads != model::Reads::pairs)
+    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which is of translations", "");
+  if (train.validation.metric != "bleu" && train.validation.metric != "loss" && reads != model::Reads::examples)
+    refuse("train.validation.metric", reads == model::Reads::pairs ? "loss or bleu" : "loss, for a language model",
+           train.validation.metric + ", which is of examples", "mh-finetune continues a model that reads them");
+  if (train.batch.rows > 0 && reads != model::Reads::examples)
+    refuse("train.batch.rows", "0, for a model that does not read examples", str(train.batch.rows),
+           "set train.batch.tokens");
+  if (train.batch.bucket_updates > 1 && reads != model::Reads::examples)
+    refuse("train.batch.bucket_updates", "1, for a model that does not read examples", str(train.batch.bucket_updates),
+           "");
+  if (train.batch.long_block > 0 && reads != model::Reads::examples)
+    refuse("train.batch.long_block", "0, for a model that does not read examples", str(train.batch.long_block), "");
+  if ((train.batch.long_block > 0) != (train.batch.long_from.count > 0))
+    refuse("train.batch.long_from", "where rows of train.batch.long_block tokens begin, with that key alone",
+           train.batch.long_block > 0 ? "nothing" : "no train.batch.long_block", "such as train.batch.long_from=900u");
+  if (mlm.long_predictions > 0 && train.batch.long_block == 0)
+    refuse("mlm.long_predictions", "train.batch.long_block, whose rows it bounds, or 0", str(mlm.long_predictions),
+           "set mlm.max_predictions, or train.batch.long_block");
+  if (reads == model::Reads::examples && train.batch.order == Batching::streams)
+    refuse("train.batch.order", "blocks: rows stand alone", "streams, which are of a text", "leave the key out");
   if (reads == model::Reads::pairs) {
     const char* next = "leave the key out";
-    if (train.batching == Batching::streams)
-      refuse("train.batching", "blocks: pairs stand alone", "streams, which are of a text", next);
-    if (train.valid_block > 0)
-      refuse("train.valid_block", "0: sentences are scored whole", str(train.valid_block), next);
+    if (train.batch.order == Batching::streams)
+      refuse("train.batch.order", "blocks: pairs stand alone", "streams, which are of a text", next);
+    if (train.validation.block > 0)
+      refuse("train.validation.block", "0: sentences are scored whole", str(train.validation.block), next);
   }
-  const int64_t memory = model.model.memory;
-  if (memory > 0 && train.batching == Batching::blocks)
-    refuse("train.batching", "streams, where a memory holds what came before", "blocks, which are shuffled",
-           "set train.batching=streams, or model.memory=0");
-  if (train.valid_memory > 0 && memory == 0)
-    refuse("train.valid_memory", "a model with a memory", str(train.valid_memory), "set model.memory");
+  const int64_t memory = model.model.transformer_xl.memory;
+  if (memory > 0 && train.batch.order == Batching::blocks)
+    refuse("train.batch.order", "streams, where a memory holds what came before", "blocks, which are shuffled",
+           "set train.batch.order=streams, or model.transformer-xl.memory=0");
+  if (train.validation.memory > 0 && memory == 0)
+    refuse("train.validation.memory", "a model with a memory", str(train.validation.memory),
+           "set model.transformer-xl.memory");
   if (memory > 0 && validation_memory() < 0)
-    refuse("train.valid_block", str("at most memory and block, ", memory + train.block), str(train.valid_block),
-           "or say the memory by train.valid_memory");
+    refuse("train.validation.block", str("at most memory and block, ", memory + train.batch.block),
+           str(train.validation.block), "or say the memory by train.validation.memory");
 }
 
 void RunConfig::check_model(model::LanguageModel& built) const {
-  for (auto [key, block] : {std::pair{"train.block", train.block},
-                            {"train.long_block", train.long_block},
-                            {"train.valid_block", validation_block()}})
+  for (auto [key, block] : {std::pair{"train.batch.block", train.batch.block},
+                            {"train.batch.long_block", train.batch.long_block},
+                            {"train.validation.block", validation_block()}})
     built.require_length(key, block);
-  if (train.validate_by == "bleu") {
-    train.decode.search.check(built);
+  if (train.validation.metric == "bleu") {
+    train.validation.decode.search.check(built);
     built.new_state();  // refuses stages that cannot decode
   }
-  if (train.record) check_recordable(built);
+  if (train.cuda_graph) check_recordable(built);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)
@@ -133,14 +137,15 @@ void RunConfig::check_model(model::LanguageModel& built) const {
 
 void RunConfig::check_recordable(model::LanguageModel& built) const {
   const auto refuse = [](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{"train.record", expected, found, "leave the key out"});
+    throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
   };
   if (!built.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
   if (model::reads_of(model.model) != model::Reads::text)
     refuse("a language model, whose rows are all as long", "a model of pairs or examples");
-  if (built.memory() > 0) refuse("rows that stand alone", str("model.memory=", built.memory()));
-  if (train.micro_tokens > 0)
-    refuse("an update in one pass, train.micro_tokens=0", str("train.micro_tokens=", train.micro_tokens));
+  if (built.memory() > 0) refuse("rows that stand alone", str("model.transformer-xl.memory=", built.memory()));
+  if (train.batch.micro_tokens > 0)
+    refuse("an update in one pass, train.batch.micro_tokens=0",
+           str("train.batch.micro_tokens=", train.batch.micro_tokens));
   if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())
     refuse("a vocabulary without bands", "cutoffs, whose bands differ with the tokens");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
@@ -151,14 +156,14 @@ void RunConfig::check_recordable(model::LanguageModel& built) const {
 
 task::ExampleOptions RunConfig::example_options(bool learn) const {
   task::ExampleOptions o;
-  o.head = model.model.head;
-  o.classes = model.model.classes;
-  o.labels = model.model.labels;
-  o.segments = model.model.segments;
-  o.block = train.block;
+  o.head = model.model.bert.head;
+  o.classes = model.model.bert.classes;
+  o.labels = model.model.bert.labels;
+  o.segments = model.model.bert.segments;
+  o.block = train.batch.block;
   o.seed = static_cast<uint64_t>(train.seed);
   o.mlm = mlm;
-  o.mlm.next_sentence = model.model.next_sentence;
+  o.mlm.next_sentence = model.model.bert.next_sentence;
   o.squad = squad.windows;
   o.answers = squad.answers;
   o.learn = learn;
@@ -167,15 +172,18 @@ task::ExampleOptions RunConfig::example_options(bool learn) const {
 
 int64_t RunConfig::long_predictions() const {
   if (mlm.long_predictions > 0) return mlm.long_predictions;
-  const int64_t shorter = std::min(mlm.max_predictions, train.block);  // a row has no more tokens to predict
-  return (shorter * train.long_block + train.block - 1) / train.block;
+  const int64_t shorter = std::min(mlm.max_predictions, train.batch.block);  // a row has no more tokens to predict
+  return (shorter * train.batch.long_block + train.batch.block - 1) / train.batch.block;
 }
 
-int64_t RunConfig::validation_block() const { return train.valid_block > 0 ? train.valid_block : train.block; }
+int64_t RunConfig::validation_block() const {
+  return train.validation.block > 0 ? train.validation.block : train.batch.block;
+}
 
 int64_t RunConfig::validation_memory() const {
-  if (train.valid_memory >= 0 || model.model.memory == 0) return std::max<int64_t>(0, train.valid_memory);
-  return model.model.memory + train.block - validation_block();
+  if (train.validation.memory >= 0 || model.model.transformer_xl.memory == 0)
+    return std::max<int64_t>(0, train.validation.memory);
+  return model.model.transformer_xl.memory + train.batch.block - validation_block();
 }
 
 std::string RunConfig::toml() const {
@@ -183,8 +191,8 @@ std::string RunConfig::toml() const {
   RunConfig copy = *this;
   writer.section("train", copy.train);
   if (model::reads_of(model.model) == model::Reads::examples) {
-    if (model.model.head == model::HeadTask::words) writer.section("mlm", copy.mlm);
-    if (model.model.head == model::HeadTask::span) writer.section("squad", copy.squad);
+    if (model.model.bert.head == model::HeadTask::words) writer.section("mlm", copy.mlm);
+    if (model.model.bert.head == model::HeadTask::span) writer.section("squad", copy.squad);
   }
   writer.section("data", copy.data);
   std::string text = model.toml() + "\n" + writer.text();
@@ -215,7 +223,9 @@ std::vector<FieldLister::Row> all_keys() {
   attention::AttentionOptions attention_options;
   TrainOptions train_options;
   DataOptions data_options;
+  model::OtherBackbones backbones{model_options};
   lister.section("model", model_options);
+  lister.section("model", backbones);
   lister.section("attention", attention_options);
   list_options(lister, attention::pairings());
   list_options(lister, attention::scores());

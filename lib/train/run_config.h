@@ -71,10 +71,11 @@ struct RunConfig {
   void check_together() const;
   // The same of what the model, for which the regularisers have been started, cannot do.
   void check_model(model::LanguageModel& built) const;
-  void check_recordable(model::LanguageModel& built) const;  // train.record: what one graph of kernels can do
+  void check_recordable(model::LanguageModel& built) const;  // train.cuda_graph: what one graph of kernels can do
   // How rows of examples are made, to train on or else to look at.
   task::ExampleOptions example_options(bool learn) const;
-  // Maximum number of predicted tokens in a row of train.long_block tokens: mlm.long_predictions, or in proportion.
+  // Maximum number of predicted tokens in a row of train.batch.long_block tokens: mlm.long_predictions, or in
+  // proportion.
   int64_t long_predictions() const;
   // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
   // length sees as far back.

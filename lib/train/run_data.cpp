@@ -38,9 +38,9 @@ RunData open_data(RunConfig& config) {
   data.tokenizers = text::tokenizers_of(data.train->header(), d.train);
   require_tokens(static_cast<int64_t>(data.train->counts().tokens), d.train);
   // So that a checkpoint names its classes.
-  if (model::ModelOptions& m = config.model.model; m.head == model::HeadTask::classes && m.labels.empty()) {
+  if (model::ModelOptions& m = config.model.model; m.bert.head == model::HeadTask::classes && m.bert.labels.empty()) {
     const std::vector<std::string> labels = text::task_of(data.train->header(), d.train).labels;
-    if (static_cast<int64_t>(labels.size()) == m.classes) m.labels = labels;
+    if (static_cast<int64_t>(labels.size()) == m.bert.classes) m.bert.labels = labels;
   }
   if (!d.valid.empty()) {
     data.valid = std::make_unique<io::ShardFile>(d.valid);

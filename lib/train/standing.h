@@ -8,7 +8,7 @@ namespace mh::train {
 struct Standing {
   int64_t update = 0;  // from 0
   int64_t epoch = 0;   // from 0
-  int64_t end = 0;     // the update where schedules end: train.horizon, or the run's length
+  int64_t end = 0;     // the update where schedules end: train.schedule.length, or the run's length
   double fraction() const { return end > 0 ? static_cast<double>(update) / static_cast<double>(end) : 0; }
 };
 

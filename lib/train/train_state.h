@@ -13,13 +13,14 @@ namespace mh::train {
 // the key: at n.
 constexpr int64_t kScheduleRule = 2;
 
-// Validation results so far, the lower the better: losses in nats per token, or negative scores (train.validate_by).
+// Validation results so far, the lower the better: losses in nats per token, or negative scores
+// (train.validation.metric).
 struct SelectionState {
   double best = INFINITY;
   int64_t best_update = 0;
-  double counted_best = INFINITY;  // the value that train.min_improvement is measured from
+  double counted_best = INFINITY;  // the value that train.validation.min_improvement is measured from
   int64_t worse = 0;               // validations since counted_best
-  std::map<int64_t, double> kept;  // models of the best validations (train.keep_by), by update
+  std::map<int64_t, double> kept;  // models of the best validations (train.checkpoint.retain_by), by update
 };
 
 // Sums over the targets since the last line of the log.

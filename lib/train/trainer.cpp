@@ -61,7 +61,7 @@ void Trainer::return_to_best() {
 // In an order that a kill between any two steps cannot spoil: the state is saved last, so the work that it records as
 // done is done.
 bool Trainer::settle() {
-  const bool validates_now = validates() && due(config_.train.validate_every);
+  const bool validates_now = validates() && due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
   std::vector<attention::Observer*> looking;
   if (ends_epoch)
@@ -86,12 +86,12 @@ bool Trainer::settle() {
 // `result`: null without a validation.
 void Trainer::save_after_update(const Validation* result, bool better) {
   const bool returns = begin_phase();
-  const bool at_save = due(config_.train.save_every);
-  const bool by_best = config_.train.keep_by == "best";
+  const bool at_save = due(config_.train.checkpoint.every);
+  const bool by_best = config_.train.checkpoint.retain_by == "best";
   const bool retained = by_best && result != nullptr && selection_->retain(*result);
-  if (!by_best && at_save && config_.train.keep > 0) {
+  if (!by_best && at_save && config_.train.checkpoint.retain > 0) {
     checkpointer_->save_weights(folder_->checkpoint(state_.update));
-    folder_->prune_checkpoints(config_.train.keep);
+    folder_->prune_checkpoints(config_.train.checkpoint.retain);
   }
   // The best weights that training has returned to may soon be overwritten by better ones; and a resume, which may
   // continue with other options (another rate), must have the weights of best.safetensors.
@@ -109,7 +109,7 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
               str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.norm),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
                   " is in diverged.safetensors; --resume goes on from last.safetensors, with a lower "
-                  "train.lr or with train.clip")});
+                  "train.lr or with train.optimizer.clip_norm")});
 }
 
 void Trainer::begin_epoch() {
@@ -151,26 +151,29 @@ void Trainer::announce() const {
   if (const int64_t trained = turns_->trained(); trained < model_->parameters().count())
     log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
-    log_info("the first update has learning rate 0, where the warm-up starts (train.warmup_lr): it changes no weights");
-  if (const TrainOptions& t = config_.train; t.long_block > 0 && config_.model.model.head == model::HeadTask::words)
-    log_info(str("from update ", with_commas(batches_->updates(t.long_from) + 1), " on rows have ", t.long_block,
-                 " tokens, of which at most ", config_.long_predictions(), " are predicted"));
+    log_info(
+        "the first update has learning rate 0, where the warm-up starts (train.schedule.warmup_lr): it changes no "
+        "weights");
+  if (const TrainOptions& t = config_.train;
+      t.batch.long_block > 0 && config_.model.model.bert.head == model::HeadTask::words)
+    log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
+                 t.batch.long_block, " tokens, of which at most ", config_.long_predictions(), " are predicted"));
   if (step_->records())
     log_info(
         "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");
-  if (turns_->leaves_out()) log_info("passes of an update that would train nothing of train.only are left out");
+  if (turns_->leaves_out()) log_info("passes of an update that would train nothing of train.trainable are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
 }
 
 int Trainer::run() {
   catch_stop_signals();
-  // A resume may lower train.patience to a value that is exhausted already.
+  // A resume may lower train.validation.patience to a value that is exhausted already.
   if (state_.settled && state_.update < end_ && stopped_early() && begin_phase()) save_state("a new phase");
   if (finished() && state_.settled) {
-    log_info(
-        str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
-            state_.update < end_ ? ", stopped early; train.patience=0 goes on" : "; train.length=… makes it longer"));
+    log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
+                 state_.update < end_ ? ", stopped early; train.validation.patience=0 goes on"
+                                      : "; train.length=… makes it longer"));
     return 0;
   }
   announce();

@@ -39,7 +39,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
                     with_commas(lengths_.warmup), ": the learning rate does not reach train.lr"));
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
-  config_.groups.check(model_->parameters(), config_.train.optimizer);
+  config_.groups.check(model_->parameters(), config_.train.optimizer.rule);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);

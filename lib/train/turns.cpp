@@ -17,7 +17,7 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 Turns::Turns(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches)
     : run_(run), batches_(batches) {
-  const Only only(run.train.only, parameters);
+  const Only only(run.train.trainable, parameters);
   for (nn::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
@@ -52,7 +52,7 @@ bool Turns::acts(const Pass& pass) const {
 
 std::vector<Pass> Turns::passes(const Standing& here) const {
   std::vector<Pass> passes = said(here);
-  if (!run_.train.only.empty()) std::erase_if(passes, [&](const Pass& pass) { return !acts(pass); });
+  if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !acts(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
     for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, here);
@@ -78,7 +78,7 @@ int64_t Turns::trained() const {
 }
 
 bool Turns::leaves_out() const {
-  if (run_.train.only.empty()) return false;
+  if (run_.train.trainable.empty()) return false;
   const auto points = turning_points();
   return std::any_of(points.begin(), points.end(), [&](const Standing& here) {
     const auto passes = said(here);
@@ -99,7 +99,7 @@ std::vector<Standing> Turns::turning_points() const {
   for (int64_t epoch : epochs) {
     int64_t update;
     if (__builtin_mul_overflow(epoch, per_epoch, &update) || (end > 0 && update >= end)) continue;
-    points.push_back({update, epoch, o.horizon.count > 0 ? updates(o.horizon) : end});
+    points.push_back({update, epoch, o.schedule.length.count > 0 ? updates(o.schedule.length) : end});
   }
   return points;
 }
@@ -114,7 +114,7 @@ void Turns::check() const {
       const std::string which = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
       throw Error(Exit::usage,
                   Problem{str("epoch ", here.epoch, " (from 0)"), "a parameter that trains in " + which,
-                          "all of its parameters frozen", "see train.only, train.groups and train.procedures"});
+                          "all of its parameters frozen", "see train.trainable, train.groups and train.procedures"});
     }
   }
 }

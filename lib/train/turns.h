@@ -14,8 +14,8 @@ class Turns {
   // All must outlive this. `batches`: null where there are no data yet, and then no group thaws too late.
   Turns(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
-  // The passes of the update after `here`. A pass that would train nothing that train.only names is left out; an update
-  // that is left none takes a plain one. Error(usage) where two procedures say.
+  // The passes of the update after `here`. A pass that would train nothing that train.trainable names is left out; an
+  // update that is left none takes a plain one. Error(usage) where two procedures say.
   std::vector<Pass> passes(const Standing& here) const;
   // Lets the parameters of a pass train, and no other: those that are frozen need no gradient.
   void choose(const Pass& pass, const Standing& here);
@@ -23,7 +23,7 @@ class Turns {
   void check() const;
   // Numbers in the parameters that train at some time of the run.
   int64_t trained() const;
-  // Whether train.only leaves out passes of an update, now or later.
+  // Whether train.trainable leaves out passes of an update, now or later.
   bool leaves_out() const;
 
  private:
@@ -33,7 +33,7 @@ class Turns {
   bool trains(size_t parameter, const Pass& pass, const Standing& here) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
-  std::vector<bool> named_;            // by parameter: whether train.only names it, or nothing
+  std::vector<bool> named_;            // by parameter: whether train.trainable names it, or nothing
   std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
   const Batches* batches_;
 };

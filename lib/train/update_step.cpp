@@ -5,7 +5,7 @@ namespace mh::train {
 UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
                        Turns& turns)
     : config_(config), model_(model), batches_(batches), optimizer_(optimizer), turns_(turns) {
-  if (config_.train.record)
+  if (config_.train.cuda_graph)
     recorded_ = std::make_unique<RecordedPass>(
         model_,
         [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& context) {
@@ -20,7 +20,7 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const Standing& here
   Result result = forward_backward(pass, here, memories);
   result.norm = optimizer_.gradient_norm(result.scale());
   if (result.finite()) {
-    const double largest = config_.train.clip;
+    const double largest = config_.train.optimizer.clip_norm;
     const double clip = largest > 0 && result.norm > largest ? largest / (result.norm + 1e-6) : 1;
     optimizer_.step(lr, result.scale() * clip);
   }

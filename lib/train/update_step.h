@@ -33,7 +33,7 @@ class UpdateStep {
   // micro-batch, advance by it. Leaves the parameters unchanged where the loss or the gradient norm is not finite.
   Result operator()(const Pass& pass, const Standing& here, double lr, std::vector<model::Memories>& memories);
 
-  // Whether train.record is set.
+  // Whether train.cuda_graph is set.
   bool records() const { return recorded_ != nullptr; }
 
  private:

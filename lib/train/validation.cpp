@@ -25,9 +25,10 @@ void Validator::check(model::LanguageModel& model) const {
   const auto* examples = std::get_if<task::Examples>(&*corpus_);
   if (examples == nullptr || by_loss()) return;
   const std::vector<std::string> names = task::score_names(*examples);
-  if (std::find(names.begin(), names.end(), config_.train.validate_by) == names.end())
-    throw Error(Exit::usage, Problem{"train.validate_by", "loss, or a score of the task: " + join(names, ", "),
-                                     config_.train.validate_by, did_you_mean(config_.train.validate_by, names)});
+  if (std::find(names.begin(), names.end(), config_.train.validation.metric) == names.end())
+    throw Error(Exit::usage,
+                Problem{"train.validation.metric", "loss, or a score of the task: " + join(names, ", "),
+                        config_.train.validation.metric, did_you_mean(config_.train.validation.metric, names)});
 }
 
 Validation Validator::run(model::LanguageModel& model, attention::Observer* observer) const {
@@ -50,7 +51,7 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
 }
 
 double Validator::bleu(model::LanguageModel& model, const task::Pairs& pairs) const {
-  const DecodeOptions& o = config_.train.decode;
+  const DecodeOptions& o = config_.train.validation.decode;
   // What the model trains on it can read.
   task::Translator translator(model, tokenizers_,
                               {o.search, std::max<int64_t>(1, pairs.longest), false, o.batch_tokens});
@@ -58,7 +59,7 @@ double Validator::bleu(model::LanguageModel& model, const task::Pairs& pairs) co
 }
 
 double Validator::judged(const Validation& v) const {
-  return by_loss() ? v.loss : -task::score_named(v.scores, config_.train.validate_by);
+  return by_loss() ? v.loss : -task::score_named(v.scores, config_.train.validation.metric);
 }
 
 double Validator::improvement(double before, double after) const {
@@ -83,8 +84,8 @@ std::string Validator::text(const Validation& v) const {
 
 std::string Validator::brief(const Validation& v) const {
   if (by_loss()) return "valid " + rounded(of_examples() ? v.loss : std::exp(v.loss), 2);
-  const bool bleu = config_.train.validate_by == "bleu";
-  return str("valid ", bleu ? "BLEU" : config_.train.validate_by, " ", rounded(-judged(v), bleu ? 2 : 4));
+  const bool bleu = config_.train.validation.metric == "bleu";
+  return str("valid ", bleu ? "BLEU" : config_.train.validation.metric, " ", rounded(-judged(v), bleu ? 2 : 4));
 }
 
 }  // namespace mh::train

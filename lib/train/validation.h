@@ -1,4 +1,4 @@
-// What a validation finds, and by what of it models are compared (train.validate_by).
+// What a validation finds, and by what of it models are compared (train.validation.metric).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +15,7 @@ namespace mh::train {
 
 struct Validation {
   double loss = 0;           // nats per token; of examples the mean loss
-  task::NamedScores scores;  // of examples those of their task; BLEU where train.validate_by asks for it
+  task::NamedScores scores;  // of examples those of their task; BLEU where train.validation.metric asks for it
 };
 
 class Validator {
@@ -41,7 +41,7 @@ class Validator {
   std::string brief(const Validation& validation) const;  // for a progress bar
 
  private:
-  bool by_loss() const { return config_.train.validate_by == "loss"; }
+  bool by_loss() const { return config_.train.validation.metric == "loss"; }
   bool of_examples() const { return model::reads_of(config_.model.model) == model::Reads::examples; }
   double bleu(model::LanguageModel& model, const task::Pairs& pairs) const;
 

@@ -9,10 +9,10 @@ namespace mh::train {
 
 namespace {
 
-// Names of the new parameters that train.only excludes from training.
+// Names of the new parameters that train.trainable excludes from training.
 std::vector<std::string> never_trained(const std::vector<std::string>& added, nn::ParameterList& parameters,
                                        const TrainOptions& options) {
-  const Only only(options.only, parameters);
+  const Only only(options.trainable, parameters);
   std::vector<std::string> names;
   for (const std::string& name : added)
     if (const nn::Parameter* p = parameters.find(name); p->traits().trainable && !only(*p)) names.push_back(name);
@@ -28,7 +28,7 @@ void load_partially(const io::Checkpoint& from, model::LanguageModel& model, con
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
   if (adoption.added.empty()) return;
   if (const auto still = never_trained(adoption.added, model.parameters(), options); !still.empty())
-    log_warning(str("new, and by train.only not trained, so as drawn to the end: ", join(still, ", "),
+    log_warning(str("new, and by train.trainable not trained, so as drawn to the end: ", join(still, ", "),
                     model::is_of_head(still.back()) ? "; --train-only takes the word head too" : ""));
   const double change = model::change_by_adoption(from, model);
   if (change == 0) log_info("what is new changes no hidden state yet");

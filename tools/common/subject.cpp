@@ -114,10 +114,10 @@ task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::Scorin
   train::TrainOptions training;
   config.read("train", training);
   task::ScoringOptions options = given;
-  if (options.block == 0) options.block = training.block;
-  if (options.block > training.block)
-    log_warning(
-        str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ", training.block));
+  if (options.block == 0) options.block = training.batch.block;
+  if (options.block > training.batch.block)
+    log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ",
+                    training.batch.block));
   return task::resolve(options, *m.model, corpus);
 }
 

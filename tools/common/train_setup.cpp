@@ -49,7 +49,8 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
       model::reads_of(model::config_of(*from).model) == model::Reads::examples)
     for (const std::string& key : task::head_keys(io::ShardFile(a.train).header(), a.train)) config.set(key);
   if (a.resume) {
-    config.load_file(a.out + "/config.toml");
+    const std::string stored = a.out + "/config.toml";
+    config.load_text(read_text_file(stored), stored);
     train::complete_stored(config);
   }
   for (const std::string& file : a.configs) config.load_file(file);
@@ -70,7 +71,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (!a.only.empty()) {
     std::vector<std::string> names;
     for (const std::string& name : a.only) names.push_back(quoted_toml(name));
-    config.set(str("train.only=[", join(names, ", "), "]"));
+    config.set(str("train.trainable=[", join(names, ", "), "]"));
   }
   for (const std::string& assignment : a.sets) config.set(assignment);
   if (from != nullptr && a.takes_over) {

@@ -53,7 +53,7 @@ void from_huggingface(const Arguments& a) {
   config.load_text(model.toml, folder);
   train::RunConfig run = train::RunConfig::read(config);
   // What tools take where no other length is asked for.
-  run.train.block = std::min(run.train.block, run.model.model.max_positions);
+  run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
   metadata.merge(text::entries_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});

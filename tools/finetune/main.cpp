@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   app.add_option(
          "--train-only", a.only,
          "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
-         "sets train.only [all]")
+         "sets train.trainable [all]")
       ->type_name("WHICH,...")
       ->delimiter(',')
       ->allow_extra_args(false);

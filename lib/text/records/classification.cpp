@@ -19,9 +19,9 @@ std::pair<int64_t, int64_t> kept_of(int64_t first, int64_t second, int64_t room)
 Classification::Classification(Runs runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length)
     : runs_(std::move(runs)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
   if (length <= special())
-    throw Error(
-        Exit::usage,
-        Problem{"train.block", str("room for more than the ", special(), " special tokens of a row"), str(length), ""});
+    throw Error(Exit::usage,
+                Problem{"train.batch.block", str("room for more than the ", special(), " special tokens of a row"),
+                        str(length), ""});
   for (int64_t i = 0; i < size(); ++i) {
     const auto run = static_cast<size_t>(3 * i);
     const auto [first, second] = kept(i);

@@ -42,7 +42,7 @@ Pretraining::Pretraining(Runs runs, const WordPieceTokenizer& tokenizer, const P
                                      "train on a part of them"});
   // A token a segment.
   if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
-    throw Error(Exit::usage, Problem{"train.block", str(least, " or more, for a row with a word to predict"),
+    throw Error(Exit::usage, Problem{"train.batch.block", str(least, " or more, for a row with a word to predict"),
                                      str(options_.length), ""});
   uint32_t begin = 0;
   for (uint32_t run = 0; run < runs_.ends.size(); ++run) {

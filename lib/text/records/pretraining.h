@@ -29,22 +29,22 @@
 namespace mh::text {
 
 struct PretrainingOptions {
-  int64_t length = 128;  // tokens of a row at most; the key train.block says it
+  int64_t length = 128;  // tokens of a row at most; the key train.batch.block says it
   double short_share = 0.1;
   double mask_share = 0.15;
   int64_t max_predictions = 20;
   int64_t long_predictions = 0;
   bool whole_word = false;
-  bool next_sentence = true;  // the key model.next_sentence says it
+  bool next_sentence = true;  // the key model.bert.next_sentence says it
   void describe(Fields& f) {
     f.field("short_share", short_share, "share of rows drawn shorter, of 2 tokens and the special ones at least",
             between(0, 1));
     f.field("mask_share", mask_share, "share of a row's tokens that are predicted, one at least", between(0, 1));
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in a row", at_least(1));
     f.field("long_predictions", long_predictions,
-            "maximum number of predicted tokens in a row from train.long_from on; 0: max_predictions, at most "
-            "train.block, times "
-            "train.long_block / train.block, rounded up",
+            "maximum number of predicted tokens in a row from train.batch.long_from on; 0: max_predictions, at most "
+            "train.batch.block, times "
+            "train.batch.long_block / train.batch.block, rounded up",
             at_least(0));
     f.field("whole_word", whole_word, "predict all pieces of a word or none");
   }

@@ -28,7 +28,7 @@ double context_around(const Window& window, int32_t token) {
 void WindowOptions::check() const {
   if (length <= question + kMarks)
     throw Error(Exit::usage,
-                Problem{"train.block", str("more than the ", question + kMarks, " of a question and its marks"),
+                Problem{"train.batch.block", str("more than the ", question + kMarks, " of a question and its marks"),
                         str(length), "raise it, or lower squad.question"});
 }
 

@@ -22,7 +22,7 @@
 namespace mh::text {
 
 struct WindowOptions {
-  int64_t length = 384;  // tokens of a row at most; the key train.block says it
+  int64_t length = 384;  // tokens of a row at most; the key train.batch.block says it
   int64_t stride = 128;
   int64_t question = 64;
   void describe(Fields& f) {

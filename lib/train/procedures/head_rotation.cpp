@@ -70,7 +70,7 @@ class HeadRotation : public Procedure {
     if (!plan.validates)
       refuse("--valid", "a shard to rank heads on, for " + need, "none", "mode = \"random\" needs none");
     if (!plan.validates_epochs)
-      refuse("train.validate_every", "a validation at the end of each epoch, for " + need, "epochs that end without",
+      refuse("train.validation.every", "a validation at the end of each epoch, for " + need, "epochs that end without",
              "such as \"1e\"");
     if (schedule_.start < 2)
       refuse(key("start"), "at least 2: no validation comes before epoch 1", str(schedule_.start), "");

@@ -53,10 +53,10 @@ class SkipRetain : public Procedure {
                   Problem{"train.procedures.skip-retain.until", "0u beside a procedure that moves weights about",
                           to_string(until_), "the best weights do not say where it had put them"});
     if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > end_))
-      throw Error(
-          Exit::usage,
-          Problem{"train.procedures.skip-retain.until", "a validation before it, for the best weights of phase 1",
-                  plan.validates ? "none so early" : "no --valid", plan.validates ? "lower train.validate_every" : ""});
+      throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
+                                       "a validation before it, for the best weights of phase 1",
+                                       plan.validates ? "none so early" : "no --valid",
+                                       plan.validates ? "lower train.validation.every" : ""});
     if (end_ >= plan.end)
       log_warning(str("skip-retain: phase 1 lasts to update ", end_, ", the end of the run or beyond"));
   }

@@ -1,6 +1,7 @@
 // Skip-Retain training ("Skip Cross-Head Transformer-XL"). Phase 1: at each update layer i (of N, from 1) is skipped
 // with probability p(i); it is the identity then, and its memory stays as it is and grows older. Phase 2: ordinary
-// training from the best checkpoint of phase 1, which ends at a given update or, earlier, with train.patience.
+// training from the best checkpoint of phase 1, which ends at a given update or, earlier, with
+// train.validation.patience.
 #pragma once
 
 #include <cstdint>

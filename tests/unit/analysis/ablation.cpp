@@ -116,7 +116,8 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
         "combiner = 'mae'\n", "combiner = 'gates'\n", "pairing = 'cross-head'\n"})
-    for (const std::string model : {"", "backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n"}) {
+    for (const std::string model :
+         {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(model << attention);
       auto m = build(model, attention + (model.empty() ? "" : "score = 'relative'\n"));
       task::ScoringOptions how;
@@ -155,7 +156,8 @@ TEST_CASE("a sample is scored without heads as one after the other, contexts too
   task::ScoringOptions how;
   how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
   check_same({*m, source, task::resolve(how, *m, source)});
-  auto xl = build("backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n", "score = 'relative'\n");
+  auto xl =
+      build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
   how.context = 0;
   check_same({*xl, source, task::resolve(how, *xl, source)});
 }

@@ -39,7 +39,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
   return model;
 }
 
-const std::string kMemory = "backbone = 'transformer-xl'\npositions = 'none'\nmemory = 6\n";
+const std::string kMemory = "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n";
 
 std::vector<int32_t> some_text(int n) {
   std::vector<int32_t> text;

@@ -404,7 +404,7 @@ std::string rotation(const std::string& options) { return "[train.procedures.hea
 
 std::string length(int updates, const std::string& lr = "0.0", const std::string& validate_every = "1e") {
   return str("[model]\nlayers = 3\n[train]\nlength = '", updates, "u'\nlr = ", lr,
-             "\nhorizon = '40u'\nvalidate_every = '", validate_every, "'\n");
+             "\nschedule.length = '40u'\nvalidation.every = '", validate_every, "'\n");
 }
 
 // What the log says of the procedure: "swapped 2 [pairs]".
@@ -523,7 +523,7 @@ TEST_CASE("head rotation, soft: t_max bounds the pairs of layers", "[rotation]")
   auto pairs = [&](const std::string& name, const std::string& t_max) {
     run_of(folder, name,
            rotation("mode = 'soft'\nk = 1\n" + t_max) +
-               str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nhorizon = '40u'\n"));
+               str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nschedule.length = '40u'\n"));
     const auto swapped = runs::logged(folder.file(name), "head-rotation").at(0).at("head-rotation").at("swapped");
     std::vector<std::string> layers;
     for (const auto& text : swapped) {
@@ -596,7 +596,7 @@ TEST_CASE("head rotation: what cannot be done is refused before training begins"
   refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nkind = ['decoder.self']\n");
   refused("mode = 'random'\nk = 2\n", "[attention.decoder.self.1]\nhead_size = 3\n");
   refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
-          "[train.groups.low]\nmatch = ['decoder.layers.0.*']\noptimizer = 'sgd'\n");
+          "[train.groups.low]\nmatch = ['decoder.layers.0.*']\nrule = 'sgd'\n");
   CHECK_NOTHROW(
       run_of(folder, "random", rotation("mode = 'random'\nstart = 1\n") + length(3) + "[data]\nvalid = ''\n"));
   CHECK(without_pairs(told(folder, "random")) == std::vector<std::string>{"swapped 1"});

@@ -356,7 +356,8 @@ TEST_CASE("spectra of a model are those of the matrices it shows", "[spectrum]")
 }
 
 TEST_CASE("a sample of blocks, and a memory in front of them", "[spectrum]") {
-  auto model = build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\nmemory = 6\n");
+  auto model =
+      build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto some = watched(*model, "attention", 6, 3);
   REQUIRE(some->places().size() == 2);
   CHECK(some->places()[0]->spectra.blocks() == 3);

@@ -120,8 +120,8 @@ TEST_CASE("a model above a layer with copies goes on with all of them, memories 
     const bool plain = std::string(backbone) == "decoder";
     Config config;
     config.load_text(str("[model]\nbackbone = '", backbone, "'\nlayers = 3\nwidth = ", width, "\nffn = 16\n",
-                         plain ? "" : "positions = 'none'\nmemory = 6\n", "[attention]\nheads = 2\ncombiner = '",
-                         combiner, "'\n", plain ? "" : "score = 'relative'\n"),
+                         plain ? "" : "positions = 'none'\ntransformer-xl.memory = 6\n",
+                         "[attention]\nheads = 2\ncombiner = '", combiner, "'\n", plain ? "" : "score = 'relative'\n"),
                      "test");
     const auto model = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
     model->parameters().initialise(1);

@@ -85,7 +85,7 @@ struct Outer {
     f.field("heads", heads, "heads", at_least(1));
     f.field("tied", tied, "tied");
     f.field("norm", norm, "where", {"pre", "post"});
-    f.section("train", train);
+    f.section("inner", train);
   }
 };
 
@@ -158,8 +158,8 @@ TEST_CASE("a draw from an empty range is refused, and one from a range of one gi
 
 TEST_CASE("a configuration fills structs, later values win, and reads back as it was written") {
   Config config;
-  config.load_text("heads = 4\nnorm = 'post'\n[train]\nlr = 1\nbetas = [0.5, 0.75]\n", "a.toml");
-  config.set("train.every=2e");
+  config.load_text("heads = 4\nnorm = 'post'\n[inner]\nlr = 1\nbetas = [0.5, 0.75]\n", "a.toml");
+  config.set("inner.every=2e");
   config.set("heads=2");
   Outer o;
   config.read("", o);
@@ -198,11 +198,11 @@ TEST_CASE("bad configuration values say where, what was expected and what was fo
   CHECK(contains(complaint("heads = 0"), "of at least 1"));
   CHECK(contains(complaint("heads = 1.5"), "an integer"));
   CHECK(contains(complaint("norm = 'psot'"), "did you mean 'post'?"));
-  CHECK(contains(complaint("[train]\nlr = -1"), "a number above 0"));
-  CHECK(contains(complaint("[train]\nevery = 100"), "a length with a unit"));
-  CHECK(contains(complaint("[train]\nevery = '100'"), "add the unit, as in 100u"));
-  CHECK(contains(complaint("[train]\nbetas = [0.9, 2]"), "from 0 to 1"));
-  CHECK(contains(complaint("[train]\nlr = nan"), "a number above 0"));
+  CHECK(contains(complaint("[inner]\nlr = -1"), "a number above 0"));
+  CHECK(contains(complaint("[inner]\nevery = 100"), "a length with a unit"));
+  CHECK(contains(complaint("[inner]\nevery = '100'"), "add the unit, as in 100u"));
+  CHECK(contains(complaint("[inner]\nbetas = [0.9, 2]"), "from 0 to 1"));
+  CHECK(contains(complaint("[inner]\nlr = nan"), "a number above 0"));
   CHECK(contains(complaint("heads = "), "2: a.toml:1"));
   CHECK(contains(message([] { Config().set("train.lr"); }), "key=value"));
 }
@@ -235,7 +235,7 @@ TEST_CASE("the command line binds the same struct") {
   Outer o;
   CommandLineFields fields(app);
   fields.declare(o);
-  app.parse("--heads 3 --tied=false --train-lr 0.5 --train-betas 0.1,0.2", false);
+  app.parse("--heads 3 --tied=false --inner-lr 0.5 --inner-betas 0.1,0.2", false);
   fields.take(o);
   CHECK(o.heads == 3);
   CHECK(o.tied == false);

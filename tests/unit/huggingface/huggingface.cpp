@@ -57,16 +57,16 @@ TEST_CASE("what config.json leaves out is as transformers has it", "[huggingface
   s = settings_from("bert", "{}");
   CHECK(s["model.norm_epsilon"] == 1e-12);
   CHECK(s["model.activation"] == "gelu");
-  CHECK(s["model.segments"] == 2);
+  CHECK(s["model.bert.segments"] == 2);
   CHECK(s["model.dropout_ffn"] == 0.1);
-  CHECK(s["model.head"] == "words");
-  CHECK(s["model.next_sentence"] == false);
-  CHECK(settings_from("bert", "{}", {"pooler.dense.weight"})["model.next_sentence"] == true);
-  CHECK(settings_from("bert", "{}", {"qa_outputs.weight"})["model.head"] == "span");
+  CHECK(s["model.bert.head"] == "words");
+  CHECK(s["model.bert.next_sentence"] == false);
+  CHECK(settings_from("bert", "{}", {"pooler.dense.weight"})["model.bert.next_sentence"] == true);
+  CHECK(settings_from("bert", "{}", {"qa_outputs.weight"})["model.bert.head"] == "span");
   const std::string kind = R"({"architectures": ["BertForSequenceClassification"])";
-  CHECK(settings_from("bert", kind + "}")["model.classes"] == 2);
-  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a", "1": "b", "2": "c"}})")["model.classes"] == 3);
-  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a"}})")["model.head"] == "number");
+  CHECK(settings_from("bert", kind + "}")["model.bert.classes"] == 2);
+  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a", "1": "b", "2": "c"}})")["model.bert.classes"] == 3);
+  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a"}})")["model.bert.head"] == "number");
   CHECK(settings_from("bert", kind + R"(, "classifier_dropout": 0.3})")["model.dropout_output"] == 0.3);
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("settings come back from what is written, and tensors are named once",
     Settings s = settings_from(type, text, pooler);
     CHECK(settings_of(toml_of(s)) == s);
     Settings whole = s;
-    whole.insert({{"model.next_sentence", false}, {"model.classes", 0}, {"model.dropout_output", 0.0}});
+    whole.insert({{"model.bert.next_sentence", false}, {"model.bert.classes", 0}, {"model.dropout_output", 0.0}});
     CHECK(settings_from(type, architecture->config(whole).dump(), pooler) == s);
     // Every setting is written, whatever its default in transformers is.
     const Json written = architecture->config(whole);

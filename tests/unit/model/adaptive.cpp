@@ -339,7 +339,7 @@ TEST_CASE("bands that a batch does not touch are left out, and the optimiser lea
   o.output_bias = true;
   Ends ends(o, 30);
   train::TrainOptions options;
-  options.optimizer = "adam";
+  options.optimizer.rule = "adamw";
   train::Groups groups;
   train::Optimizer optimizer(ends.parameters, options, groups);
   // Once all bands, so that the moments of each are away from zero; then the first and the last alone.

@@ -20,7 +20,8 @@ namespace {
 
 const char* const kBert =
     "[model]\nbackbone = 'bert'\nnorm = 'post'\nactivation = 'gelu'\npositions = 'learned'\nmax_positions = "
-    "512\nscale_embedding = false\nsegments = 2\nembedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n";
+    "512\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\nnorm_epsilon = 1e-12\ninit = "
+    "'bert'\n";
 
 // Without the heads, but with the pooler, which the published counts of bare encoders have.
 int64_t bare(const std::string& rest) {
@@ -36,8 +37,8 @@ const std::string kTiny =
 
 std::string tiny(const std::string& head) { return std::string(kTiny).replace(kTiny.find("HEAD"), 4, head); }
 
-const std::vector<std::string> kHeads{"", "next_sentence = true\n", "head = 'classes'\nclasses = 3\n",
-                                      "head = 'number'\n", "head = 'span'\n"};
+const std::vector<std::string> kHeads{"", "bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n",
+                                      "bert.head = 'number'\n", "bert.head = 'span'\n"};
 
 // Weights and biases that do something, so that nothing hides behind a 0.
 std::unique_ptr<LanguageModel> built(const std::string& toml) {
@@ -121,8 +122,9 @@ double minus_log_softmax(const std::vector<double>& scores, int64_t wanted) {
 }  // namespace
 
 TEST_CASE("parameter counts of published encoders", "[bert]") {
-  const std::string base = "layers = 12\nwidth = 768\nffn = 3072\nnext_sentence = true\n[attention]\nheads = 12\n",
-                    large = "layers = 24\nwidth = 1024\nffn = 4096\nnext_sentence = true\n[attention]\nheads = 16\n";
+  const std::string base = "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
+                    large =
+                        "layers = 24\nwidth = 1024\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
   CHECK(build_language_model(configured(kBert + base), 30522, at::kMeta)->parameters().count() == 110106428);
   CHECK(bare(base) == 109482240);
   CHECK(bare(large) == 335141888);
@@ -132,7 +134,7 @@ TEST_CASE("parameter counts of published encoders", "[bert]") {
   // Bhojanapalli et al. 2020: width 512, inner width 4096, heads of a size of their own.
   const auto fixed = [](int heads, int size) {
     return static_cast<double>(
-               bare(str("layers = 24\nwidth = 512\nffn = 4096\nnext_sentence = true\n[attention]\nheads = ", heads,
+               bare(str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", heads,
                         "\nhead_size = ", size, "\n"))) /
            1e6;
   };
@@ -269,7 +271,7 @@ TEST_CASE("a row is the same alone and among longer ones, in every stage and hea
     }
   }
   // What stands behind the end of a row is no place for an answer.
-  auto model = built(tiny("head = 'span'\n"));
+  auto model = built(tiny("bert.head = 'span'\n"));
   const at::Tensor targets = at::tensor({0, 1, -2}, at::kLong).view({1, 3});
   Input alone(all.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
   alone.segments = all.segments.narrow(0, 2, 1).narrow(1, 0, 2);
@@ -291,15 +293,16 @@ TEST_CASE("gradients of an encoder and its heads agree with differences", "[bert
 
 TEST_CASE("keys that make no sense with a head, or without one", "[bert]") {
   const auto build = [](const std::string& toml) { build_language_model(configured(toml), 30, at::kMeta); };
-  CHECK(refusal([&] { build(tiny("head = 'classes'\n")); }).find("model.classes") != std::string::npos);
-  CHECK(refusal([&] { build(tiny("classes = 2\n")); }).find("model.classes") != std::string::npos);
-  CHECK(refusal([&] { build(tiny("head = 'span'\nnext_sentence = true\n")); }).find("next_sentence") !=
+  CHECK(refusal([&] { build(tiny("bert.head = 'classes'\n")); }).find("model.bert.classes") != std::string::npos);
+  CHECK(refusal([&] { build(tiny("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);
+  CHECK(refusal([&] { build(tiny("bert.head = 'span'\nbert.next_sentence = true\n")); }).find("next_sentence") !=
         std::string::npos);
-  for (const char* key : {"memory = 4\n", "same_length = true\n", "output_bias = true\n", "encoder_layers = 2\n",
-                          "shared_embedding = true\n", "output_cutoffs = [10]\n"})
-    CHECK(status_of([&] { build(tiny(key)); }) == 2);
   for (const char* key :
-       {"segments = 2\n", "embedding_norm = true\n", "head = 'span'\n", "classes = 2\n", "next_sentence = true\n"}) {
+       {"transformer-xl.memory = 4\n", "transformer-xl.same_length = true\n", "output_bias = true\n",
+        "encoder-decoder.encoder_layers = 2\n", "encoder-decoder.shared_embedding = true\n", "output_cutoffs = [10]\n"})
+    CHECK(status_of([&] { build(tiny(key)); }) == 2);
+  for (const char* key : {"bert.segments = 2\n", "bert.embedding_norm = true\n", "bert.head = 'span'\n",
+                          "bert.classes = 2\n", "bert.next_sentence = true\n"}) {
     const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
     CHECK(refusal([&] { build(decoder); }).find("a backbone that takes it: bert") != std::string::npos);
   }

@@ -47,11 +47,13 @@ at::Tensor logits(LanguageModel& model, const Input& input) { return model.logit
 TEST_CASE("parameter counts of published translation models", "[translation]") {
   // fairseq's transformer_iwslt_de_en on De-En, and transformer_wmt_en_de with a joint vocabulary.
   const std::string iwslt =
-      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = 1024\nsource_rows = "
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
+      "1024\nencoder-decoder.source_rows = "
       "8848\nvocabulary_rows = 6632\n[attention]\nheads = 8\n";
   CHECK(count(iwslt, {6632, 8848}) == 39469056);
   const std::string wmt =
-      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = 2048\nshared_embedding = "
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
+      "2048\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 8\n";
   CHECK(count(wmt, 32768) == 60915712);
   // Alphas in all 18 layers (without the dead bias of the released code), and gates.
@@ -236,11 +238,16 @@ TEST_CASE("keys that make no sense with an encoder, or without one", "[translati
   };
   const std::string e = "backbone = 'encoder-decoder'\n";
   CHECK(with(e, {30, 20}).empty());
-  CHECK(with(e + "shared_embedding = true\n", {30, 20}).find("a joint vocabulary") != std::string::npos);
-  CHECK(with(e + "shared_embedding = true\nsource_rows = 40\n", 30).find("model.source_rows") != std::string::npos);
-  CHECK(with(e + "source_rows = 19\n", {30, 20}).find("at least the vocabulary's 20 entries") != std::string::npos);
-  CHECK(with(e + "memory = 5\n", 30).find("transformer-xl") != std::string::npos);
+  CHECK(with(e + "encoder-decoder.shared_embedding = true\n", {30, 20}).find("a joint vocabulary") !=
+        std::string::npos);
+  CHECK(with(e + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", 30)
+            .find("model.encoder-decoder.source_rows") != std::string::npos);
+  CHECK(with(e + "encoder-decoder.source_rows = 19\n", {30, 20}).find("at least the vocabulary's 20 entries") !=
+        std::string::npos);
+  CHECK(with(e + "transformer-xl.memory = 5\n", 30).find("transformer-xl") != std::string::npos);
   CHECK(with(e + "tied = false\ninput_cutoffs = [5]\n", 30).find("model.input_cutoffs") != std::string::npos);
-  CHECK(with("encoder_layers = 2\n", 30).find("a backbone with an encoder") != std::string::npos);
-  CHECK(with("shared_embedding = true\n", 30).find("a backbone with an encoder") != std::string::npos);
+  CHECK(with("encoder-decoder.encoder_layers = 2\n", 30).find("a backbone that takes it: encoder-decoder") !=
+        std::string::npos);
+  CHECK(with("encoder-decoder.shared_embedding = true\n", 30).find("a backbone that takes it: encoder-decoder") !=
+        std::string::npos);
 }

@@ -137,14 +137,14 @@ TEST_CASE("configurations that make no sense are refused") {
 }
 
 TEST_CASE("a decoder refuses keys of a memory, and to decode token by token what cannot be") {
-  CHECK_THROWS_AS(count(std::string("[model]\nmemory = 4"), 30), Error);
-  CHECK_THROWS_AS(count(std::string("[model]\nsame_length = true"), 30), Error);
+  CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
+  CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
     return build_language_model(configured(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")),
                                 30, at::kCPU)
         ->new_state();
   };
-  CHECK(state("true") != nullptr);
+  CHECK(state("exact") != nullptr);
   CHECK_THROWS_AS(state("block_end"), Error);
 }
 

@@ -110,11 +110,11 @@ TEST_CASE("parameter counts of Transformer-XL", "[txl]") {
 
 TEST_CASE("segments behind a large memory equal the full pass, cut anywhere", "[txl]") {
   for (const char* norm : {"post", "pre"}) {
-    auto model =
-        build_language_model(configured(str("backbone = 'transformer-xl'\nnorm = '", norm,
-                                            "'\npositions = 'none'\nlayers = 3\nwidth = 16\nffn = 24\nmemory = 20\n"),
-                                        "heads = 4\n"),
-                             30, at::kCPU);
+    auto model = build_language_model(
+        configured(str("backbone = 'transformer-xl'\nnorm = '", norm,
+                       "'\npositions = 'none'\nlayers = 3\nwidth = 16\nffn = 24\ntransformer-xl.memory = 20\n"),
+                   "heads = 4\n"),
+        30, at::kCPU);
     spread(model->parameters(), 1);
     for (bool graph : {false, true}) {
       at::AutoGradMode mode(graph);
@@ -129,7 +129,7 @@ TEST_CASE("segments behind a large memory equal the full pass, cut anywhere", "[
 
 TEST_CASE("with same_length every query sees as many keys, so the cut never matters", "[txl]") {
   // A window of M keys for each layer is what M slots give, itself included: the same model however it is fed.
-  auto model = tiny("memory = 4\nsame_length = true\n");
+  auto model = tiny("transformer-xl.memory = 4\ntransformer-xl.same_length = true\n");
   at::Tensor x = tokens(2, 15, 5), full = model->hidden(x, {}), changed = x.clone();
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
@@ -148,7 +148,7 @@ TEST_CASE("with same_length every query sees as many keys, so the cut never matt
 
 TEST_CASE("a memory holds the last positions of each layer's inputs", "[txl]") {
   // Without a graph keys and values are kept, with one the inputs; both forget alike.
-  auto model = tiny("memory = 4\n");
+  auto model = tiny("transformer-xl.memory = 4\n");
   at::Tensor x = tokens(2, 15, 5);
   std::vector<at::Tensor> found;
   for (bool graph : {false, true}) {
@@ -163,14 +163,14 @@ TEST_CASE("a memory holds the last positions of each layer's inputs", "[txl]") {
   }
   CHECK(near(found[0], found[1]));
   // Segments of one token with a memory of four: five keys for each query.
-  auto window = tiny("memory = 5\nsame_length = true\n");
+  auto window = tiny("transformer-xl.memory = 5\ntransformer-xl.same_length = true\n");
   auto state = model->new_state();
   c10::NoGradGuard no_gradient;
   CHECK(near(in_segments(*model, x, std::vector<int64_t>(15, 1), *state), window->hidden(x, {})));
 }
 
 TEST_CASE("evaluation goes on from a memory that training made, but not the other way", "[txl]") {
-  auto model = tiny("memory = 6\n");
+  auto model = tiny("transformer-xl.memory = 6\n");
   at::Tensor x = tokens(2, 12, 5);
   auto trained = model->new_state(), evaluated = model->new_state();
   model->hidden(x.narrow(1, 0, 6), update(0), trained.get());
@@ -185,7 +185,7 @@ TEST_CASE("evaluation goes on from a memory that training made, but not the othe
 TEST_CASE("rows of a decoding are taken over in another order", "[txl]") {
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
-    auto model = tiny("memory = 20\n");
+    auto model = tiny("transformer-xl.memory = 20\n");
     at::Tensor x = tokens(3, 7, 5), rows = at::tensor({2, 0}, at::kLong), next = tokens(2, 1, 6);
     auto state = model->new_state();
     model->hidden(x, {}, state.get());
@@ -214,7 +214,7 @@ TEST_CASE("without a memory training segments stand alone and decoding keeps all
 }
 
 TEST_CASE("the gradient stops at the memory", "[txl]") {
-  auto model = tiny("memory = 6\n", "", 2);
+  auto model = tiny("transformer-xl.memory = 6\n", "", 2);
   at::Tensor x = tokens(1, 12, 5).clone(), first = x.narrow(1, 0, 6), second = x.narrow(1, 6, 6);
   // Tokens of the first segment alone and of the second alone, so that the embedding's rows tell them apart.
   first.copy_(first % 15);
@@ -247,7 +247,7 @@ TEST_CASE("probabilities of skipping a layer", "[txl]") {
 }
 
 TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]") {
-  auto model = tiny("memory = 6\ndropout_ffn = 0.1\n");
+  auto model = tiny("transformer-xl.memory = 6\ndropout_ffn = 0.1\n");
   Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
   auto state = model->new_state();
   auto& layers = static_cast<Memories&>(*state).layers;
@@ -277,7 +277,8 @@ TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]"
 }
 
 TEST_CASE("a rate of zero is the plain model, update by update", "[txl]") {
-  auto plain = tiny("memory = 6\n"), zero = tiny("memory = 6\n"), often = tiny("memory = 6\n");
+  auto plain = tiny("transformer-xl.memory = 6\n"), zero = tiny("transformer-xl.memory = 6\n"),
+       often = tiny("transformer-xl.memory = 6\n");
   Skips never(*zero, "schedule = 'all'\nrate = 0.0\n"), mostly(*often, "schedule = 'all'\nrate = 0.9\n");
   auto a = plain->new_state(), b = zero->new_state();
   int same = 0;
@@ -292,7 +293,8 @@ TEST_CASE("a rate of zero is the plain model, update by update", "[txl]") {
 TEST_CASE("ages of the memories that layers see", "[txl]") {
   // Independent skips: an age of a blocks has probability p^(a - 1) (1 - p), and 1 / (1 - p) is the mean.
   auto model = build_language_model(
-      configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\nmemory = 1\n"), "heads = 1\n"), 30, at::kCPU);
+      configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"), 30,
+      at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
   auto state = model->new_state();
@@ -326,7 +328,7 @@ TEST_CASE("ages of the memories that layers see", "[txl]") {
 
 TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
   // One layer, against its parts put together by hand with explicit positions.
-  auto model = tiny("memory = 8\n", "", 1);
+  auto model = tiny("transformer-xl.memory = 8\n", "", 1);
   Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
   int gaps = 0;
   auto state = model->new_state();
@@ -364,7 +366,7 @@ TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
 }
 
 TEST_CASE("the output layer's bias is in loss, log-probabilities and logits", "[txl]") {
-  auto model = tiny("memory = 6\n");
+  auto model = tiny("transformer-xl.memory = 6\n");
   c10::NoGradGuard no_gradient;
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor x = tokens(2, 7, 1), targets = tokens(2, 7, 2), hidden = model->hidden(x, {});
@@ -374,7 +376,7 @@ TEST_CASE("the output layer's bias is in loss, log-probabilities and logits", "[
 }
 
 TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[txl]") {
-  auto model = tiny("memory = 6\n", "relative.distances = 'block_end'\n");
+  auto model = tiny("transformer-xl.memory = 6\n", "relative.distances = 'block_end'\n");
   at::Tensor x = tokens(2, 12, 5);
   std::vector<at::Tensor> found;
   for (bool graph : {false, true}) {
@@ -388,8 +390,9 @@ TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[t
 
 TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][device]") {
   const at::Device device = choose_device(test_device());
-  auto config = configured(str(kPublished, "layers = 4\nwidth = 16\nffn = 24\nmemory = 9\n", "dropout_output = 0.1\n"),
-                           "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
+  auto config = configured(
+      str(kPublished, "layers = 4\nwidth = 16\nffn = 24\ntransformer-xl.memory = 9\n", "dropout_output = 0.1\n"),
+      "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
   auto here = build_language_model(config, 30, at::kCPU), there = build_language_model(config, 30, device);
   for (auto* m : {here.get(), there.get()}) m->parameters().initialise(1);
   Skips skips(*here, "schedule = 'linear'\n");
@@ -408,7 +411,7 @@ TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][devic
 }
 
 TEST_CASE("bf16 stays near fp32, with and without a graph, behind a memory", "[txl]") {
-  auto model = tiny("memory = 6\n", "", 2), half = tiny("memory = 6\n", "", 2);
+  auto model = tiny("transformer-xl.memory = 6\n", "", 2), half = tiny("transformer-xl.memory = 6\n", "", 2);
   for (auto* m : {model.get(), half.get()}) m->parameters().initialise(1);
   half->parameters().set_bf16(true);
   at::Tensor x = tokens(2, 9, 5);
@@ -425,7 +428,7 @@ TEST_CASE("every stage that can act on a memory works in Transformer-XL", "[txl]
   at::Tensor x = tokens(2, 9, 5);
   auto try_one = [&](const std::string& attention) {
     INFO(attention);
-    for (const char* memory : {"memory = 20\n", ""}) {
+    for (const char* memory : {"transformer-xl.memory = 20\n", ""}) {
       Config config;
       config.load_text(str("[model]\n", kPublished, "layers = 2\nwidth = 16\nffn = 24\n", memory,
                            "[attention]\nheads = 4\n", attention),
@@ -461,7 +464,7 @@ TEST_CASE("what a memory has forgotten changes nothing, whatever the stage", "[t
   auto try_one = [&](const std::string& attention) {
     INFO(attention);
     Config config;
-    config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn = 24\nmemory = 8\n",
+    config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn = 24\ntransformer-xl.memory = 8\n",
                          "[attention]\nheads = 4\nscore = 'relative'\n", attention),
                      "test");
     auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
@@ -486,7 +489,7 @@ TEST_CASE("Transformer-XL refuses what makes no sense in it", "[txl]") {
     return build_language_model(
         configured("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), 30, at::kMeta);
   };
-  CHECK_NOTHROW(build("positions = 'none'\nmemory = 4\n"));
-  CHECK_THROWS_AS(build("memory = 4\n"), Error);  // sinusoidal
-  CHECK_THROWS_AS(build("positions = 'none'\nsame_length = true\n"), Error);
+  CHECK_NOTHROW(build("positions = 'none'\ntransformer-xl.memory = 4\n"));
+  CHECK_THROWS_AS(build("transformer-xl.memory = 4\n"), Error);  // sinusoidal
+  CHECK_THROWS_AS(build("positions = 'none'\ntransformer-xl.same_length = true\n"), Error);
 }

@@ -115,9 +115,10 @@ TEST_CASE("a training step on a GPU is the CPU's", "[device]") {
 
 TEST_CASE("optimisers on a GPU take the CPU's step", "[device]") {
   NEEDS_GPU;
-  for (const char* name : {"adam", "adamw", "sgd", "nag"}) {
+  for (const auto& [rule, decays_all] : {std::pair("adamw", true), {"adamw", false}, {"sgd", true}, {"nag", true}}) {
     train::TrainOptions o;
-    o.optimizer = name, o.weight_decay = 0.1, o.momentum = 0.9;
+    o.optimizer.rule = rule, o.optimizer.weight_decay = 0.1, o.optimizer.momentum = 0.9;
+    o.optimizer.decay_norms_and_biases = decays_all;
     nn::ParameterList here(at::kCPU), there(gpu);
     for (auto* list : {&here, &there}) {
       for (int64_t i = 0; i < 50; ++i)  // more than a launch takes

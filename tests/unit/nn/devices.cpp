@@ -128,7 +128,7 @@ TEST_CASE("passes and their gradients stay on the device of the parameters", "[d
       const at::Tensor h = c.hidden({});
       CHECK(c.model->logits(h).is_meta());
       CHECK(c.hidden({}, &looks).is_meta());
-      if (c.config.model.next_sentence) CHECK(c.model->sentence_logits(h).is_meta());
+      if (c.config.model.bert.next_sentence) CHECK(c.model->sentence_logits(h).is_meta());
     }
   }
 }

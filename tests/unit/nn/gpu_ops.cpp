@@ -140,11 +140,12 @@ TEST_CASE("sum, dropout and norm by the kernels of a GPU are the CPU's", "[gpu-o
 }
 
 TEST_CASE("optimisers by the kernels of a GPU step as the CPU's", "[gpu-ops]") {
-  for (const char* name : {"adam", "adamw", "sgd", "nag"})
+  for (const auto& [rule, decays_all] : {std::pair("adamw", true), {"adamw", false}, {"sgd", true}, {"nag", true}})
     for (const bool bf16 : {false, true}) {
-      INFO(name << ", bf16 " << bf16);
+      INFO(rule << ", bf16 " << bf16);
       train::TrainOptions options;
-      options.optimizer = name, options.weight_decay = 0.1, options.momentum = 0.9;
+      options.optimizer.rule = rule, options.optimizer.weight_decay = 0.1, options.optimizer.momentum = 0.9;
+      options.optimizer.decay_norms_and_biases = decays_all;
       const train::Groups groups;
       const auto [here, there] = both([&] {
         nn::ParameterList list(at::kCPU);

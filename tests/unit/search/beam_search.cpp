@@ -277,7 +277,8 @@ TEST_CASE("a search by operations on tensors finds what the other one finds, thr
   auto mixed = sharp(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
   auto writer = sharp(kDecoder, 70);
   auto remembers = sharp(
-      "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 0\nlayers = 2\nwidth = 16\nffn = "
+      "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 0\nlayers = 2\nwidth = "
+      "16\nffn = "
       "24\n[attention]\nheads = 4\nscore = 'relative'\n",
       70);
   CHECK(rc::check([&] {

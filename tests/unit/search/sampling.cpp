@@ -82,7 +82,7 @@ TEST_CASE("a sample is of whole blocks, drawn by its seed, scored as if alone", 
 
 TEST_CASE("a sampled block stands behind a full memory, which is not visited", "[sample]") {
   c10::NoGradGuard no_gradient;
-  auto model = build("backbone = 'transformer-xl'\npositions = 'none'\nmemory = 9\n");
+  auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
   const auto text = some_text(61);
   task::ScoringOptions o;
   o.block = 4, o.sample.blocks = 6;

@@ -27,7 +27,8 @@ bool says(const std::string& text, const std::string& part) {
 
 const char* kModel =
     "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
-    "[attention]\nheads = 4\n[train]\nblock = 12\nbatch_tokens = 120\nlr = 0.01\nvalidate_every = '1e'\nlog_every = "
+    "[attention]\nheads = 4\n[train]\nbatch.block = 12\nbatch.tokens = 120\nlr = 0.01\nvalidation.every = "
+    "'1e'\nlog_every = "
     "'1e'\nlabel_smoothing = 0.1\n";
 
 RunConfig config_of(const Folder& folder, const std::string& extra) {
@@ -47,10 +48,10 @@ TEST_CASE("batches hold every pair once an epoch, of like length, within their s
   const io::ShardFile shard(folder.file("t.mhs"));
   CHECK(rc::check([&] {
     TrainOptions o;
-    o.block = 12;
-    o.batch_tokens = *rc::gen::inRange(12, 400);
-    o.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
-    o.micro_tokens = std::min(o.micro_tokens, o.batch_tokens);
+    o.batch.block = 12;
+    o.batch.tokens = *rc::gen::inRange(12, 400);
+    o.batch.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
+    o.batch.micro_tokens = std::min(o.batch.micro_tokens, o.batch.tokens);
     o.seed = *rc::gen::inRange(0, 100);
     const auto batches = make_batches(made(shard), o), again = make_batches(made(shard), o);
     std::vector<std::string> first_order;
@@ -67,8 +68,9 @@ TEST_CASE("batches hold every pair once an epoch, of like length, within their s
           const auto& in = batch.input;
           RC_ASSERT(in.tokens.size(0) == part.count);
           widest = std::max({widest, in.tokens.size(1), in.source.size(1)});
-          if (o.micro_tokens > 0)
-            RC_ASSERT(part.count == 1 || part.count * std::max(in.tokens.size(1), in.source.size(1)) <= o.micro_tokens);
+          if (o.batch.micro_tokens > 0)
+            RC_ASSERT(part.count == 1 ||
+                      part.count * std::max(in.tokens.size(1), in.source.size(1)) <= o.batch.micro_tokens);
           for (int64_t r = 0; r < part.count; ++r) {
             const auto s = in.lengths.encoder[r].item<int64_t>(), t = in.lengths.decoder[r].item<int64_t>();
             pairs::Sentence from, to;
@@ -85,7 +87,7 @@ TEST_CASE("batches hold every pair once an epoch, of like length, within their s
             seen.insert({from, to});
           }
         }
-        RC_ASSERT(rows == 1 || rows * widest <= o.batch_tokens);
+        RC_ASSERT(rows == 1 || rows * widest <= o.batch.tokens);
         RC_ASSERT(batches->place(update) == again->place(update));
         order.push_back(batches->place(update));
       }
@@ -122,7 +124,7 @@ TEST_CASE("batches are as full as they may be", "[pairs]") {
       }
     }
     TrainOptions o;
-    o.block = 12, o.batch_tokens = most;
+    o.batch.block = 12, o.batch.tokens = most;
     CHECK(make_batches(made(shard), o)->updates_per_epoch() == wanted);
   }
 }
@@ -136,10 +138,10 @@ TEST_CASE("each epoch draws anew which pairs go together, and which batch comes 
   pairs::write(folder.file("unlike.mhs"), unlike, 10, 10);
   const io::ShardFile of_alike(folder.file("alike.mhs")), of_unlike(folder.file("unlike.mhs"));
   TrainOptions o;
-  o.block = 2, o.batch_tokens = 6;
+  o.batch.block = 2, o.batch.tokens = 6;
   const auto threes = make_batches(made(of_alike), o);
   REQUIRE(threes->updates_per_epoch() == 3);
-  o.block = o.batch_tokens = 10;
+  o.batch.block = o.batch.tokens = 10;
   const auto ones = make_batches(made(of_unlike), o);
   REQUIRE(ones->updates_per_epoch() == 5);
   std::set<std::set<std::set<int64_t>>> together;
@@ -164,11 +166,11 @@ TEST_CASE("pairs longer than a row may be are refused, with their number", "[pai
   pairs::write(folder.file("t.mhs"), {{{2}, {3}}, {{2, 2, 2}, {3}}, {{2}, {3, 3, 3, 3}}}, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
   TrainOptions o;
-  o.block = 3, o.batch_tokens = 100;
+  o.batch.block = 3, o.batch.tokens = 100;
   const std::string text = refusal([&] { make_batches(made(shard), o); });
   CHECK(says(text, "at least 5, the longest side of a pair"));
   CHECK(says(text, "2 of 3 pairs"));
-  o.block = 5;
+  o.batch.block = 5;
   CHECK(make_batches(made(shard), o)->updates_per_epoch() == 1);
 }
 
@@ -184,9 +186,9 @@ TEST_CASE("a translation model learns to copy, the same in parts and after a res
     return s.nll / static_cast<double>(s.tokens);
   };
   CHECK(loss(whole) < 1.3);  // an even guess costs ln 12 = 2.5
-  runs::run(config_of(folder, "[train]\nlength = '5u'\nhorizon = '12e'\n"), folder.file("resumed"));
+  runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
   const auto resumed =
-      runs::run(config_of(folder, "[train]\nlength = '12e'\nhorizon = '12e'\n"), folder.file("resumed"), true);
+      runs::run(config_of(folder, "[train]\nlength = '12e'\nschedule.length = '12e'\n"), folder.file("resumed"), true);
   for (const auto& p : whole.model->parameters().all()) {
     INFO(p.name());
     CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
@@ -194,7 +196,7 @@ TEST_CASE("a translation model learns to copy, the same in parts and after a res
   // Without dropout a part at a time gives the same sums, but for rounding.
   const std::string calm = "[model]\ndropout_ffn = 0.0\n[train]\nlength = '3u'\n";
   const auto once = runs::run(config_of(folder, calm), folder.file("once"));
-  const auto parts = runs::run(config_of(folder, calm + "micro_tokens = 24\n"), folder.file("parts"));
+  const auto parts = runs::run(config_of(folder, calm + "batch.micro_tokens = 24\n"), folder.file("parts"));
   for (const auto& p : once.model->parameters().all()) {
     INFO(p.name());
     if (p.name().find("key.bias") != std::string::npos) continue;  // changes nothing, so its gradient is rounding
@@ -263,7 +265,8 @@ TEST_CASE("the models of the best validations are kept, after a resume as well",
   pairs::write(folder.file("t.mhs"), pairs::some(60), 10, 10);
   // A rate at which validations go up and down.
   const std::string how =
-      "[train]\nlength = '9u'\nlr = 0.3\nvalidate_every = '1u'\nsave_every = '4u'\nkeep = 3\nkeep_by = 'best'\n";
+      "[train]\nlength = '9u'\nlr = 0.3\nvalidation.every = '1u'\ncheckpoint.every = '4u'\ncheckpoint.retain = "
+      "3\ncheckpoint.retain_by = 'best'\n";
   const auto kept_in = [&](const std::string& run) {
     std::set<int64_t> updates;
     for (const auto& entry : std::filesystem::directory_iterator(folder.file(run + "/checkpoints")))
@@ -279,25 +282,28 @@ TEST_CASE("the models of the best validations are kept, after a resume as well",
   std::set<int64_t> best;
   for (size_t i = 0; i < 3; ++i) best.insert(judged[i].second);
   CHECK(kept_in("whole") == best);
-  runs::run(config_of(folder, how + "horizon = '9u'\n"), folder.file("other"));
-  runs::run(config_of(folder,
-                      "[train]\nlength = '5u'\nhorizon = '9u'\nlr = 0.3\nvalidate_every = '1u'\nsave_every = "
-                      "'4u'\nkeep = 3\nkeep_by = 'best'\n"),
-            folder.file("resumed"));
-  runs::run(config_of(folder, how + "horizon = '9u'\n"), folder.file("resumed"), true);
+  runs::run(config_of(folder, how + "schedule.length = '9u'\n"), folder.file("other"));
+  runs::run(
+      config_of(folder,
+                "[train]\nlength = '5u'\nschedule.length = '9u'\nlr = 0.3\nvalidation.every = '1u'\ncheckpoint.every = "
+                "'4u'\ncheckpoint.retain = 3\ncheckpoint.retain_by = 'best'\n"),
+      folder.file("resumed"));
+  runs::run(config_of(folder, how + "schedule.length = '9u'\n"), folder.file("resumed"), true);
   CHECK(kept_in("resumed") == kept_in("other"));
   // Of equal ones the oldest stay, among them the best; so it is where a run goes on from the state of another process,
   // whatever the digits of what they were judged by.
   for (int64_t seed : {1, 2, 3, 4}) {
     const std::string name = str("equal", seed),
-                      equal = str("horizon = '9u'\nlr = 1e-30\nvalidate_every = '1u'\nkeep = 3\n",
-                                  "keep_by = 'best'\nseed = ", seed, "\n");
+                      equal =
+                          str("schedule.length = '9u'\nlr = 1e-30\nvalidation.every = '1u'\ncheckpoint.retain = 3\n",
+                              "checkpoint.retain_by = 'best'\nseed = ", seed, "\n");
     runs::run(config_of(folder, "[train]\nlength = '5u'\n" + equal), folder.file(name));
     runs::run(config_of(folder, "[train]\nlength = '9u'\n" + equal), folder.file(name), true);
     CHECK(kept_in(name) == std::set<int64_t>{1, 2, 3});
     for (const auto& line : runs::logged(folder.file(name), "valid_nll")) CHECK(line["best"] == (line["update"] == 1));
   }
-  CHECK(says(refusal([&] { config_of(folder, "[train]\nlength = '1u'\nkeep_by = 'best'\n").check(); }), "train.keep"));
+  CHECK(says(refusal([&] { config_of(folder, "[train]\nlength = '1u'\ncheckpoint.retain_by = 'best'\n").check(); }),
+             "train.checkpoint.retain"));
 }
 
 TEST_CASE("a run refuses data of the other kind, and what is of texts", "[pairs]") {
@@ -314,12 +320,14 @@ TEST_CASE("a run refuses data of the other kind, and what is of texts", "[pairs]
   CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\n")), "translation"));
   pairs::write(folder.file("t.mhs"), pairs::some(20), 10, 10);
   CHECK(says(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));
-  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nbatching = 'streams'\n")), "pairs stand alone"));
-  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nvalid_block = 5\n")), "train.valid_block"));
-  CHECK(says(error_of(config_of(folder, "[model]\nshared_embedding = true\n[train]\nlength = '1u'\nblock = 4\n")),
-             "train.block"));
+  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nbatch.order = 'streams'\n")), "pairs stand alone"));
+  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nvalidation.block = 5\n")), "train.validation.block"));
+  CHECK(
+      says(error_of(config_of(
+               folder, "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\nbatch.block = 4\n")),
+           "train.batch.block"));
   pairs::write(folder.file("t.mhs"), pairs::some(20, 8), 10, 8);
-  CHECK(says(error_of(config_of(folder, "[model]\nshared_embedding = true\n[train]\nlength = '1u'\n")),
+  CHECK(says(error_of(config_of(folder, "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\n")),
              "joint vocabulary"));
   CHECK(error_of(config_of(folder, "[train]\nlength = '1u'\n")).empty());
 }

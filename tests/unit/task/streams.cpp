@@ -47,12 +47,13 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std:
 // 400 tokens in 8 streams of 50: seven updates an epoch, the last of 2 tokens a stream.
 RunConfig config_of(const Folder& folder, const std::string& extra) {
   Config config;
-  config.load_text(str("[model]\n", kModel,
-                       "layers = 2\nmemory = 10\ndropout_ffn = 0.1\n[attention]\nheads = 4\nbias = false\n"
-                       "score = 'relative'\n[train]\nbatching = 'streams'\nblock = 8\nbatch_tokens = 64\nlr = 0.01\n"
-                       "log_every = '1u'\n[data]\ntrain = '",
-                       folder.file("t.mhs"), "'\n"),
-                   "test");
+  config.load_text(
+      str("[model]\n", kModel,
+          "layers = 2\ntransformer-xl.memory = 10\ndropout_ffn = 0.1\n[attention]\nheads = 4\nbias = false\n"
+          "score = 'relative'\n[train]\nbatch.order = 'streams'\nbatch.block = 8\nbatch.tokens = 64\nlr = 0.01\n"
+          "log_every = '1u'\n[data]\ntrain = '",
+          folder.file("t.mhs"), "'\n"),
+      "test");
   // A section may come several times; later ones win.
   for (size_t at = 0; at < extra.size();) {
     const size_t next = std::min(extra.size(), extra.find("\n[", at));
@@ -84,7 +85,7 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
     RC_PRE(tokens >= rows);
     const std::vector<int32_t> text = numbers(tokens);
     TrainOptions o;
-    o.batching = Batching::streams, o.block = block, o.batch_tokens = rows * block;
+    o.batch.order = Batching::streams, o.batch.block = block, o.batch.tokens = rows * block;
     auto batches = make_batches(task::text_of(text, 5), o);
     // By plain loops: the longest streams first, each cut by the block.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(rows));
@@ -124,7 +125,7 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
   }));
   const std::vector<int32_t> text = numbers(5);
   TrainOptions o;
-  o.batching = Batching::streams, o.block = 2, o.batch_tokens = 12;
+  o.batch.order = Batching::streams, o.batch.block = 2, o.batch.tokens = 12;
   CHECK(contains(refusal([&] { make_batches(task::text_of(text, 5), o); }), "at most 5 streams"));
   CHECK(updates_in({1, Length::Unit::epochs}, o, 100) == 9);  // streams of 17 tokens, by 2
   CHECK(updates_in({101, Length::Unit::tokens}, o, 100) == 10);
@@ -133,7 +134,7 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
 TEST_CASE("a score by streams equals a loop over tokens, however many passes go at once", "[streams]") {
   const std::vector<int32_t> text = numbers(103);
   for (int64_t layers : {1, 3}) {
-    auto model = build(str("layers = ", layers, "\nmemory = 9\n"));
+    auto model = build(str("layers = ", layers, "\ntransformer-xl.memory = 9\n"));
     task::ScoringOptions o;
     o.block = 4, o.memory = 7, o.streams = 5;
     double naive = 0;
@@ -182,7 +183,7 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
 }
 
 TEST_CASE("how a text is scored follows from the options and the model", "[streams]") {
-  auto with = build("layers = 1\nmemory = 9\n"), without = build("layers = 1\n");
+  auto with = build("layers = 1\ntransformer-xl.memory = 9\n"), without = build("layers = 1\n");
   auto resolved = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
     task::ScoringOptions o;
     o.block = 4, o.context = context, o.memory = memory, o.streams = streams;
@@ -203,7 +204,8 @@ TEST_CASE("how a text is scored follows from the options and the model", "[strea
 }
 
 TEST_CASE("a memory that starts with zeros attends to them", "[streams]") {
-  auto zeros = build("layers = 2\nmemory = 5\ninitial_memory = 'zeros'\n"), empty = build("layers = 2\nmemory = 5\n");
+  auto zeros = build("layers = 2\ntransformer-xl.memory = 5\ntransformer-xl.initial_memory = 'zeros'\n"),
+       empty = build("layers = 2\ntransformer-xl.memory = 5\n");
   at::manual_seed(1);
   const at::Tensor x = at::randint(6, {2, 9}, at::kLong);
   for (bool graph : {false, true}) {
@@ -222,7 +224,7 @@ TEST_CASE("a memory that starts with zeros attends to them", "[streams]") {
 }
 
 TEST_CASE("memories go into a checkpoint and back, in other parts, and only where they fit", "[streams]") {
-  auto model = build("layers = 3\nmemory = 9\n");
+  auto model = build("layers = 3\ntransformer-xl.memory = 9\n");
   std::vector<model::Memories> parts;
   std::vector<bool> skipped{false, true, false};
   for (int64_t rows : {2, 2, 1}) {
@@ -292,7 +294,8 @@ TEST_CASE("memories go into a checkpoint and back, in other parts, and only wher
 TEST_CASE("training carries the memory along the streams and drops it at the end of the epoch", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), numbers(400));
-  const std::string sgd = "[model]\ndropout_ffn = 0.0\n[train]\noptimizer = 'sgd'\nmomentum = 0.0\nlr = 0.5\n";
+  const std::string sgd =
+      "[model]\ndropout_ffn = 0.0\n[train]\noptimizer.rule = 'sgd'\noptimizer.momentum = 0.0\nlr = 0.5\n";
   auto found = run_of(folder, "run", sgd + "length = '9u'\n");
   // By hand, from the same first values.
   auto config = config_of(folder, sgd);
@@ -324,19 +327,21 @@ TEST_CASE("training carries the memory along the streams and drops it at the end
     CHECK(at::allclose(p.master(), model->parameters().find(p.name())->master(), 1e-4, 1e-6));
   }
   // The memory counts: without one the weights are others.
-  auto alone = run_of(folder, "alone", sgd + "length = '9u'\n[model]\nmemory = 0\n");
+  auto alone = run_of(folder, "alone", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
   CHECK_FALSE(same(found, alone));
 }
 
 TEST_CASE("a run with a memory, stopped and resumed, is the run that never stopped", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), numbers(400));
-  for (const std::string extra :
-       {"", "[train]\nmicro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
-        "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n", "[model]\ninitial_memory = 'zeros'\n"}) {
+  for (const std::string extra : {"", "[train]\nbatch.micro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
+                                  "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n",
+                                  "[model]\ntransformer-xl.initial_memory = 'zeros'\n"}) {
     INFO(extra);
     const std::string name = std::to_string(std::hash<std::string>()(extra));
-    auto length = [&](int updates) { return str(extra, "[train]\nlength = '", updates, "u'\nhorizon = '16u'\n"); };
+    auto length = [&](int updates) {
+      return str(extra, "[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n");
+    };
     auto whole = run_of(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // 7: at the end of an epoch
       run_of(folder, str(name, stop), length(stop));
@@ -349,16 +354,16 @@ TEST_CASE("micro-batches keep memories of their own and give the update of the w
   Folder folder;
   write_text(folder.file("t.mhs"), numbers(397));
   const std::string common =
-      "[train]\nlength = '9u'\noptimizer = 'sgd'\nlr = 0.1\n[train.procedures.skip-retain]\nrate = 0.3\n";
+      "[train]\nlength = '9u'\noptimizer.rule = 'sgd'\nlr = 0.1\n[train.procedures.skip-retain]\nrate = 0.3\n";
   auto whole = run_of(folder, "whole", common),
-       parts = run_of(folder, "parts", common + "[train]\nmicro_tokens = 24\n");
+       parts = run_of(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
   for (auto& p : whole.model->parameters().all()) {
     INFO(p.name());
     CHECK(at::allclose(p.master(), parts.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
   }
   // The saved memory is of the whole update, so a resume may cut it otherwise.
-  run_of(folder, "mixed", common + "[train]\nlength = '4u'\nmicro_tokens = 24\n");
-  auto mixed = run_of(folder, "mixed", common + "[train]\nmicro_tokens = 16\n", true);
+  run_of(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
+  auto mixed = run_of(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
   for (auto& p : whole.model->parameters().all())
     CHECK(at::allclose(p.master(), mixed.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
 }
@@ -370,9 +375,9 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
   const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
   text::TokenText text = text::read_tokens(folder.file("v.mhs"));
   for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
-                                             {"valid_block = 3\n", 3, 15},
-                                             {"valid_block = 3\nvalid_memory = 4\n", 3, 4},
-                                             {"valid_memory = 0\n", 8, 0}}) {
+                                             {"validation.block = 3\n", 3, 15},
+                                             {"validation.block = 3\nvalidation.memory = 4\n", 3, 4},
+                                             {"validation.memory = 0\n", 8, 0}}) {
     const std::string name = std::to_string(block * 100 + memory);
     auto loaded = run_of(folder, name, valid + extra);
     task::ScoringOptions o;
@@ -388,8 +393,8 @@ TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is e
   write_text(folder.file("t.mhs"), numbers(400));
   write_text(folder.file("v.mhs"), numbers(60));
   const std::string base = "[data]\nvalid = '" + folder.file("v.mhs") +
-                           "'\n[train]\nvalidate_every = '2u'\nlr = 0.05\n" +
-                           "horizon = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
+                           "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
+                           "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
   auto length = [&](int updates) { return str(base, "until = '8u'\n[train]\nlength = '", updates, "u'\n"); };
   auto whole = run_of(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // 8: at the boundary
@@ -423,8 +428,8 @@ TEST_CASE("Skip-Retain: a patience that is spent in phase 1 begins phase 2, and 
   // A rate so high that most validations are worse than the best.
   auto config = [&](int updates, int patience) {
     return str("[data]\nvalid = '", folder.file("v.mhs"),
-               "'\n[train]\nvalidate_every = '1u'\nlr = 0.2\nhorizon = '40u'\n", "length = '", updates,
-               "u'\npatience = ", patience,
+               "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", updates,
+               "u'\nvalidation.patience = ", patience,
                "\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\nuntil = '36u'\n");
   };
   // What the log says of validations and of the return, in order.
@@ -473,9 +478,9 @@ TEST_CASE("Skip-Retain: phase 2 needs no validation of its own", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), numbers(400));
   const std::string base = "[data]\nvalid = '" + folder.file("t.mhs") +
-                           "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nhorizon = '8u'\n";
+                           "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nschedule.length = '8u'\n";
   auto config = [&](int updates, const char* every) {
-    return str(base, "length = '", updates, "u'\nvalidate_every = '", every, "'\n");
+    return str(base, "length = '", updates, "u'\nvalidation.every = '", every, "'\n");
   };
   for (int stop : {3, 4, 6}) {  // in phase 1, with best weights; at the boundary; in phase 2
     run_of(folder, str(stop), config(stop, "1u"));
@@ -485,7 +490,7 @@ TEST_CASE("Skip-Retain: phase 2 needs no validation of its own", "[streams]") {
 
 TEST_CASE("procedures are told of the next validation of a resume", "[streams]") {
   Folder folder;
-  const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidate_every = '4u'\n");
+  const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = make_batches({400, 0, {}}, run.train);
   auto next = [&](int64_t update, bool settled) {
     TrainState at;
@@ -512,17 +517,20 @@ TEST_CASE("what streams, memories and Skip-Retain refuse", "[streams]") {
   };
   const std::string skips = "[train.procedures.skip-retain]\n",
                     valid = "[data]\nvalid = '" + folder.file("t.mhs") + "'\n";
-  CHECK(contains(refused("[train]\nbatching = 'blocks'\n"), "train.batching"));
-  CHECK(contains(refused("[train]\nbatch_tokens = 4000\n"), "at most 400 streams"));
-  CHECK(contains(refused("[train]\nvalid_block = 19\n"), "train.valid_block"));
-  CHECK(contains(refused("[model]\nmemory = 0\n[train]\nvalid_memory = 3\n"), "train.valid_memory"));
-  CHECK(contains(refused(skips + "[model]\nbackbone = 'decoder'\nmemory = 0\noutput_bias = false\n[attention]\nscore = "
-                                 "'dot-product'\n"),
-                 "skip layers"));
+  CHECK(contains(refused("[train]\nbatch.order = 'blocks'\n"), "train.batch.order"));
+  CHECK(contains(refused("[train]\nbatch.tokens = 4000\n"), "at most 400 streams"));
+  CHECK(contains(refused("[train]\nvalidation.block = 19\n"), "train.validation.block"));
+  CHECK(contains(refused("[model]\ntransformer-xl.memory = 0\n[train]\nvalidation.memory = 3\n"),
+                 "train.validation.memory"));
+  CHECK(contains(
+      refused(skips +
+              "[model]\nbackbone = 'decoder'\ntransformer-xl.memory = 0\noutput_bias = false\n[attention]\nscore = "
+              "'dot-product'\n"),
+      "skip layers"));
   CHECK(contains(refused(skips + "until = '2u'\n"), "no --valid"));
-  CHECK(contains(refused(skips + "until = '2u'\n" + valid + "[train]\nvalidate_every = '3u'\n"), "none so early"));
+  CHECK(contains(refused(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none so early"));
   // Streams without a memory are segments that stand alone.
-  CHECK_NOTHROW(run_of(folder, "alone", "[train]\nlength = '9u'\n[model]\nmemory = 0\n"));
+  CHECK_NOTHROW(run_of(folder, "alone", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }
 
 TEST_CASE("options of a checkpoint that change no parameter may be overridden", "[streams]") {
@@ -531,8 +539,9 @@ TEST_CASE("options of a checkpoint that change no parameter may be overridden", 
   run_of(folder, "run", "[train]\nlength = '3u'\n");
   const std::string path = folder.file("run") + "/last.safetensors";
   auto load = [&](const std::vector<std::string>& overrides) { return model::load_model(path, at::kCPU, overrides); };
-  auto plain = load({}), changed = load({"model.same_length=true", "attention.relative.clamp=3", "model.memory=20"});
-  CHECK(changed.config.model.same_length);
+  auto plain = load({}), changed = load({"model.transformer-xl.same_length=true", "attention.relative.clamp=3",
+                                         "model.transformer-xl.memory=20"});
+  CHECK(changed.config.model.transformer_xl.same_length);
   CHECK(changed.model->memory() == 20);
   const std::vector<int32_t> text = numbers(90);
   task::ScoringOptions o;

@@ -56,7 +56,7 @@ task::Examples examples(std::vector<int64_t> lengths, HeadTask head, int64_t gro
 
 train::TrainOptions options(int64_t rows) {
   train::TrainOptions o;
-  o.block = 64, o.batch_rows = rows, o.batch_tokens = 64;
+  o.batch.block = 64, o.batch.rows = rows, o.batch.tokens = 64;
   return o;
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("every row is in one update of an epoch, in the parts that cost least"
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 12));
-    o.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
+    o.batch.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
     const auto all = examples(lengths, HeadTask::classes);
     const auto batches = train::make_batches(all, o), again = train::make_batches(all, o);
     std::vector<std::vector<int64_t>> orders;
@@ -124,7 +124,7 @@ TEST_CASE("every row is in one update of an epoch, in the parts that cost least"
           RC_ASSERT(part.first == rows);
           const task::Batch batch = batches->load(update, part);
           const int64_t width = batch.input.tokens.size(1);
-          RC_ASSERT(o.micro_tokens == 0 || width * part.count <= o.micro_tokens);
+          RC_ASSERT(o.batch.micro_tokens == 0 || width * part.count <= o.batch.micro_tokens);
           RC_ASSERT(width <= before);  // the longest first
           widths.insert(widths.end(), static_cast<size_t>(part.count), 0);
           for (int64_t b = 0; b < part.count; ++b)
@@ -133,10 +133,10 @@ TEST_CASE("every row is in one update of an epoch, in the parts that cost least"
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
           before = width, rows += part.count;
         }
-        RC_ASSERT(cost == least_cost(widths, o.micro_tokens));
+        RC_ASSERT(cost == least_cost(widths, o.batch.micro_tokens));
         const auto now = rows_of(*batches, update);
         RC_ASSERT(static_cast<int64_t>(now.size()) == rows);
-        RC_ASSERT(rows == o.batch_rows || u + 1 == batches->updates_per_epoch());
+        RC_ASSERT(rows == o.batch.rows || u + 1 == batches->updates_per_epoch());
         RC_ASSERT(now == rows_of(*again, update));
         order.insert(order.end(), now.begin(), now.end());
       }
@@ -152,14 +152,14 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 6));
-    o.alike = *rc::gen::inRange<int64_t>(2, 5);
+    o.batch.bucket_updates = *rc::gen::inRange<int64_t>(2, 5);
     const auto batches = train::make_batches(examples(lengths, HeadTask::classes), o);
     const int64_t updates = batches->updates_per_epoch();
     std::set<int64_t> rows;
-    for (int64_t first = 0; first < updates; first += o.alike) {
+    for (int64_t first = 0; first < updates; first += o.batch.bucket_updates) {
       // Whole updates of a deal, by their longest row: none has a row between those of another.
       std::vector<std::pair<int64_t, int64_t>> ranges;
-      for (int64_t u = first; u < std::min(updates, first + o.alike); ++u) {
+      for (int64_t u = first; u < std::min(updates, first + o.batch.bucket_updates); ++u) {
         std::pair<int64_t, int64_t> range{1 << 20, 0};
         const auto now = rows_of(*batches, u);
         for (int64_t row : now) {
@@ -167,7 +167,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
           range = {std::min(range.first, length), std::max(range.second, length)};
         }
         rows.insert(now.begin(), now.end());
-        RC_ASSERT(static_cast<int64_t>(now.size()) == o.batch_rows || u + 1 == updates);
+        RC_ASSERT(static_cast<int64_t>(now.size()) == o.batch.rows || u + 1 == updates);
         ranges.push_back(range);
       }
       std::sort(ranges.begin(), ranges.end());
@@ -179,7 +179,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(2 + i);
   train::TrainOptions o = options(4);
-  o.alike = 10;
+  o.batch.bucket_updates = 10;
   const auto batches = train::make_batches(examples(lengths, HeadTask::classes), o);
   std::vector<std::vector<int64_t>> orders(2);
   for (int64_t u = 0; u < 20; ++u) orders[static_cast<size_t>(u / 10)].push_back(rows_of(*batches, u)[0]);
@@ -222,21 +222,23 @@ TEST_CASE("lengths of training on examples are updates and epochs", "[examples]"
 namespace {
 
 const char* const kBert =
-    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nsegments = 2\nembedding_norm = "
+    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nbert.segments = "
+    "2\nbert.embedding_norm = "
     "true\n";
 
 }  // namespace
 
 TEST_CASE("the gradient of an update does not depend on its parts", "[examples]") {
-  for (const char* head : {"next_sentence = true\n", "head = 'classes'\nclasses = 3\n", "head = 'span'\n"}) {
+  for (const char* head :
+       {"bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'span'\n"}) {
     const auto config = models::configured(str(kBert, head, "[attention]\nheads = 4\n"));
-    const auto all = examples({40, 41, 42, 40, 41, 5, 6}, config.model.head);
+    const auto all = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
     std::vector<at::Tensor> gradients[2];
     for (const int64_t micro : {0, 100}) {
       auto model = model::build_language_model(config, 60, at::kCPU);
       model->parameters().initialise(1);
       train::TrainOptions o = options(7);
-      o.micro_tokens = micro;
+      o.batch.micro_tokens = micro;
       const auto batches = train::make_batches(all, o);
       const auto parts = batches->parts(0);
       CHECK(parts.size() == (micro > 0 ? 4 : 2));
@@ -253,7 +255,7 @@ TEST_CASE("the gradient of an update does not depend on its parts", "[examples]"
 
 TEST_CASE("scores of examples are those of each row alone, in the order of the rows", "[examples]") {
   c10::NoGradGuard no_gradient;
-  const auto config = models::configured(str(kBert, "next_sentence = true\n[attention]\nheads = 4\n"));
+  const auto config = models::configured(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
   auto model = model::build_language_model(config, 30, at::kCPU);
   model->parameters().initialise(3);
   const auto all = examples({5, 9, 20, 21, 6, 29}, HeadTask::words);
@@ -290,7 +292,7 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
     model->parameters().initialise(4);
     return model;
   };
-  const std::string words = str(kBert, "next_sentence = true\n[attention]\nheads = 4\n");
+  const std::string words = str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n");
   auto first = build(words);
   first->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
@@ -302,7 +304,8 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
     sink->close();
   }
   const io::Checkpoint checkpoint(path);
-  auto second = build(str(kBert, "head = 'classes'\nclasses = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
+  auto second =
+      build(str(kBert, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
   const model::Adoption adoption = model::adoption_of(checkpoint, second->parameters(), "--init");
   const std::set<std::string> added(adoption.added.begin(), adoption.added.end()),
       left(adoption.left_out.begin(), adoption.left_out.end());

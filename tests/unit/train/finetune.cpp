@@ -21,7 +21,7 @@ std::string length(int updates) { return str("[train]\nlength = '", updates, "u'
 // Combiners and mixers in their sections; gates train as published.
 const std::string kExperts =
     "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
-    "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
+    "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
 
 // Trains on from a checkpoint to the end.
 model::LoadedModel from(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
@@ -90,7 +90,9 @@ TEST_CASE("what is named trains and nothing else, bit for bit, and resumes exact
     write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
     auto first = run_of(folder, "first", c.method + length(3));
     const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
-    auto with = [&](int updates) { return c.method + length(updates) + "horizon = '16u'\nonly = " + c.only + "\n"; };
+    auto with = [&](int updates) {
+      return c.method + length(updates) + "schedule.length = '16u'\ntrainable = " + c.only + "\n";
+    };
     auto whole = from(folder, checkpoint, "whole", with(16));
     Names names = changed(first, whole);
     // The logits do not depend on a bias that all keys share.
@@ -99,7 +101,7 @@ TEST_CASE("what is named trains and nothing else, bit for bit, and resumes exact
     from(folder, checkpoint, "halves", with(9));
     auto halves = run_of(folder, "halves", with(16), true);
     CHECK(changed(whole, halves).empty());
-    CHECK(has(refusal([&] { run_of(folder, "halves", c.method + length(20), true); }), "train.only"));
+    CHECK(has(refusal([&] { run_of(folder, "halves", c.method + length(20), true); }), "train.trainable"));
     ++number;
   }
   CHECK(number == 10);
@@ -111,10 +113,10 @@ TEST_CASE("gates alone train in every epoch, by their own SGD, on the whole mixt
   run_of(folder, "first", kExperts + length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   // Without the procedure an update is one pass of the whole mixture, and that is what is left of it.
-  const std::string gates = "only = ['gates']\n";
+  const std::string gates = "trainable = ['gates']\n";
   const std::string joint =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.groups.gates]\nmatch = "
-      "['*.gate.*']\noptimizer = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
+      "['*.gate.*']\nrule = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
   auto turns = from(folder, checkpoint, "turns", kExperts + length(12) + gates),
        plain = from(folder, checkpoint, "plain", joint + length(12) + gates);
   CHECK(changed(turns, plain).empty());
@@ -132,7 +134,7 @@ TEST_CASE("statistics of gates that do not train rest", "[finetune]") {
   const std::string joint = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   auto first = run_of(folder, "first", joint + length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
-  auto tuned = from(folder, checkpoint, "tuned", joint + length(3) + "only = ['output']\n");
+  auto tuned = from(folder, checkpoint, "tuned", joint + length(3) + "trainable = ['output']\n");
   CHECK(changed(first, tuned) == of_layers({"output.weight", "output.bias"}));
 }
 
@@ -161,7 +163,7 @@ TEST_CASE("which parameters go by a name", "[finetune]") {
   const auto none = [&](const std::string& attention, const std::string& only) {
     return refusal([&] { names_of(attention, only); });
   };
-  CHECK((has(none("", "gates"), "train.only") && has(none("", "gates"), "'gates', which none goes by")));
+  CHECK((has(none("", "gates"), "train.trainable") && has(none("", "gates"), "'gates', which none goes by")));
   CHECK(has(none("[attention]\nmixer = 'random-normal'\n", "mixing"), "which none goes by"));  // drawn once
   CHECK(has(none("", "ouput"), "did you mean 'output'?"));
   CHECK(has(none("", "decoder.layers.0.self.qurey.weight"), "did you mean 'decoder.layers.0.self.query.weight'?"));

@@ -42,9 +42,9 @@ void write(const std::string& path, const Documents& documents) {
 
 RunConfig config(const std::string& path, const std::string& extra) {
   Config config;
-  config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nsegments = 2\n"
-                       "embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
-                       "lr = 0.01\nbatch_rows = 4\nlength = '3u'\n[data]\ntrain = '",
+  config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
+                       "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
+                       "lr = 0.01\nbatch.rows = 4\nlength = '3u'\n[data]\ntrain = '",
                        path, "'\nvalid = '", path, "'\n"),
                    "test");
   config.load_text(extra, "extra");
@@ -77,9 +77,10 @@ TEST_CASE("any row length from the smallest on trains on documents of few pieces
       const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next, "-", block));
       write(path, documents);
       INFO("block " << block << ", next_sentence " << next);
-      runs::run(config(path, str("[model]\nnext_sentence = ", next == 1 ? "true" : "false",
-                                 "\n[train]\nblock = ", block, "\nbatch_tokens = 64\n[mlm]\nshort_share = 1.0\n")),
-                out);
+      runs::run(
+          config(path, str("[model]\nbert.next_sentence = ", next == 1 ? "true" : "false",
+                           "\n[train]\nbatch.block = ", block, "\nbatch.tokens = 64\n[mlm]\nshort_share = 1.0\n")),
+          out);
     }
 }
 
@@ -89,11 +90,11 @@ TEST_CASE("rows of the second phase have a bound of predictions of their own", "
   write(path, Documents(40, std::vector<size_t>(20, 20)));  // 400 words each: full rows
   const auto tokenizer = vocabulary();
   const auto most = [&](const std::string& extra, int64_t update) {
-    const RunConfig run =
-        config(path,
-               "[train]\nblock = 16\nbatch_tokens = 64\nlong_block = 64\nlong_from = '2u'\n[mlm]\nshort_share "
-               "= 0.0\nmask_share = 0.5\n" +
-                   extra);
+    const RunConfig run = config(path,
+                                 "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
+                                 "= '2u'\n[mlm]\nshort_share "
+                                 "= 0.0\nmask_share = 0.5\n" +
+                                     extra);
     const io::ShardFile shard(path);
     const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
     return predicted(*batches, update);
@@ -113,9 +114,10 @@ TEST_CASE("rows of the second phase have a bound of predictions of their own", "
 }
 
 TEST_CASE("a stored configuration without a bound for long rows keeps that of the short ones", "[masked-words]") {
-  for (auto [text, bound] : {std::pair("[train]\nlong_block = 64\nlong_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
-                             {"[train]\nlong_block = 64\nlong_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
-                             {"[train]\nblock = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
+  for (auto [text, bound] :
+       {std::pair("[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
+        {"[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
+        {"[train]\nbatch.block = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
     Config config;
     config.load_text(text, "config.toml");
     complete_stored(config);
@@ -127,7 +129,7 @@ TEST_CASE("a stored configuration without a bound for long rows keeps that of th
 
 TEST_CASE("rows of 512 after rows of 128 that predict 20 words predict 80 by default", "[masked-words]") {
   RunConfig run;
-  run.train.block = 128, run.train.long_block = 512;
+  run.train.batch.block = 128, run.train.batch.long_block = 512;
   CHECK(run.mlm.max_predictions == 20);
   CHECK(run.long_predictions() == 80);  // no less than 0.15 * 512, so that the share alone decides
 }

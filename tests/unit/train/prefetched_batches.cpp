@@ -23,13 +23,13 @@ std::unique_ptr<Batches> of_text(Batching batching, int64_t micro_tokens) {
     return tokens;
   }();
   TrainOptions o;
-  o.block = 5, o.batch_tokens = 30, o.micro_tokens = micro_tokens, o.batching = batching;
+  o.batch.block = 5, o.batch.tokens = 30, o.batch.micro_tokens = micro_tokens, o.batch.order = batching;
   return make_batches(task::text_of(text, 0), o);
 }
 
 std::unique_ptr<Batches> of_pairs() {
   TrainOptions o;
-  o.block = 16, o.batch_tokens = 40, o.micro_tokens = 20;
+  o.batch.block = 16, o.batch.tokens = 40, o.batch.micro_tokens = 20;
   return make_batches(translation::corpus_of(translation::sentences(30)), o);
 }
 

@@ -16,7 +16,7 @@ namespace {
 const std::map<std::string, std::string>& methods() {
   static const std::map<std::string, std::string> all{
       {"groups",
-       "[train.groups.norms]\nmatch = ['*.norm.*']\noptimizer = 'sgd'\nlr = 0.5\n"
+       "[train.groups.norms]\nmatch = ['*.norm.*']\nrule = 'sgd'\nlr = 0.5\n"
        "[train.groups.late]\nmatch = ['*.ffn.up.*']\nfreeze_until = '7u'\n"},
       {"orthogonal by position",
        "[attention]\nmixer = 'mixhead-b'\n[train.regularisers.orthogonal-mixing]\nweight = 0.1\nof = 'positions'\n"},
@@ -32,13 +32,13 @@ const std::map<std::string, std::string>& methods() {
       {"overlap", "[train.regularisers.subspace-overlap]\nweight = 0.1\n"},
       {"experts",
        "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
-       "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = 1.0\n"},
+       "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n"},
       {"cross-head", "[attention]\npairing = 'cross-head'\n[attention.cross-head]\nrate = 0.5\n"}};
   return all;
 }
 
 std::string with_length(const std::string& extra, int updates) {
-  return extra + "[train]\nlength = '" + std::to_string(updates) + "u'\nhorizon = '16u'\n";
+  return extra + "[train]\nlength = '" + std::to_string(updates) + "u'\nschedule.length = '16u'\n";
 }
 
 }  // namespace
@@ -110,8 +110,8 @@ TEST_CASE("the second pass of an update takes up the momentum of the update befo
   // Gates that do not move: an update of both passes is one of the F pass alone.
   const std::string method =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
-      "[train]\nlength = '9u'\nwarmup = '9u'\noptimizer = 'nag'\n"
-      "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr_factor = 0.0\n"
+      "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
+      "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr_factor = 0.0\n"
       "[train.procedures.block-coordinate]\nevery = 1\nfirst = ";
   auto both = run_of(folder, "both", method + "0\n"), alone = run_of(folder, "alone", method + "1000\n");
   for (auto& p : both.model->parameters().all()) {
@@ -169,9 +169,9 @@ TEST_CASE("groups: what has no effect is refused, by the group's name", "[proced
   };
   const std::string a = "[train.groups.a]\nmatch = ['*.self.*']\n",
                     b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
-  has(said(a + "momentum = 0.5\n"), "train.groups.a.momentum: expected an optimizer sgd or nag; found adam");
+  has(said(a + "momentum = 0.5\n"), "train.groups.a.momentum: expected the rule sgd or nag; found adamw");
   has(said(a + "momentum = 0.0\n"), "train.groups.a.momentum");
-  has(said(a + "momentum = 0.5\noptimizer = 'adamw'\n", "optimizer = 'sgd'\n"), "found adamw");
+  has(said(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
   has(said(a + b),
       "train.groups.b: expected a parameter that trains and is in no group before it; found all of them in a");
   has(said(a + "frozen = true\nlr = 0.1\n"), "frozen, or what says how it trains");
@@ -182,7 +182,8 @@ TEST_CASE("groups: what has no effect is refused, by the group's name", "[proced
 TEST_CASE("groups: momentum is that of the optimizer that trains them", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer = '", all = "[train.groups.x]\nmatch = ['*']\n";
+  const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer.rule = '",
+                    all = "[train.groups.x]\nmatch = ['*']\n";
   auto weights = [&, number = 0](const std::string& extra) mutable {
     auto model = run_of(folder, std::to_string(number++), extra);
     return find(model, "decoder.layers.0.self.query.weight").clone();
@@ -190,12 +191,13 @@ TEST_CASE("groups: momentum is that of the optimizer that trains them", "[proced
   for (const char* rule : {"sgd", "nag"}) {
     INFO(rule);
     const std::string by = base + rule + "'\n";
-    const at::Tensor half = weights(by + "momentum = 0.5\n"), none = weights(by + "momentum = 0.0\n");
+    const at::Tensor half = weights(by + "optimizer.momentum = 0.5\n"),
+                     none = weights(by + "optimizer.momentum = 0.0\n");
     CHECK_FALSE(at::equal(half, none));
-    CHECK(at::equal(half, weights(by + "momentum = 0.5\n" + all)));
+    CHECK(at::equal(half, weights(by + "optimizer.momentum = 0.5\n" + all)));
     CHECK(at::equal(half, weights(by + all + "momentum = 0.5\n")));
     CHECK(at::equal(none, weights(by + all + "momentum = 0.0\n")));
-    CHECK(at::equal(none, weights(by + "momentum = 0.5\n" + all + "optimizer = '" + rule + "'\n")));
+    CHECK(at::equal(none, weights(by + "optimizer.momentum = 0.5\n" + all + "rule = '" + rule + "'\n")));
   }
 }
 
@@ -221,7 +223,8 @@ TEST_CASE("a run that diverges says what it has saved: the state before the upda
   write_text(folder.file("t.mhs"), lines(400));
   auto said = [&](const std::string& name, const std::string& procedures) {
     try {
-      run_of(folder, name, "[train]\nlength = '4u'\noptimizer = 'sgd'\nlr = 3e38\nclip = 0.0\n" + procedures);
+      run_of(folder, name,
+             "[train]\nlength = '4u'\noptimizer.rule = 'sgd'\nlr = 3e38\noptimizer.clip_norm = 0.0\n" + procedures);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::failed);
       return std::string(error.what());
@@ -240,10 +243,10 @@ TEST_CASE("joint training: gates take their own SGD in the same update as all el
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
-  const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = ";
+  const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = ";
   auto start = run_of(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");
-  auto whole = run_of(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\nclip = 0.0\n");
-  auto half = run_of(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\nclip = 0.0\n");
+  auto whole = run_of(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
+  auto half = run_of(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
   for (auto& p : start.model->parameters().all()) {
     if (!p.traits().trainable || matches("*.norm.bias", p.name()) || matches("*.key.bias", p.name())) continue;
     INFO(p.name());

@@ -136,6 +136,6 @@ TEST_CASE("work that cannot be recorded is refused, with what to do", "[record]"
     const std::string text = error.what();
     CHECK(text.find("operation not permitted") != std::string::npos);
     CHECK(text.find("stack") == std::string::npos);
-    CHECK(text.find("train.record=false") != std::string::npos);
+    CHECK(text.find("train.cuda_graph=false") != std::string::npos);
   }
 }

@@ -144,7 +144,7 @@ TEST_CASE("R_d and R_c act together: the sum of both, and its gradient by differ
 TEST_CASE("a section names its regulariser by type, which a run saves and a resume keeps", "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
-  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nhorizon = '6u'\n"); };
+  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
   auto value = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
   const at::Tensor both = value(runs::run_of(folder, "both", kOverlaps + until(6)));
   runs::run_of(folder, "run", kOverlaps + until(3));
@@ -458,7 +458,7 @@ TEST_CASE("training tells the terms of the loss how long the rows are", "[regula
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(21));
   shown_lengths.clear();
-  runs::run_of(folder, "run", "[train]\nlength = '1e'\nmicro_tokens = 16\n[train.regularisers.test-witness]\n");
+  runs::run_of(folder, "run", "[train]\nlength = '1e'\nbatch.micro_tokens = 16\n[train.regularisers.test-witness]\n");
   std::sort(shown_lengths.begin(), shown_lengths.end());
   CHECK(shown_lengths == std::vector<int64_t>{5, 8, 8});
 }

@@ -19,38 +19,38 @@ const std::set<std::string> kChangeable{"data.train",
                                         "data.valid",
                                         "data.valid_tokens",
                                         "train.length",
-                                        "train.horizon",
+                                        "train.schedule.length",
                                         "train.attention_path",
-                                        "train.record",
-                                        "train.micro_tokens",
+                                        "train.cuda_graph",
+                                        "train.batch.micro_tokens",
                                         "train.lr",
-                                        "train.betas",
-                                        "train.epsilon",
-                                        "train.bias_correction",
-                                        "train.momentum",
-                                        "train.weight_decay",
-                                        "train.clip",
+                                        "train.optimizer.betas",
+                                        "train.optimizer.epsilon",
+                                        "train.optimizer.bias_correction",
+                                        "train.optimizer.momentum",
+                                        "train.optimizer.weight_decay",
+                                        "train.optimizer.clip_norm",
                                         "train.label_smoothing",
-                                        "train.schedule",
-                                        "train.decay_from",
-                                        "train.warmup",
-                                        "train.warmup_share",
-                                        "train.warmup_lr",
-                                        "train.min_lr",
-                                        "train.period",
-                                        "train.period_growth",
-                                        "train.period_shrink",
-                                        "train.validate_every",
-                                        "train.save_every",
+                                        "train.schedule.rule",
+                                        "train.schedule.decay_from",
+                                        "train.schedule.warmup",
+                                        "train.schedule.warmup_ratio",
+                                        "train.schedule.warmup_lr",
+                                        "train.schedule.min_lr",
+                                        "train.schedule.period",
+                                        "train.schedule.period_growth",
+                                        "train.schedule.period_shrink",
+                                        "train.validation.every",
+                                        "train.checkpoint.every",
                                         "train.log_every",
-                                        "train.keep",
-                                        "train.keep_by",
-                                        "train.patience",
-                                        "train.min_improvement"};
+                                        "train.checkpoint.retain",
+                                        "train.checkpoint.retain_by",
+                                        "train.validation.patience",
+                                        "train.validation.min_improvement"};
 // Changeable as long as the run has no validation set.
-const std::set<std::string> kUntilValidation{"data.valid_checksum", "train.valid_block", "train.valid_memory",
-                                             "train.validate_by"};
-const std::string kDecoding = "train.decode.";
+const std::set<std::string> kUntilValidation{"data.valid_checksum", "train.validation.block", "train.validation.memory",
+                                             "train.validation.metric"};
+const std::string kDecoding = "train.validation.decode.";
 
 Rule rule_of(const std::string& key) {
   if (kChangeable.count(key) > 0) return Rule::changeable;
@@ -66,8 +66,11 @@ RunConfig read(const std::string& toml) {
 // Runs that have all keys among them.
 std::vector<std::string> runs() {
   const std::string groups = "[train.groups.NAME]\nmatch = ['*']\n";
-  std::vector<std::string> all{groups, "[model]\nbackbone = 'bert'\nhead = 'words'\n",
-                               "[model]\nbackbone = 'bert'\nhead = 'span'\n"};
+  std::vector<std::string> all{groups};
+  for (const char* rest :
+       {"encoder-decoder'\n", "transformer-xl'\npositions = 'none'\n", "bert'\nbert.head = 'classes'\n",
+        "bert'\nbert.head = 'words'\n", "bert'\nbert.head = 'span'\n"})
+    all.push_back(str("[model]\nbackbone = '", rest));
   const auto add_stages = [&](const char* key, const std::vector<std::string>& names) {
     for (const std::string& name : names) all.push_back(str("[attention]\n", key, " = '", name, "'\n"));
   };
@@ -137,7 +140,7 @@ TEST_CASE("a resume may change what does not make it another run", "[resume]") {
   std::set<std::string> tried;
   for (const bool validated : {false, true})
     for (const std::string& keys : runs()) {
-      const std::string data = validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidate_by = 'bleu'\n" : "";
+      const std::string data = validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
       const std::string stored = read(data + keys).toml();
       const std::vector<std::string> lines = split(stored, '\n');
       std::string section;

@@ -11,14 +11,14 @@ namespace {
 
 TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {
   TrainOptions o;
-  o.schedule = schedule, o.lr = lr, o.warmup_lr = warmup_lr, o.min_lr = min_lr;
+  o.schedule.rule = schedule, o.lr = lr, o.schedule.warmup_lr = warmup_lr, o.schedule.min_lr = min_lr;
   return o;
 }
 
 // Checks the rates of the updates 1, 2, ... of a run.
 void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const std::vector<double>& expected) {
   for (size_t update = 1; update <= expected.size(); ++update) {
-    INFO(o.schedule << " from " << o.decay_from << ", update " << update);
+    INFO(o.schedule.rule << " from " << o.schedule.decay_from << ", update " << update);
     CHECK(learning_rate(o, lengths, static_cast<int64_t>(update) - 1) == Approx(expected[update - 1]).margin(1e-12));
   }
 }
@@ -37,7 +37,7 @@ TEST_CASE("linear and cosine decay from the warm-up's end have the rates of tran
 // google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W below W.
 TEST_CASE("linear decay from the first update has the rates of BERT") {
   TrainOptions o = options_of("linear", 1);
-  o.decay_from = "start";
+  o.schedule.decay_from = "start";
   check_rates(o, {4, 10, 0}, {0, .25, .5, .75, .6, .5, .4, .3, .2, .1});
   check_rates(o, {0, 2, 0}, {1, .5});
   // Its fine-tuning of MRPC: 343 updates, 34 of warm-up, 2e-5.
@@ -49,11 +49,11 @@ TEST_CASE("linear decay from the first update has the rates of BERT") {
 // BERT: int(538 · 0.1); transformers: ceil. STS-B has 538 updates in BERT's program.
 TEST_CASE("a warm-up share is rounded as by BERT and by transformers") {
   TrainOptions o = options_of("linear", 1);
-  o.warmup_share = 0.1;
+  o.schedule.warmup_ratio = 0.1;
   CHECK(warmup_of_share(o, 538) == 54);
   CHECK(warmup_of_share(o, 540) == 54);
   CHECK(warmup_of_share(o, 531) == 54);
-  o.decay_from = "start";
+  o.schedule.decay_from = "start";
   CHECK(warmup_of_share(o, 538) == 53);
   CHECK(warmup_of_share(o, 540) == 54);
 }
@@ -62,7 +62,7 @@ TEST_CASE("a warm-up share is rounded as by BERT and by transformers") {
 // counts from 0.
 TEST_CASE("cosine decay from the first update has the rates of Transformer-XL") {
   TrainOptions o = options_of("cosine", 1);
-  o.decay_from = "start";
+  o.schedule.decay_from = "start";
   check_rates(o, {4, 10, 0}, {1, .25, .5, .75, .6545084972, .5, .3454915028, .2061073739, .0954915028, .0244717419});
   o.lr = 2.5e-4;
   CHECK(learning_rate(o, {0, 200000, 0}, 0) == 2.5e-4);
@@ -89,7 +89,7 @@ TEST_CASE("inverse square root and cosine cycles have the rates of fairseq") {
   CHECK(learning_rate(o, {0, 0, 0}, 0) == 5e-4);  // fairseq needs a warm-up
   // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
   o = options_of("cosine", 1, 1e-7, 1e-4);
-  o.period_growth = 2, o.period_shrink = 0.75;
+  o.schedule.period_growth = 2, o.schedule.period_shrink = 0.75;
   const ScheduleLengths lengths{16000, 286000, 270000};
   for (auto [completed, rate] : {std::pair{0, 1e-7},
                                  {16000, 1.0},
@@ -104,12 +104,12 @@ TEST_CASE("inverse square root and cosine cycles have the rates of fairseq") {
 TEST_CASE("decay from the start is refused for a schedule without one") {
   for (const char* schedule : {"constant", "inverse-sqrt", "cyclic-cosine"}) {
     TrainOptions o = options_of(schedule, 1);
-    o.decay_from = "start";
-    CHECK(refusal([&] { o.check(); }).find("train.decay_from") != std::string::npos);
+    o.schedule.decay_from = "start";
+    CHECK(refusal([&] { o.check(); }).find("train.schedule.decay_from") != std::string::npos);
   }
   TrainOptions o = options_of("cosine", 1);
-  o.decay_from = "start", o.period = {5, Length::Unit::updates};
-  CHECK(refusal([&] { o.check(); }).find("train.period=5u") != std::string::npos);
+  o.schedule.decay_from = "start", o.schedule.period = {5, Length::Unit::updates};
+  CHECK(refusal([&] { o.check(); }).find("train.schedule.period=5u") != std::string::npos);
 }
 
 // The rates that the trainer uses, not only those that the function gives; and a run of one update.
@@ -118,7 +118,7 @@ TEST_CASE("every update of a run with a decay to 0 changes the weights") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   for (const std::string schedule : {"linear", "cosine"}) {
-    const std::string set = "[train]\nlog_every = '1u'\nschedule = '" + schedule + "'\n";
+    const std::string set = "[train]\nlog_every = '1u'\nschedule.rule = '" + schedule + "'\n";
     const auto rates = [&](const std::string& name) {
       std::vector<double> all;
       for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);

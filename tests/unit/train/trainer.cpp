@@ -50,10 +50,10 @@ void compare_optimizer(TrainOptions o, const std::function<void(int, double, dou
 
 TEST_CASE("optimisers equal plain loops in double precision") {
   TrainOptions o;
-  o.weight_decay = 0.1;
-  o.betas = {0.9, 0.98};
-  for (const char* name : {"adam", "adamw"}) {
-    o.optimizer = name;
+  o.optimizer.weight_decay = 0.1;
+  o.optimizer.betas = {0.9, 0.98};
+  for (const bool decays_all : {true, false}) {  // the parameter is neither norm nor bias
+    o.optimizer.decay_norms_and_biases = decays_all;
     compare_optimizer(o, [](int n, double lr, double, double g, double* s) {
       s[0] -= lr * 0.1 * s[0];
       s[1] = 0.9 * s[1] + 0.1 * g;
@@ -61,14 +61,14 @@ TEST_CASE("optimisers equal plain loops in double precision") {
       s[0] -= lr * (s[1] / (1 - std::pow(0.9, n))) / (std::sqrt(s[2] / (1 - std::pow(0.98, n))) + 1e-8);
     });
   }
-  o.optimizer = "sgd";
-  o.momentum = 0.9;
+  o.optimizer.rule = "sgd";
+  o.optimizer.momentum = 0.9;
   compare_optimizer(o, [](int, double lr, double, double g, double* s) {
     s[1] = 0.9 * s[1] + g + 0.1 * s[0];
     s[0] -= lr * s[1];
   });
-  o.optimizer = "nag";
-  o.momentum = 0.99;
+  o.optimizer.rule = "nag";
+  o.optimizer.momentum = 0.99;
   compare_optimizer(o, [](int, double lr, double before, double g, double* s) {
     const double m = 0.99, c = lr / before;
     s[0] = s[0] * (1 - lr * 0.1) + m * m * c * s[1] - (1 + m) * lr * g;
@@ -88,8 +88,8 @@ std::vector<int32_t> learnable(int64_t count) {
 RunConfig tiny(const Folder& folder, const std::string& extra) {
   Config config;
   config.load_text(
-      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nblock = "
-      "8\nbatch_tokens = 64\nlr = 0.01\n"
+      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nbatch.block = "
+      "8\nbatch.tokens = 64\nlr = 0.01\n"
       "log_every = '1u'\n" +
           extra + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
       "test");
@@ -105,7 +105,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   std::vector<int32_t> text(1003);
   shard.read(0, text);
   TrainOptions o;
-  o.block = 10, o.batch_tokens = 70;
+  o.batch.block = 10, o.batch.tokens = 70;
   auto made = make_batches(task::text_of(shard, 0), o);
   TextBatches& batches = *made;
   CHECK(batches.updates_per_epoch() == 15);
@@ -145,7 +145,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   }
   CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
   CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
-  o.batch_tokens = 9;
+  o.batch.tokens = 9;
   CHECK_THROWS_AS(make_batches(task::text_of(shard, 0), o), Error);
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("a text shorter than a batch or a block is trained on whole, and one o
       INFO(batching << ' ' << tokens);
       runs::write_text(folder.file("t.mhs"), runs::lines(tokens));
       const std::string name = str(batching, tokens),
-                        extra = str("[train]\nlength = '3e'\nbatching = '", batching, "'\n");
+                        extra = str("[train]\nlength = '3e'\nbatch.order = '", batching, "'\n");
       const bool too_few = std::string(batching) == "streams" && tokens < 8;  // streams, a token in each
       if (tokens == 0 || too_few) {
         std::string said;
@@ -198,9 +198,10 @@ TEST_CASE("a warm-up that is a share of the horizon", "[train]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string share =
-      "[train]\nlr = 0.002\nwarmup_share = 0.2\nwarmup_lr = 0\nschedule = 'linear'\nlog_every = '1u'\n";
+      "[train]\nlr = 0.002\nschedule.warmup_ratio = 0.2\nschedule.warmup_lr = 0\nschedule.rule = 'linear'\nlog_every = "
+      "'1u'\n";
   run_of(folder, "share", share + "length = '20u'\n");
-  run_of(folder, "longer", share + "length = '6u'\nhorizon = '40u'\n");
+  run_of(folder, "longer", share + "length = '6u'\nschedule.length = '40u'\n");
   const auto rates = [&](const std::string& name) {
     std::vector<double> all;
     for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);
@@ -212,14 +213,14 @@ TEST_CASE("a warm-up that is a share of the horizon", "[train]") {
   CHECK(rates("longer").at(2) == Approx(0.0005));
   TrainOptions both;
   both.warmup_share = 0.1, both.warmup = {3, Length::Unit::updates};
-  CHECK(refusal([&] { both.check(); }).find("train.warmup_share") != std::string::npos);
+  CHECK(refusal([&] { both.check(); }).find("train.schedule.warmup_ratio") != std::string::npos);
 }
 
 TEST_CASE("patience: perplexity that falls by less than min_improvement since the last that counted is no better") {
   using namespace runs;
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
-  const std::string base = "[train]\nlr = 0.002\nvalidate_every = '1u'\n", whole = base + "length = '40u'\n";
+  const std::string base = "[train]\nlr = 0.002\nvalidation.every = '1u'\n", whole = base + "length = '40u'\n";
   auto perplexities = [&](const std::string& name) {
     std::vector<double> all;
     for (const auto& line : logged(folder.file(name), "valid_nll")) all.push_back(line["valid_perplexity"]);
@@ -240,7 +241,8 @@ TEST_CASE("patience: perplexity that falls by less than min_improvement since th
       if (counts) from = all[last];
       worse = counts ? 0 : worse + 1;
     }
-    const std::string name = std::to_string(least), rule = str("patience = 3\nmin_improvement = ", least, "\n");
+    const std::string name = std::to_string(least),
+                      rule = str("validation.patience = 3\nvalidation.min_improvement = ", least, "\n");
     run_of(folder, name, whole + rule);
     CHECK(perplexities(name).size() == last);
     lasts.insert(last);
@@ -260,10 +262,10 @@ TEST_CASE("micro-batches give the update of the whole batch") {
   Folder folder;
   write_text(folder.file("t.mhs"), learnable(2000));
   auto weights = [&](const std::string& name, const std::string& extra) {
-    return runs::run(tiny(folder, "length = '5u'\noptimizer = 'sgd'\n" + extra), folder.file(name));
+    return runs::run(tiny(folder, "length = '5u'\noptimizer.rule = 'sgd'\n" + extra), folder.file(name));
   };
   // Plain steps: Adam would blow rounding up to whole steps where a gradient is all but zero, as of key biases.
-  auto whole = weights("whole", ""), parts = weights("parts", "micro_tokens = 16");
+  auto whole = weights("whole", ""), parts = weights("parts", "batch.micro_tokens = 16");
   for (auto& p : whole.model->parameters().all())
     CHECK(at::allclose(p.master(), parts.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
 }
@@ -291,7 +293,7 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
   std::vector<int32_t> text;
   for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
   task::ScoringOptions o;
-  o.block = 8, o.context = 5;
+  o.batch.block = 8, o.context = 5;
   auto score = [&](int64_t batch) {
     o.batch = batch;
     return task::score(*model, task::text_of(text, 0), o).nll;

@@ -27,11 +27,12 @@ struct Data {
 
   RunConfig config(const std::string& extra) const {
     Config config;
-    config.load_text(str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder_layers = 3\nwidth = 16\nffn = "
-                         "16\n[attention]\nheads = 4\n[train]\nblock = 11\nbatch_tokens = 150\nlr = 0.01\n"
-                         "validate_every = '1e'\nlog_every = '1e'\n[data]\ntrain = '",
-                         folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
-                     "test");
+    config.load_text(
+        str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth = 16\nffn = "
+            "16\n[attention]\nheads = 4\n[train]\nbatch.block = 11\nbatch.tokens = 150\nlr = 0.01\n"
+            "validation.every = '1e'\nlog_every = '1e'\n[data]\ntrain = '",
+            folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
+        "test");
     config.load_text(extra, "extra");
     return RunConfig::read(config);
   }
@@ -198,7 +199,7 @@ TEST_CASE("alphas of every kind rest until a share of training, then their nucle
     CHECK(numbers::close(p.master().grad().to(at::kDouble), -0.5 * ratio * at::matmul(u, v)));
   }
   CHECK(modules == 7);
-  auto half = data.run("half", growth + length("2e") + "horizon = '4e'\n"),
+  auto half = data.run("half", growth + length("2e") + "schedule.length = '4e'\n"),
        whole = data.run("whole", growth + length("4e"));
   for (const auto& p : half.model->parameters().all()) {
     if (!matches("*.combiner.alpha", p.name())) continue;
@@ -217,7 +218,7 @@ TEST_CASE("block coordinate descent trains the gates of all kinds in its epochs,
   const std::string model =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[attention.encoder.self.mae]\nmean = 'full'\n";
   const std::string method = model +
-                             "[train.groups.gates]\nmatch = ['*.gate.*']\noptimizer = 'sgd'\nlr = 1.0\n"
+                             "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n"
                              "[train.procedures.block-coordinate]\nevery = 2\n";
   auto start = data.run("start", model + length("1u", "0.0")), first = data.run("first", method + length("1e")),
        second = data.run("second", method + length("2e")), third = data.run("third", method + length("3e"));

@@ -32,7 +32,7 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   double dropout = 0;
   void describe(Fields& f) override {
     f.field("shared_biases", shared_biases, "one u and v for all layers of a stack");
-    f.choice("distances", distances, {{Distances::exact, "true"}, {Distances::block_end, "block_end"}},
+    f.choice("distances", distances, {{Distances::exact, "exact"}, {Distances::block_end, "block_end"}},
              "of query and key, or of the key and the end of the block");
     f.field("clamp", clamp, "largest distance told apart; 0: none", between(0, 1 << 24));
     f.field("dropout", dropout, "dropout of the position embeddings", between(0, 0.999));

@@ -485,11 +485,13 @@ TEST_CASE("an expert is drawn for each row, in every layer of every backbone, un
   };
   const std::vector<Case> cases{
       {"[model]\n" + sizes + mae, false, 2},
-      {"[model]\nbackbone = 'encoder-decoder'\nencoder_layers = 2\n" + sizes + mae, false, 6},
-      {"[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nmemory = 6\n" + sizes + mae + "score = 'relative'\n",
+      {"[model]\nbackbone = 'encoder-decoder'\nencoder-decoder.encoder_layers = 2\n" + sizes + mae, false, 6},
+      {"[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n" + sizes + mae +
+           "score = 'relative'\n",
        false, 2},
-      {"[model]\nbackbone = 'bert'\npositions = 'learned'\nsegments = 2\nembedding_norm = true\n" + sizes + mae, true,
-       2}};
+      {"[model]\nbackbone = 'bert'\npositions = 'learned'\nbert.segments = 2\nbert.embedding_norm = true\n" + sizes +
+           mae,
+       true, 2}};
   for (const Case& c : cases)
     for (const char* gate : {"learned", "uniform"}) {
       auto drawn = [&](const std::string& unit, uint32_t update) {
@@ -561,7 +563,7 @@ TEST_CASE("resume keeps sample_unit = position, and refuses sequence", "[mae]") 
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
                     position = "sample_unit = 'position'\n";
-  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nhorizon = '6u'\n"); };
+  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
   auto whole = runs::run_of(folder, "whole", uniform + position + until(6));
   runs::run_of(folder, "run", uniform + position + until(3));
   try {

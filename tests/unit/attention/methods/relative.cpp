@@ -86,7 +86,7 @@ TEST_CASE("relative attention equals brute force for any age and length of the m
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(str("heads = ", h, "\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\nclamp = ", clamp,
                 "\nshared_biases = ", *rc::gen::arbitrary<bool>() ? "true" : "false", "\ndistances = '",
-                block_end ? "block_end" : "true", "'\n"),
+                block_end ? "block_end" : "exact", "'\n"),
             d, seed, causal ? Kind::decoder_self : Kind::encoder_self);
     at::Tensor m = normal({batch, keys, d}, seed), x = slots == 0 ? m : m.narrow(1, slots, queries);
     std::vector<int64_t> positions(static_cast<size_t>(slots));
@@ -127,7 +127,7 @@ TEST_CASE("relative attention equals brute force for any age and length of the m
 TEST_CASE("gradients of relative attention equal differences of brute force", "[relative]") {
   // The second is wide enough in rows for the positions to be projected before they meet the queries.
   for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
-    for (const char* distances : {"true", "block_end"}) {
+    for (const char* distances : {"exact", "block_end"}) {
       const int64_t slots = 3, d = 4;
       Layer l(str("heads = 2\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\ndistances = '", distances,
                   "'\n"),

@@ -1,0 +1,98 @@
+#include "base/renamed_keys.h"
+
+#include <map>
+
+#include "base/error.h"
+
+namespace mh {
+
+namespace {
+
+// Keys, and sections that end with a dot.
+const std::map<std::string, std::string>& renamed() {
+  static const std::map<std::string, std::string> table{
+      {"train.only", "train.trainable"},
+      {"train.record", "train.cuda_graph"},
+      {"train.batching", "train.batch.order"},
+      {"train.block", "train.batch.block"},
+      {"train.batch_tokens", "train.batch.tokens"},
+      {"train.batch_rows", "train.batch.rows"},
+      {"train.micro_tokens", "train.batch.micro_tokens"},
+      {"train.alike", "train.batch.bucket_updates"},
+      {"train.long_block", "train.batch.long_block"},
+      {"train.long_from", "train.batch.long_from"},
+      {"train.betas", "train.optimizer.betas"},
+      {"train.epsilon", "train.optimizer.epsilon"},
+      {"train.bias_correction", "train.optimizer.bias_correction"},
+      {"train.momentum", "train.optimizer.momentum"},
+      {"train.weight_decay", "train.optimizer.weight_decay"},
+      {"train.clip", "train.optimizer.clip_norm"},
+      {"train.schedule", "train.schedule.rule"},
+      {"train.horizon", "train.schedule.length"},
+      {"train.decay_from", "train.schedule.decay_from"},
+      {"train.warmup", "train.schedule.warmup"},
+      {"train.warmup_share", "train.schedule.warmup_ratio"},
+      {"train.warmup_lr", "train.schedule.warmup_lr"},
+      {"train.min_lr", "train.schedule.min_lr"},
+      {"train.period", "train.schedule.period"},
+      {"train.period_growth", "train.schedule.period_growth"},
+      {"train.period_shrink", "train.schedule.period_shrink"},
+      {"train.valid_block", "train.validation.block"},
+      {"train.valid_memory", "train.validation.memory"},
+      {"train.validate_every", "train.validation.every"},
+      {"train.validate_by", "train.validation.metric"},
+      {"train.patience", "train.validation.patience"},
+      {"train.min_improvement", "train.validation.min_improvement"},
+      {"train.decode.", "train.validation.decode."},
+      {"train.save_every", "train.checkpoint.every"},
+      {"train.keep", "train.checkpoint.retain"},
+      {"train.keep_by", "train.checkpoint.retain_by"},
+      {"model.encoder_layers", "model.encoder-decoder.encoder_layers"},
+      {"model.shared_embedding", "model.encoder-decoder.shared_embedding"},
+      {"model.source_rows", "model.encoder-decoder.source_rows"},
+      {"model.memory", "model.transformer-xl.memory"},
+      {"model.same_length", "model.transformer-xl.same_length"},
+      {"model.initial_memory", "model.transformer-xl.initial_memory"},
+      {"model.segments", "model.bert.segments"},
+      {"model.embedding_norm", "model.bert.embedding_norm"},
+      {"model.head", "model.bert.head"},
+      {"model.classes", "model.bert.classes"},
+      {"model.labels", "model.bert.labels"},
+      {"model.next_sentence", "model.bert.next_sentence"}};
+  return table;
+}
+
+const std::string kAdam = "\"adam\"", kAdamW = "\"adamw\"", kEmptyTable = "{}";
+
+// The part of a key after its last dot is `name`, and the part before begins with `section`.
+bool is_key(const std::string& key, const std::string& section, const std::string& name) {
+  return key.starts_with(section) && key.ends_with("." + name);
+}
+
+// The rules adam and adamw were one rule that did and did not decay norms and biases.
+std::vector<Assignment> optimizer_form(const std::string& section, const std::string& text) {
+  return {{section + "rule", text == kAdam ? kAdamW : text},
+          {section + "decay_norms_and_biases", text == kAdamW ? "false" : "true"}};
+}
+
+}  // namespace
+
+std::vector<Assignment> present_form(const Assignment& a, const std::string& origin) {
+  const std::string section = a.key.substr(0, a.key.rfind('.') + 1);
+  if (a.text == kEmptyTable) return {a};
+  if (a.key == "train.optimizer") return optimizer_form("train.optimizer.", a.text);
+  if (is_key(a.key, "train.groups.", "optimizer")) return optimizer_form(section, a.text);
+  if ((a.key == "train.optimizer.rule" || is_key(a.key, "train.groups.", "rule")) && a.text == kAdam)
+    throw Error(Exit::usage,
+                Problem{origin, "the rule adamw, sgd or nag", a.key + " = " + a.text,
+                        str("set ", a.key, " = ", kAdamW, ", and ", section,
+                            "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false "
+                            "to leave norms and biases out (adamw of earlier versions)")});
+  if (is_key(a.key, "attention.", "distances") && a.text == "\"true\"") return {{a.key, "\"exact\""}};
+  if (const auto it = renamed().find(a.key); it != renamed().end()) return {{it->second, a.text}};
+  if (const auto it = renamed().find(section); it != renamed().end())
+    return {{it->second + a.key.substr(section.size()), a.text}};
+  return {a};
+}
+
+}  // namespace mh

@@ -1,0 +1,29 @@
+# Keys of an earlier version are brought over: a warning names the present key in what a user writes, and none in stored files.
+make_shards
+cat > old.toml <<'C'
+[model]
+layers = 1
+width = 16
+ffn = 16
+[attention]
+heads = 2
+[train]
+block = 16
+batch_tokens = 64
+optimizer = "adamw"
+length = "2u"
+C
+expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set train.clip=1.0
+said 'old.toml:8: train.block = 16 is of an earlier version; it is now train.batch.block = 16'
+said 'train.optimizer.rule = "adamw", train.optimizer.decay_norms_and_biases = false'
+said '--set train.clip: train.clip = 1.0 is of an earlier version; it is now train.optimizer.clip_norm = 1.0'
+[ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "one warning for each key"
+! grep -q '^batch_tokens' run/config.toml || fail "the run's configuration has an old key"
+# A run that an earlier version began goes on as one of this version, without a warning.
+mkdir before
+{ cat old.toml; echo 'clip = 1.0'; sed -n '/^\[data\]/,$p' run/config.toml; } > before/config.toml
+expect 0 mh-train --threads 1 --out before --resume
+! grep -q "earlier version" err || fail "a warning about a stored file"
+cmp run/last.safetensors before/last.safetensors || fail "not the same run"
+expect 2 mh-train --dry-run --config old.toml --train t.mhs --set train.optimizer.rule=adam
+said "decay_norms_and_biases = true"; said "false"

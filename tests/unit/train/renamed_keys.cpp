@@ -1,0 +1,188 @@
+// Configurations of earlier versions mean what they meant.
+#include "base/renamed_keys.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "fixtures/status.h"
+#include "train/run_config.h"
+
+using namespace mh;
+using namespace mh::train;
+
+namespace {
+
+std::string resolved(const std::string& toml) {
+  Config config;
+  config.load_text(toml, "test");
+  return RunConfig::read(config).toml();
+}
+
+// A file of the version before keys were grouped, with another value than the default for most keys.
+const char* kOld = R"([model]
+backbone = "transformer-xl"
+positions = "none"
+encoder_layers = 0
+shared_embedding = false
+source_rows = 0
+memory = 8
+same_length = true
+initial_memory = "zeros"
+segments = 0
+embedding_norm = false
+head = "words"
+classes = 0
+labels = []
+next_sentence = false
+[attention]
+score = "relative"
+[attention.relative]
+distances = "true"
+[attention.decoder.self.1.relative]
+distances = "block_end"
+[train]
+horizon = "7u"
+only = ["attention"]
+record = true
+batching = "streams"
+block = 16
+batch_tokens = 64
+batch_rows = 3
+alike = 2
+long_block = 32
+long_from = "3u"
+micro_tokens = 32
+optimizer = "adamw"
+betas = [0.5, 0.75]
+epsilon = 1e-6
+bias_correction = false
+momentum = 0.5
+weight_decay = 0.1
+clip = 2.0
+schedule = "cosine"
+decay_from = "start"
+warmup = "2u"
+warmup_share = 0.25
+warmup_lr = 0.001
+min_lr = 0.002
+period = "4u"
+period_growth = 2.0
+period_shrink = 0.5
+valid_block = 4
+valid_memory = 5
+validate_every = "6u"
+validate_by = "bleu"
+save_every = "8u"
+keep = 2
+keep_by = "best"
+patience = 9
+min_improvement = 0.5
+[train.decode]
+beam = 3
+batch_tokens = 99
+[train.groups.a]
+match = ["*"]
+optimizer = "adam"
+)";
+const char* kNew = R"([model]
+backbone = "transformer-xl"
+positions = "none"
+[model.transformer-xl]
+memory = 8
+same_length = true
+initial_memory = "zeros"
+[attention]
+score = "relative"
+[attention.relative]
+distances = "exact"
+[attention.decoder.self.1.relative]
+distances = "block_end"
+[train]
+trainable = ["attention"]
+cuda_graph = true
+[train.batch]
+order = "streams"
+block = 16
+tokens = 64
+rows = 3
+bucket_updates = 2
+long_block = 32
+long_from = "3u"
+micro_tokens = 32
+[train.optimizer]
+rule = "adamw"
+decay_norms_and_biases = false
+betas = [0.5, 0.75]
+epsilon = 1e-6
+bias_correction = false
+momentum = 0.5
+weight_decay = 0.1
+clip_norm = 2.0
+[train.schedule]
+rule = "cosine"
+length = "7u"
+decay_from = "start"
+warmup = "2u"
+warmup_ratio = 0.25
+warmup_lr = 0.001
+min_lr = 0.002
+period = "4u"
+period_growth = 2.0
+period_shrink = 0.5
+[train.validation]
+block = 4
+memory = 5
+every = "6u"
+metric = "bleu"
+patience = 9
+min_improvement = 0.5
+[train.validation.decode]
+beam = 3
+batch_tokens = 99
+[train.checkpoint]
+every = "8u"
+retain = 2
+retain_by = "best"
+[train.groups.a]
+match = ["*"]
+rule = "adamw"
+decay_norms_and_biases = true
+)";
+
+}  // namespace
+
+TEST_CASE("a configuration of an earlier version resolves to the same run", "[renamed]") {
+  CHECK(resolved(kOld) == resolved(kNew));
+}
+
+TEST_CASE("the defaults of an earlier version are those of this one", "[renamed]") {
+  CHECK(resolved("[train]\noptimizer = 'adam'\n") == resolved(""));
+}
+
+TEST_CASE("later assignments win, whichever version wrote them", "[renamed]") {
+  Config config;
+  config.load_text("[train]\noptimizer = 'adamw'\nblock = 3\n", "test");
+  config.set("train.batch.block=4");
+  config.set("train.block=5");
+  config.set("train.optimizer=sgd");
+  const RunConfig run = RunConfig::read(config);
+  CHECK(run.train.batch.block == 5);
+  CHECK(run.train.optimizer.rule == "sgd");
+}
+
+TEST_CASE("the rule adam, which had two meanings, is refused with both of them", "[renamed]") {
+  for (const char* toml : {"[train.optimizer]\nrule = 'adam'\n", "[train.groups.a]\nmatch = ['*']\nrule = 'adam'\n"}) {
+    CHECK(status_of([&] { resolved(toml); }) == 2);
+    const std::string message = refusal([&] { resolved(toml); });
+    CHECK(message.find("decay_norms_and_biases = true") != std::string::npos);
+    CHECK(message.find("false") != std::string::npos);
+  }
+}
+
+TEST_CASE("an option of another backbone is refused unless it has its default value", "[renamed]") {
+  CHECK(resolved("[model]\nsegments = 0\n[model.bert]\nclasses = 0\n") == resolved(""));
+  for (const char* toml : {"[model]\nsegments = 2\n", "[model.bert]\nsegments = 2\n"})
+    CHECK(refusal([&] { resolved(toml); }).find("model.bert.segments: expected a backbone that takes it: bert") !=
+          std::string::npos);
+}
