@@ -80,7 +80,8 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   out.length = t.length;
   out.memory_bytes = memory_estimate(run, *model);
   count_updates(out, run, batches.get());
-  if (t.batch.long_block > 0 && run.model.model.bert.head == model::HeadTask::words) out.long_predictions = run.long_predictions();
+  if (t.batch.long_block > 0 && run.model.model.bert.head == model::HeadTask::words)
+    out.long_predictions = run.long_predictions();
   return out;
 }
 

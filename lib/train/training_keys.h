@@ -28,7 +28,7 @@ inline constexpr std::array kTrainingKeys{
     TrainingKey{"steps", "Optimiser steps by parameter name."},
     TrainingKey{"procedures", "State of each procedure by name, as JSON text."},
     TrainingKey{"memory", "Whether the file holds the tensors memory.*."},
-    TrainingKey{"kept", "Update and score of each model that train.keep_by = \"best\" has saved."},
+    TrainingKey{"kept", "Update and score of each model that train.checkpoint.retain_by = \"best\" has saved."},
     TrainingKey{"schedule_rule",
                 "2: update n takes the learning rate at n - 1 completed updates; 1, also if absent: "
                 "at n."},
@@ -36,7 +36,7 @@ inline constexpr std::array kTrainingKeys{
                 "Score of the best validation, lower is better: loss in nats, or minus BLEU or a task's score. "
                 "Absent before the first."},
     TrainingKey{"counted_best",
-                "Score from which train.min_improvement is measured. Absent before the first "
+                "Score from which train.validation.min_improvement is measured. Absent before the first "
                 "validation."},
 };
 

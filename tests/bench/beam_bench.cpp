@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
   nn::prepare_cpu(static_cast<int>(number(2, 2)));
   Config config;
   config.load_text(
-      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn = 1024\nshared_embedding = "
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn = "
+      "1024\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 4\n",
       "bench");
   const auto model = model::build_language_model(model::ModelConfig::read(config), entries, at::kCPU);

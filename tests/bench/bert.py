@@ -5,9 +5,9 @@ from measure import allocator, output, peer_program
 
 # transformers' BERT after [model] and [attention], without an output layer; ends in [train].
 TOML = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\nactivation = 'gelu'\npositions = 'learned'\n"
-        "max_positions = 512\nscale_embedding = false\nsegments = 2\nembedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n"
+        "max_positions = 512\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n"
         "dropout_embedding = 0.1\ndropout_attention = 0.1\ndropout_ffn = 0.1\ndropout_output = 0.1\n"
-        "[attention]\nheads = 12\ndropout = 0.1\n[train]\nclip = 1.0\n")
+        "[attention]\nheads = 12\ndropout = 0.1\n[train]\noptimizer.clip_norm = 1.0\n")
 
 
 def run_peer(bench, what, rows, **options):

@@ -62,13 +62,13 @@ def main():
         folder.text(words, a.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
-            f"[train]\nseed = {seed}\nblock = {n}\nbatch_tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
-            "validate_every = '0u'\nsave_every = '0u'\n")
+            f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
+            "validation.every = '0u'\ncheckpoint.every = '0u'\n")
         train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", a.threads)
         # One update with a learning rate of 0 leaves a checkpoint of the first weights.
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
         folder.run(*train, "--out", "run", "--set", f"train.length='{a.updates}u'",
-             "--set", f"train.warmup='{a.warmup}u'", "--set", "train.warmup_lr=0.0")
+             "--set", f"train.schedule.warmup='{a.warmup}u'", "--set", "train.schedule.warmup_lr=0.0")
         ours = folder.log("run")
 
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")

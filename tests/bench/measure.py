@@ -277,7 +277,7 @@ class Bench:
     def checkpoint(self, name, shard, toml):
         """Returns the path of a checkpoint after one update; `toml` ends in [train]."""
         out, config = self.folder / name, self.folder / f"{name}.toml"
-        config.write_text(f"{toml}length = '1u'\nvalidate_every = '0u'\n")
+        config.write_text(f"{toml}length = '1u'\nvalidation.every = '0u'\n")
         run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out, "--threads", self.threads])
         return out / "last.safetensors"
 
@@ -285,7 +285,7 @@ class Bench:
         """Runs mh-train for `warm` and then `updates` updates; returns the seconds of the latter, measured by when the lines of the
         log appear, and the peak memory in bytes. `toml` ends in [train]."""
         out, config = self.new_folder(), self.folder / "train.toml"
-        config.write_text(f"{toml}lr = 5e-4\noptimizer = 'adam'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n"
+        config.write_text(f"{toml}lr = 5e-4\noptimizer.rule = 'adamw'\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n"
                           f"length = '{warm + updates + 1}u'\n")
         with LogClock(out / "run/log.jsonl") as clock:
             _, peak = run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
@@ -299,7 +299,7 @@ class Bench:
 
     def train_language_model(self, entries, precision, warm=3, updates=10):
         """Trains the language model of the training section; returns as throughput()."""
-        toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nblock = 256\nbatch_tokens = 4096\n")
+        toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
         return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
 
     def train_peer(self, program, tuned=True, **options):

@@ -24,7 +24,7 @@ from peers import stages
 def largest_difference(folder, name, tokens, size, threads):
     stage = stages.STAGES[name]
     (folder.path / "model.toml").write_text(
-        stage.toml(size) + "lr = 1e-2\nlength = '20u'\nlog_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n")
+        stage.toml(size) + "lr = 1e-2\nlength = '20u'\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
     folder.run("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--out", name, "--threads", threads)
     folder.run("mh-eval", "-q", "--per-token", f"{name}.tsv", "--threads", threads,
                f"{name}/last.safetensors", "text.mhs", capture_output=True)

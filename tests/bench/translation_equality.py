@@ -32,19 +32,19 @@ def main():
         folder = corpora.Folder(a.tools, name)
         folder.pairs(words, 3000 if a.full else 600)
         (folder.path / "model.toml").write_text(
-            f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nshared_embedding = true\n"
-            f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch_tokens = {batch}\nlabel_smoothing = {smoothing}\n"
-            "log_every = '1u'\nvalidate_every = '0u'\nsave_every = '0u'\n")
+            f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nencoder-decoder.shared_embedding = true\n"
+            f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch.tokens = {batch}\nlabel_smoothing = {smoothing}\n"
+            "log_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
 
-        def train(out, length, **keys):
+        def train(out, length, keys):
             """The lines of its log, and its last weights."""
             sets = [word for key, value in dict(keys, length=f"'{length}u'").items() for word in ("--set", f"train.{key}={value}")]
             folder.run("mh-train", "-q", "--config", "model.toml", "--train", "pairs.mhs", "--threads", a.threads, "--out", out, *sets)
             return folder.log(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
 
-        _, start = train("start", 1, lr="0.0")
-        _, descended = train("descended", 1, lr=leap, optimizer="'sgd'", momentum="0.0")
-        ours, _ = train("run", a.updates, lr=lr, warmup=f"'{warmup}u'", warmup_lr="0.0")
+        _, start = train("start", 1, {"lr": "0.0"})
+        _, descended = train("descended", 1, {"lr": leap, "optimizer.rule": "'sgd'", "optimizer.momentum": "0.0"})
+        ours, _ = train("run", a.updates, {"lr": lr, "schedule.warmup": f"'{warmup}u'", "schedule.warmup_lr": "0.0"})
 
         model = translation.EncoderDecoder(start["decoder.embedding.weight"].shape[0], layers, d, h, f)
         mine = model.tensors()

@@ -31,11 +31,11 @@ ffn = 64
 [attention]
 heads = 4
 [train]
-block = 32
-batch_tokens = 512
+batch.block = 32
+batch.tokens = 512
 lr = 5e-4
-validate_every = "0u"
-save_every = "0u"
+validation.every = "0u"
+checkpoint.every = "0u"
 log_every = "1u"
 """
 

@@ -29,8 +29,9 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
 
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets) {
   return app
-      .add_option("--set", sets,
-                  "change a key that changes no parameter, of the model or of squad: model.transformer-xl.same_length=true")
+      .add_option(
+          "--set", sets,
+          "change a key that changes no parameter, of the model or of squad: model.transformer-xl.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

@@ -372,7 +372,7 @@ class Stage:
     def toml(self, size):
         return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn = {size.f}\n"
                 f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.more}\n"
-                f"[train]\nblock = {size.n}\nbatch_tokens = {size.batch_tokens}\n")
+                f"[train]\nbatch.block = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
 
     @property
     def composed(self):

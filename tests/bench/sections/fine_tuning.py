@@ -12,7 +12,7 @@ def measure(bench):
     yield fine_tuning(bench, pieces, "128 tokens each", lambda draw: 70, {"at random": ("", 1.2)}, [("sdpa", 128), ("eager", 128)])
     # The peer pads rows to 128 tokens, as its example does, or to the longest row of a batch.
     yield fine_tuning(bench, pieces, "as long as MRPC's", lambda draw: min(60, max(5, round(draw.gauss(25, 6.4)))),
-                      {"at random": ("", 1.2), "alike": ("alike = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
+                      {"at random": ("", 1.2), "alike": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
 
 
 def fine_tuning(bench, pieces, lengths, length_of, updates_of, peers, warm=3, updates=10, batch=32):
@@ -27,7 +27,7 @@ def fine_tuning(bench, pieces, lengths, length_of, updates_of, peers, warm=3, up
     run([bench.tools / "mh-prep", "-q", "examples", "--wordpiece", pieces, "--no-header", "--text", "1", "--text-b", "2", "--label", "3",
          "--labels", "0,1", "-o", shard, text])
     printed.write_bytes(subprocess.run([bench.tests / "example-rows", shard, "128"], check=True, capture_output=True).stdout)
-    toml = f"[model]\nhead = 'classes'\nclasses = 2\n{bert.TOML}block = 128\nbatch_rows = {batch}\n"
+    toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.block = 128\nbatch.rows = {batch}\n"
 
     def what(rows):
         return f"fine-tuning, rows {lengths}, updates {rows}"

@@ -14,24 +14,25 @@ activation = "gelu"
 positions = "learned"
 max_positions = 64
 scale_embedding = false
-segments = 2
-embedding_norm = true
+bert.segments = 2
+bert.embedding_norm = true
 init = "bert"
 layers = 2
 width = 32
 ffn = 64
-next_sentence = true
+bert.next_sentence = true
 [attention]
 heads = 4
 [train]
 length = "400u"
-block = 32
-batch_rows = 16
-optimizer = "adamw"
+batch.block = 32
+batch.rows = 16
+optimizer.rule = "adamw"
+optimizer.decay_norms_and_biases = false
 lr = 5e-3
-schedule = "linear"
-warmup = "40u"
-validate_every = "100u"
+schedule.rule = "linear"
+schedule.warmup = "40u"
+validation.every = "100u"
 log_every = "10u"
 T
 expect 0 mh-train --config c.toml --train t.mhs --valid v.mhs --out bert --threads 1
@@ -44,7 +45,7 @@ words = [line["valid_word_accuracy"] for line in lines if "valid_word_accuracy" 
 assert len(words) == 4 and words[-1] > max(0.1, words[0]), words
 assert [line["valid_next_accuracy"] for line in lines if "valid_next_accuracy" in line][-1] > 0.75
 P
-mh-train -q --config c.toml --train t.mhs --valid v.mhs --out halves --threads 1 --set train.length=213u --set train.horizon=400u
+mh-train -q --config c.toml --train t.mhs --valid v.mhs --out halves --threads 1 --set train.length=213u --set train.schedule.length=400u
 expect 0 mh-train -q --resume --out halves --threads 1 --set train.length=400u
 mh-eval -q --format json bert/last.safetensors v.mhs | sed 's/bert//' > a
 mh-eval -q --format json halves/last.safetensors v.mhs | sed 's/halves//' > b
@@ -53,9 +54,9 @@ grep -q '"word_accuracy":' a || fail "$(cat a)"
 m=bert/best.safetensors
 
 # Rows become longer on the way, and a run that is resumed behind that is the same.
-go="--config c.toml --train t.mhs --threads 1 --set train.long_block=48 --set train.long_from=7u"
+go="--config c.toml --train t.mhs --threads 1 --set train.batch.long_block=48 --set train.batch.long_from=7u"
 mh-train -q $go --out long --set train.length=12u
-mh-train -q $go --out parts --set train.length=9u --set train.horizon=12u
+mh-train -q $go --out parts --set train.length=9u --set train.schedule.length=12u
 expect 0 mh-train -q --resume --out parts --threads 1 --set train.length=12u
 mh-eval -q --format json long/last.safetensors v.mhs | sed 's/long//' > a
 mh-eval -q --format json parts/last.safetensors v.mhs | sed 's/parts//' > b
@@ -63,19 +64,19 @@ cmp a b || fail "a resumed run differs"
 mh-train -q --config c.toml --train t.mhs --threads 1 --out short --set train.length=12u
 mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 ! cmp -s a b || fail "rows did not become longer"
-expect 2 mh-train $go --out no --set train.long_block=65; said "train.long_block"
-expect 2 mh-train --config c.toml --train t.mhs --out no --set train.long_block=48; said "train.long_from"
+expect 2 mh-train $go --out no --set train.batch.long_block=65; said "train.batch.long_block"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48; said "train.batch.long_from"
 
-expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.long_block, whose rows it bounds"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.batch.long_block, whose rows it bounds"
 # Documents of three pieces in rows with room for one.
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
-expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.next_sentence=false --set train.block=3 --set train.length=30u
+expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
 
 # Classes: what the label says is in the words. Three seeds, with mean and sample deviation.
 awk 'BEGIN { srand(5); print "label\ttext"; for (i = 0; i < 120; i++) { t = int(rand() * 3); print "c" t "\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > train.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > classes.mhs
-go="--init $m --set train.block=32 --set train.batch_rows=16 --set train.lr=1e-3 --threads 1"
-expect 0 mh-finetune --train classes.mhs --valid classes.mhs $go --out ft --seeds 3 --set train.length=6e --set train.validate_by=accuracy
+go="--init $m --set train.batch.block=32 --set train.batch.rows=16 --set train.lr=1e-3 --threads 1"
+expect 0 mh-finetune --train classes.mhs --valid classes.mhs $go --out ft --seeds 3 --set train.length=6e --set train.validation.metric=accuracy
 said "head.classes.weight"; said "left out"; said "head.words.transform.weight"
 [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 python3 - <<'P'
@@ -101,7 +102,7 @@ grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(
 # Classes in another order are others; a set without labels measures nothing; seeds are given once.
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; said "in the model's order, c0, c1, c2"; said "found c2, c1, c0"
-expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.labels=[]'
+expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
 expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; said "in the model's order"; [ ! -d no ] || fail "a folder is left"
 cut -f 2 train.tsv > texts.tsv
 mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
@@ -148,7 +149,7 @@ said "the run does not begin where"
 # A number.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
 mh-prep examples -q --vocab $m --text text --label score --number 0,5 numbers.tsv > numbers.mhs
-expect 0 mh-finetune -q --train numbers.mhs --valid numbers.mhs $go --out n --set train.length=8e --set train.validate_by=spearman
+expect 0 mh-finetune -q --train numbers.mhs --valid numbers.mhs $go --out n --set train.length=8e --set train.validation.metric=spearman
 expect 0 mh-eval --format json n/best.safetensors numbers.mhs; printed '"pearson":'
 python3 -c 'import json; assert json.load(open("out"))["spearman"] > 0.8' || fail "$(cat out)"
 
@@ -166,7 +167,7 @@ for p in range(40):
 json.dump({"version": "1.1", "data": [{"title": "one", "paragraphs": paragraphs}]}, open("qa.json", "w"))
 P
 mh-prep squad -q --vocab $m qa.json > qa.mhs
-expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.block=64 --set squad.question=20 --set train.length=4e --set train.validate_by=f1
+expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.batch.block=64 --set squad.question=20 --set train.length=4e --set train.validation.metric=f1
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
 printed '"exact":'; printed '"f1":'; printed '"question":20'; printed '"longest_answer":30'
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; printed '"longest_answer":1'; printed '"best":3'
@@ -224,27 +225,27 @@ expect 2 mh-eval generate $m --prompt t0w1 --length 3; said "from left to right"
 
 # What makes no sense together is refused, and nothing is left.
 no() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
-no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validate_by=f1
+no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
 no 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
 no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
-no 3 "documents" --train classes.mhs $go --set "model.head='words'" --set model.classes=0 --set 'model.labels=[]'
-no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.classes=2
-no 2 "model.classes" --train classes.mhs $go --set model.classes=0 --set 'model.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.segments=1; said "two parts of rows"; [ ! -d no ] || fail "a folder is left"
+no 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
+no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
+no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "two parts of rows"; [ ! -d no ] || fail "a folder is left"
 no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 said "not trained, so as drawn to the end: "; said "the word head too"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "as drawn to the end" err || fail "a head that trains is warned of"
 ! grep -q perplexity headed/log.jsonl || fail "the perplexity of classes"
-no 2 "5 or more" --train t.mhs $go --set train.block=4
-no 3 "2 classes" --train classes.mhs $go --set model.classes=2 --set 'model.labels=[]'
+no 2 "5 or more" --train t.mhs $go --set train.batch.block=4
+no 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
 no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
-no 2 "train.block" --train classes.mhs $go --set train.block=65
+no 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
 no 3 "mh-prep" --train lm.mhs $go
 expect 3 mh-eval ft/seed1/best.safetensors t.mhs; said "glue"
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3; said "--context"
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3; said "pairs to translate"
 expect 2 mh-eval bert/best.safetensors v.mhs --predictions -; said "masked words"
-expect 3 mh-train --config c.toml --train t.mhs --out no --set "model.head='classes'"; said "kind examples"
+expect 3 mh-train --config c.toml --train t.mhs --out no --set "model.bert.head='classes'"; said "kind examples"

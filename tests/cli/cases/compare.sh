@@ -75,8 +75,8 @@ max_positions = 32
 heads = 2
 [train]
 length = "2u"
-block = 32
-batch_rows = 4
+batch.block = 32
+batch.rows = 4
 T
 mh-prep vocab -q --type wordpiece --size 60 text > pieces
 awk '1; NR % 20 == 0 { print "" }' text | mh-prep mlm -q --vocab pieces - > mlm.mhs

@@ -7,9 +7,9 @@ make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
 mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 train() {  # FOLDER SHARD OPTION…
   mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-    --set train.block=16 --set train.batch_tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
+    --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
 }
-train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set train.save_every=2u --set train.keep=3
+train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set train.checkpoint.every=2u --set train.checkpoint.retain=3
 [ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "checkpoints of the run"
 
 expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
@@ -54,7 +54,7 @@ assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
 P
 record 2 mh-convert --fold folded -o x
 expect 0 mh-train --dry-run --from folded --format json
-expect 0 mh-train -q --from folded --train t.mhs --out on --set train.block=16 --set train.batch_tokens=64 --set train.length=2u
+expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "the folded model's configuration"
 # Both are the one after the other.
 mh-convert -q --average --fold run/checkpoints/*.safetensors > both

@@ -32,7 +32,7 @@ expect 2 mh-convert --to onnx empty x; said "huggingface"
 expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
 make_shards
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.block=8 --set train.batch_tokens=32 --set train.length=1u
+  --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface run/last.safetensors x; said "model.positions"; [ ! -e x ] || fail "a folder is left"
 expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new folder"
 expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
@@ -61,7 +61,7 @@ expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetenso
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
 python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-prep -q lm --vocab bpe.v - -o bpe.mhs
 expect 0 mh-eval gpt2.safetensors bpe.mhs
-expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.block=8 --set train.batch_tokens=32 --set train.length=2u
+expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=2u
 mh-convert -q --to huggingface on/last.safetensors on.back
 mkdir left.part
 expect 1 mh-convert --to huggingface gpt2.safetensors left; said "remove it"
@@ -69,11 +69,11 @@ mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
 expect 3 mh-convert --to huggingface cut x; said "attention.decoder.self.0.heads"
 mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \
   --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 \
-  --set attention.heads=2 --set train.block=8 --set train.batch_tokens=32 --set train.length=1u
+  --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface mixed/last.safetensors x; said "attention.mixer"; said "talking-heads"
 mh-train -q --train t.mhs --out words --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false \
   --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.block=8 --set train.batch_tokens=32 --set train.length=1u
+  --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface words/last.safetensors x; said "the type byte-bpe"
 
 # Folders with something wrong.

@@ -5,7 +5,7 @@ mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 tokens=$(awk '{n += NF + 1} END {print n}' text)
 mh-train --config "$ROOT/configs/recipes/wikitext2-small.toml" --train t.mhs --valid t.mhs --out run -q --set model.layers=1 \
-  --set model.width=16 --set attention.heads=2 --set train.block=32 --set train.batch_tokens=128 --set train.length=6u
+  --set model.width=16 --set attention.heads=2 --set train.batch.block=32 --set train.batch.tokens=128 --set train.length=6u
 expect 0 mh-eval run/best.safetensors t.mhs
 printed "perplexity"
 printed "$tokens"
@@ -36,8 +36,8 @@ assert t["decoder.layers.0.self.query.weight"].shape == (16, 16) and len(t) > 10
 P
 # What a model has no places for is refused before it begins.
 mh-train --train t.mhs --out short -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set attention.score=synthesizer-random --set attention.synthesizer-random.length=20 --set train.block=16 \
-  --set train.batch_tokens=64 --set train.length=2u
+  --set attention.score=synthesizer-random --set attention.synthesizer-random.length=20 --set train.batch.block=16 \
+  --set train.batch.tokens=64 --set train.length=2u
 m=short/last.safetensors
 expect 0 mh-eval --block 20 $m t.mhs
 expect 2 mh-eval --block 21 --per-token none.tsv $m t.mhs; said "--block"; said "at most attention.synthesizer-random.length, 20 tokens"

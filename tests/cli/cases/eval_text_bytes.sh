@@ -39,8 +39,8 @@ expect 3 mh-eval bleu bad plain; said "bad:2: byte 5 of the file"
 
 # Prompts, sources and prefixes of models.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=1 --set train.block=16
-  --set train.batch_tokens=64 --set train.length=2u)
+tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=1 --set train.batch.block=16
+  --set train.batch.tokens=64 --set train.length=2u)
 mh-prep vocab -q plain > v
 mh-prep lm -q --vocab v plain -o t.mhs
 mh-train -q "${tiny[@]}" --train t.mhs --out lm

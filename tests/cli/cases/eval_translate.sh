@@ -5,9 +5,9 @@ sed 's/w/v/g' s > t
 mh-prep vocab s > sv 2>/dev/null
 mh-prep vocab --min-count 2 t > tv 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab tv s t -o p.mhs
-printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\n[attention]\nheads = 4\n[train]\nblock = 16\n' > c.toml
-printf 'batch_tokens = 1000\nlr = 0.005\nlength = "60u"\nvalidate_every = "20u"\n' >> c.toml
-mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out mt --set train.validate_by=bleu --set train.decode.beam=2
+printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\n[attention]\nheads = 4\n[train]\nbatch.block = 16\n' > c.toml
+printf 'batch.tokens = 1000\nlr = 0.005\nlength = "60u"\nvalidation.every = "20u"\n' >> c.toml
+mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out mt --set train.validation.metric=bleu --set train.validation.decode.beam=2
 grep -q '"valid_bleu"' mt/log.jsonl || fail "no BLEU in the log"
 m=mt/best.safetensors
 
@@ -95,8 +95,8 @@ refused 3 "missing" $m p.mhs --references missing
 refused 2 "a file, as the scores go to standard output" $m p.mhs --hypotheses -
 refused 2 "an output apart from the inputs" $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
-mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
-  --set train.batch_tokens=64 --set train.length=2u --train t.mhs --out lm
+mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+  --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm
 refused 2 "mh-eval generate" translate lm/last.safetensors s
 refused 2 "mh-eval translate" generate $m --prompt w1
 refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
@@ -123,21 +123,21 @@ expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; sai
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
 expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20
 said "the longest sentence of"; said "at most model.max_positions, 20 tokens"
-expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validate_by=bleu; said "--valid, of which it is"
-expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=bleu --set train.decode.beam=9999
+expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.metric=bleu; said "--valid, of which it is"
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=bleu --set train.validation.decode.beam=9999
 said "the vocabulary's entries"
-expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validate_by=blue; said "bleu"
-expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.decode.beam=2; said "train.decode.beam: 5 -> 2"
-expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
-  --set train.batch_tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validate_by=bleu
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=blue; said "bleu"
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; said "train.validation.decode.beam: 5 -> 2"
+expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+  --set train.batch.tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validation.metric=bleu
 said "bleu, which is of translations"
-expect 2 mh-train --resume --out mt --set train.validate_by=loss; said "train.validate_by"
+expect 2 mh-train --resume --out mt --set train.validation.metric=loss; said "train.validation.metric"
 [ ! -e no ] || fail "a folder is left"
 
 # A model of bytes may write anything; what is shown of it are lines of text.
 mh-prep vocab --type byte s > bytes 2>/dev/null
 mh-prep translation -q --vocab bytes s t -o bytes.mhs
-mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.block=80
+mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.batch.block=80
 expect 0 mh-eval translate bm/last.safetensors three --samples 40 --max-length-b 30
 [ "$(wc -l < out)" -eq 120 ] || fail "lines of a model of bytes: $(wc -l < out)"
 awk -F'\t' 'NF != 3 { exit 1 }' out || fail "columns of a model of bytes"

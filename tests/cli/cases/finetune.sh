@@ -4,11 +4,11 @@ make_shards
 make_text 60 | tac > new
 mh-prep lm --vocab v new -o new.mhs 2>/dev/null
 printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\ncombiner = "mae"\n[attention.mae]\nhidden = 8\n
-[train]\nblock = 16\nbatch_tokens = 64\nlr = 0.01\nlength = "6u"\nweight_decay = 0.5\n[train.procedures.block-coordinate]\nevery = 2\n
-[train.groups.gates]\nmatch = ["*.gate.*"]\noptimizer = "sgd"\nlr = 1.0\nweight_decay = 0.0\n' > c.toml
+[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\nlength = "6u"\noptimizer.weight_decay = 0.5\n[train.procedures.block-coordinate]\nevery = 2\n
+[train.groups.gates]\nmatch = ["*.gate.*"]\nrule = "sgd"\nlr = 1.0\nweight_decay = 0.0\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out first
 m=first/last.safetensors
-small="--set train.block=16 --set train.batch_tokens=64"
+small="--set train.batch.block=16 --set train.batch.tokens=64"
 go="--train new.mhs $small --set train.length=20u --set train.lr=0.01 --threads 1"
 
 # Prints the names of the tensors in which two checkpoints differ.
@@ -31,7 +31,7 @@ said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "a
 changed gates
 [ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "what has changed: $(cat names)"
 [ "$(wc -l < names)" -eq 8 ] || fail "what has changed: $(cat names)"
-grep -q 'only = \["gates"\]' gates/config.toml || fail "train.only is not in config.toml"
+grep -q 'trainable = \["gates"\]' gates/config.toml || fail "train.trainable is not in config.toml"
 grep -q 'weight_decay = 0.5' gates/config.toml && fail "weight decay was taken over"
 python3 - <<'P'
 import json
@@ -71,7 +71,7 @@ assert whole["trained_parameters"] == whole["parameters"] == gates["parameters"]
 assert gates["trained_parameters"] == 2 * (2 * 16 + 16 * 8 + 8 + 8 * 4 + 4), gates
 P
 # mh-train takes over the model alone.
-expect 0 mh-train -q --from $m $go --out model --set 'train.only=["gates"]'
+expect 0 mh-train -q --from $m $go --out model --set 'train.trainable=["gates"]'
 ! grep -q "train.groups.gates" model/config.toml || fail "a group is taken over"
 
 no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }

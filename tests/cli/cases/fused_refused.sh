@@ -3,7 +3,7 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 2\nwidth = 32\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "1u"\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 32\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "1u"\n' > c.toml
 train() { mh-train -q --config c.toml --train t.mhs --out "$1" "${@:2}"; }
 train plain
 train mixed --set attention.mixer=mixhead-a
@@ -29,7 +29,7 @@ import json
 fused, composed, auto = (json.load(open(path)) for path in ("fused", "composed", "auto"))
 assert auto["nll"] == composed["nll"] and abs(fused["nll"] - composed["nll"]) < 1e-4, (fused, composed, auto)
 P
-train segments --config "$ROOT/configs/backbones/transformer-xl.toml" --set model.memory=8
+train segments --config "$ROOT/configs/backbones/transformer-xl.toml" --set model.transformer-xl.memory=8
 for model in $relative segments/last.safetensors; do
   for path in fused composed; do expect 0 mh-eval generate --length 12 --seed 3 --attention $path $model; cp out $path; done
   cmp fused composed || fail "$model writes another text on the fused path"

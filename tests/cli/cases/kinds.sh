@@ -10,15 +10,15 @@ mh-prep translation --source-vocab vt --target-vocab vs t s -o other.mhs 2>/dev/
 cat > c.toml <<'C'
 [model]
 backbone = "encoder-decoder"
-encoder_layers = 3
+encoder-decoder.encoder_layers = 3
 layers = 2
 width = 16
 ffn = 16
 [attention]
 heads = 4
 [train]
-block = 40
-batch_tokens = 400
+batch.block = 40
+batch.tokens = 400
 length = "8u"
 lr = 0.01
 C
@@ -26,7 +26,7 @@ mh-train -q --config c.toml --train p.mhs --out run
 mh-train -q --config c.toml --train p.mhs --out mixed --set 'attention.mixer="mixhead-a"' --set 'attention.combiner="mae"' \
   --set attention.mae.hidden=8 --set 'attention.encoder.self.mae.mean="full"'
 mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-  --set train.block=16 --set train.batch_tokens=64 --set train.length=2u
+  --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors mixed=mixed/last.safetensors lm=lm/last.safetensors
 
 # Importance.
@@ -81,8 +81,8 @@ P
 expect 0 mh-prune scan --heads decoder.cross:0:1 cut.safetensors p.mhs
 expect 0 mh-spectrum cut.safetensors p.mhs --blocks 5 --kind decoder.cross
 [ "$(wc -l < out)" -eq 5 ] || fail "the heads of the layer that has any"
-expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set train.length=2u --set train.block=40 \
-  --set train.batch_tokens=400
+expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set train.length=2u --set train.batch.block=40 \
+  --set train.batch.tokens=400
 expect 0 mh-eval cut-run/last.safetensors p.mhs
 
 # Exchange.

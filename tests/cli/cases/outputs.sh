@@ -32,8 +32,8 @@ exec 8>&-
 [ "$status" -eq 143 ] || fail "SIGTERM: $status"
 [ -z "$(find . -name 'stopped.mhs*')" ] || fail "a partial file is left"
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
-mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=16 \
-  --set train.batch_tokens=64 --set train.length=2u
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+  --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors
 record 3 mh-eval $m missing.safetensors t.mhs
 cp t.mhs pp.0
@@ -50,8 +50,8 @@ expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs
 printf 'a\tb \\ c\n' > with_tabs
 mh-prep vocab --type char with_tabs > char.v 2>/dev/null
 mh-prep lm --vocab char.v with_tabs -o c.mhs 2>/dev/null
-mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.block=8 \
-  --set train.batch_tokens=8 --set train.length=1u
+mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 \
+  --set train.batch.tokens=8 --set train.length=1u
 expect 0 mh-eval --per-token pt.tsv chars/last.safetensors c.mhs
 awk -F '\t' 'NF != 4 { exit 1 }' pt.tsv || fail "rows of --per-token"
 printf 'w1 w2\nw3' > prompt

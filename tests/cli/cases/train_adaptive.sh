@@ -24,10 +24,10 @@ dropout_tail = 0.2
 heads = 2
 [train]
 length = "24u"
-block = 4
-batch_tokens = 16
-micro_tokens = 8
-save_every = "12u"
+batch.block = 4
+batch.tokens = 16
+batch.micro_tokens = 8
+checkpoint.every = "12u"
 T
   expect 0 mh-train --threads 1 --config $backbone.toml --train t.mhs --out whole-$backbone
   expect 0 mh-train --threads 1 --config $backbone.toml --train t.mhs --out parts-$backbone --set train.length=11u
@@ -65,5 +65,5 @@ try "model.project_head: expected an adaptive softmax" --set model.cutoff_factor
 try "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \
   --set model.tied_projections=false
 try "train.label_smoothing: expected 0" --set train.label_smoothing=0.1
-try "model.memory: expected a backbone with a memory" --set model.memory=4 --set train.batching=streams
-try "model.same_length: expected a backbone with a memory" --set model.same_length=true
+try "model.transformer-xl.memory: expected model.backbone='transformer-xl'" --set model.transformer-xl.memory=4 --set train.batch.order=streams
+try "model.transformer-xl.same_length: expected model.backbone='transformer-xl'" --set model.transformer-xl.same_length=true

@@ -1,7 +1,7 @@
 # Configurations and data that make no sense: what was expected, what was found, the right status.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 try() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "a folder is left"; }
 try 2 --set train.lrr=1
 try 2 --set model.layers=two
@@ -10,8 +10,8 @@ try 2 --set model.width=4611686018427387904
 try 2 --set train.lr=inf
 try 2 --set attention.heads=3
 try 2 --set train.length=300
-try 2 --set train.batch_tokens=8
-try 2 --set train.min_improvement=0.2
+try 2 --set train.batch.tokens=8
+try 2 --set train.validation.min_improvement=0.2
 try 2 --set attention.mixer=nnoe
 try 3 --set data.train=missing.mhs
 expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text; said "a shard (.mhs)"

@@ -6,8 +6,8 @@ mh-prep vocab s t > v 2>/dev/null
 mh-prep translation -q --vocab v s t -o p.mhs
 printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 4\n' > c.toml
 # Translations that take far longer than all else.
-printf '[train]\nblock = 16\nbatch_tokens = 300\nlr = 0.005\nlength = "8u"\nvalidate_every = "2u"\nvalidate_by = "bleu"\n' >> c.toml
-printf 'keep = 2\nkeep_by = "best"\n[train.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
+printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
+printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
 killed_run 0.6 valid_bleu "${start[@]}"
 # Whether the last state is one that was saved in the middle of a validation.

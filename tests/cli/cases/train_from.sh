@@ -1,12 +1,12 @@
 # A new run from a checkpoint: the same model and weights, an optimiser of its own, a configuration that is whole.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nblock = 16\nbatch_tokens = 64\nlr = 0.01\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out first --set train.length=6u
 m=first/last.safetensors
 cp $m plain.safetensors
 if command -v mh-swap >/dev/null; then mh-swap -q $m --pairs decoder.self:0.1-1.2 -o plain.safetensors; fi
-go="--train t.mhs --set train.block=16 --set train.batch_tokens=64 --set train.length=4u --set train.lr=0.01"
+go="--train t.mhs --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=4u --set train.lr=0.01"
 
 # The weights are the checkpoint's: a rate of nearly 0 leaves them, and validation says what mh-eval says.
 expect 0 mh-train --from plain.safetensors $go --valid t.mhs --out still --set train.lr=1e-30 --set train.length=1u
@@ -41,7 +41,7 @@ import json
 assert json.load(open("dry"))["parameters"] == json.load(open("out"))["parameters"]
 P
 # Lengths in updates, where the data tell how many an epoch has.
-expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs --set train.length=5e --set train.horizon=10e --set train.warmup_share=0.1
+expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs --set train.length=5e --set train.schedule.length=10e --set train.schedule.warmup_ratio=0.1
 python3 - <<'P'
 import json
 found = json.load(open("out"))

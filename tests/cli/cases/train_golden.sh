@@ -13,16 +13,16 @@ ffn = 32
 [attention]
 heads = 4
 [train]
-block = 16
-batch_tokens = 64
+batch.block = 16
+batch.tokens = 64
 length = "2u"
 C
-printf '[model]\nbackbone = "encoder-decoder"\nencoder_layers = 2\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 4\n[train]\nlength = "2e"\n' > mt.toml
+printf '[model]\nbackbone = "encoder-decoder"\nencoder-decoder.encoder_layers = 2\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 4\n[train]\nlength = "2e"\n' > mt.toml
 golden dry-run 0 mh-train --dry-run --config lm.toml --train t.mhs
 golden dry-run-json 0 mh-train --dry-run --format json --config lm.toml --train t.mhs
 golden dry-run-translation-json 0 mh-train --dry-run --format json --config mt.toml --train p.mhs
 golden dry-run-mixhead 0 mh-train --dry-run --config lm.toml --train t.mhs --set attention.mixer=mixhead-a --set attention.combiner=mae
-golden dry-run-rows 0 mh-train --dry-run --config lm.toml --set model.vocabulary_rows=8 --set train.warmup=1u
+golden dry-run-rows 0 mh-train --dry-run --config lm.toml --set model.vocabulary_rows=8 --set train.schedule.warmup=1u
 # The configuration file of a run, without its data: absolute paths, and checksums of files that zstd's version decides.
 mh-train -q --config lm.toml --train t.mhs --valid t.mhs --out run --set train.lr=3e-4 --set attention.mixer=mixhead-a
 golden config 0 sed '/^\[data\]/,$d' run/config.toml

@@ -3,16 +3,16 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 try() { expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "a folder is left"; }
 r=train.procedures.head-rotation
 try "a shard to rank heads on" --set $r.mode=hard
-try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validate_every=0u
-try "no validation comes before epoch 1" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.start=1
-try "which takes more than forward passes" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-try "which takes more than forward passes" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
-try "its combiner weighs no heads" --valid t.mhs --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
-try "too few layers or heads for this mode" --valid t.mhs --set train.validate_every=1e --set $r.mode=soft
+try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validation.every=0u
+try "no validation comes before epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
+try "which takes more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+try "which takes more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
+try "its combiner weighs no heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
+try "too few layers or heads for this mode" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
 try "at most 1 in decoder.self" --set $r.mode=random
 try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --set "$r.kind=['decoder.cross']"
 try "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
@@ -39,37 +39,37 @@ try "an even number of heads" --set attention.mixer=differential --set attention
 # Blocks longer than a stage has places for.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
-  try "at most attention.$s.length, 12 tokens" $long; said "train.block"
-  try "train.valid_block" --valid t.mhs $long --set train.block=12 --set train.valid_block=13
-  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.block=12
+  try "at most attention.$s.length, 12 tokens" $long; said "train.batch.block"
+  try "train.validation.block" --valid t.mhs $long --set train.batch.block=12 --set train.validation.block=13
+  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
-try "0u beside a procedure that moves weights about" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validate_every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
+try "0u beside a procedure that moves weights about" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # Gates that a pass of a later epoch would find frozen, and groups that say something in vain.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 try "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 try "all of its parameters frozen" "${gates[@]}" --set train.groups.g.freeze_until=1000u
 try "train.groups.g: expected frozen, or what says how it trains; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
-group try "train.groups.a.momentum: expected an optimizer sgd or nag; found adam" --set train.groups.a.momentum=0.5
+group try "train.groups.a.momentum: expected the rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
 group try "train.groups.b: expected a parameter that trains and is in no group before it; found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run refuses them too.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
 dry "a model with gates" --set train.procedures.block-coordinate.every=5
 dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all
-dry "blocks, which are shuffled" $xl --set model.memory=16
+dry "blocks, which are shuffled" $xl --set model.transformer-xl.memory=16
 dry "a pattern that some parameter matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
-dry "no validation comes before epoch 1" --set train.validate_every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
-dry "which takes more than forward passes" --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-dry "its combiner weighs no heads" --set train.validate_every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
+dry "no validation comes before epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
+dry "which takes more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+dry "its combiner weighs no heads" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
-dry "streams, a token in each" --set train.batching=streams --set train.batch_tokens=1000000
+dry "streams, a token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
-dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validate_every=1e --set $r.mode=hard --set $r.k=1
+dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
 dry "t_max: expected 0, or the selection soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap

@@ -17,15 +17,15 @@ heads = 4
 dropout = 0.1
 [train]
 length = "400u"
-block = 16
-batch_tokens = 256
-micro_tokens = 128
+batch.block = 16
+batch.tokens = 256
+batch.micro_tokens = 128
 lr = 0.003
-clip = 1.0
-validate_every = "1e"
-save_every = "10u"
+optimizer.clip_norm = 1.0
+validation.every = "1e"
+checkpoint.every = "10u"
 log_every = "4u"
-keep = 2
+checkpoint.retain = 2
 [train.procedures.head-rotation]
 mode = "soft"
 k = 2
@@ -34,7 +34,7 @@ rest = 1
 swap_optimizer_state = true
 T
 killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs -q --out
-[ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "keep = 2"
+[ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "checkpoint.retain = 2"
 expect 0 mh-train --threads 1 --resume --out whole
 said "the run is finished"
 expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u

@@ -5,10 +5,10 @@ mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 make_text 300 | tail -n 200 > other
 mh-prep lm --vocab v other -o o.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "6u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "6u"\n' > c.toml
 expect 0 mh-train --config c.toml --train t.mhs --valid t.mhs --out run
 cp run/config.toml config
-for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^batch_tokens = 64/batch_tokens = 128/'; do
+for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^tokens = 64/tokens = 128/'; do
   sed -i "$edit" run/config.toml
   cmp -s config run/config.toml && fail "no edit: $edit"
   expect 2 mh-train --resume --out run --set train.length=9u
@@ -29,16 +29,16 @@ cp good run/last.safetensors
 mkdir elsewhere
 ( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as asked" )
 # What cannot start leaves nothing behind.
-expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8; said "train.block"
+expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8; said "train.batch.block"
 expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; said "dropout of the probabilities, with head_size 8"
-expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.warmup=5u; said "within its warm-up of 5"; rm -r brief
+expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.schedule.warmup=5u; said "within its warm-up of 5"; rm -r brief
 expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; said "63 bits"
 expect 2 mh-train --resume --dry-run; said "--out"
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new; said "a regular file"
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
 [ ! -d new ] || fail "a folder is left"
 # A first update with learning rate 0 is reported once, and a state from before rates were taken at the completed updates is recognised.
-decay='--set train.schedule=linear --set train.warmup=2u --set train.warmup_lr=0 --set train.horizon=9u'
+decay='--set train.schedule.rule=linear --set train.schedule.warmup=2u --set train.schedule.warmup_lr=0 --set train.schedule.length=9u'
 expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; said "the first update has learning rate 0"
 cp decays/last.safetensors new.safetensors
 sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
@@ -56,7 +56,7 @@ cmp run/last.safetensors nan/last.safetensors
 expect 0 mh-train --resume --out nan --set train.length=20u --set train.lr=1e-3
 # A length in tokens counts tokens, though the last row and batch of an epoch are short.
 tokens=$(mh-prep info --format json t.mhs | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')
-expect 0 mh-train --config c.toml --train t.mhs --out counted --set train.batch_tokens=4096 --set "train.length=$((3 * tokens))t"
+expect 0 mh-train --config c.toml --train t.mhs --out counted --set train.batch.tokens=4096 --set "train.length=$((3 * tokens))t"
 grep -q "\"update\":$(( 3 * ((tokens + 4095) / 4096) )),.*\"tokens\":$((3 * tokens))," counted/log.jsonl || fail "tokens: $(tail -1 counted/log.jsonl)"
 # The reader of a list may go away; a full device is an error.
 mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "list into head"

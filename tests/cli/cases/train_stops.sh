@@ -3,7 +3,7 @@
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nblock = 16\nbatch_tokens = 64\nlength = "100ku"\nsave_every = "5u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "100ku"\ncheckpoint.every = "5u"\n' > c.toml
 mh-train --config c.toml --train t.mhs --out run 2>log &
 pid=$!
 for _ in $(seq 100); do [ ! -f run/last.safetensors ] || break; sleep 0.1; done
@@ -29,7 +29,7 @@ expect 0 mh-train --resume --out run --set train.length="$((updates + 5))u"
 expect 3 mh-train --resume --out none
 # Stopped by a signal in the first update of an epoch, and resumed: what was done before that update stays in the log.
 r=train.procedures.head-rotation
-mh-train --config c.toml --train t.mhs --out turns -q --threads 1 --set train.batch_tokens=16384 --set train.length=100ku --set model.layers=2 \
+mh-train --config c.toml --train t.mhs --out turns -q --threads 1 --set train.batch.tokens=16384 --set train.length=100ku --set model.layers=2 \
   --set $r.mode=random --set $r.k=1 --set $r.start=1 --set $r.frequency=1 --set $r.end=100000 &  # an epoch is an update
 pid=$!
 for _ in $(seq 100); do [ "$(cat turns/log.jsonl 2>/dev/null | wc -l)" -lt 5 ] || break; sleep 0.1; done

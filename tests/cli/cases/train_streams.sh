@@ -12,21 +12,21 @@ include = ["$ROOT/configs/backbones/transformer-xl.toml"]
 layers = 3
 width = 32
 ffn = 64
-memory = 24
+transformer-xl.memory = 24
 dropout_ffn = 0.1
 [attention]
 heads = 4
 [train]
-batching = "streams"
+batch.order = "streams"
 length = "300u"
-block = 16
-batch_tokens = 128
-micro_tokens = 64
+batch.block = 16
+batch.tokens = 128
+batch.micro_tokens = 64
 lr = 0.003
-clip = 0.25
-valid_block = 8
-validate_every = "15u"
-save_every = "9u"
+optimizer.clip_norm = 0.25
+validation.block = 8
+validation.every = "15u"
+checkpoint.every = "9u"
 log_every = "4u"
 [train.procedures.skip-retain]
 rate = 0.3
@@ -62,8 +62,8 @@ open("best", "w").write(repr(best))
 P
 expect 0 mh-eval --format json --block 8 --memory 32 $m v.mhs
 python3 -c 'import json; assert abs(json.load(open("out"))["nll"] - float(open("best").read())) < 1e-6'
-expect 0 mh-eval --format json --memory 100 --streams 3 --set model.same_length=true --set attention.relative.clamp=50 $m v.mhs
-printed '"set":"model.same_length=true attention.relative.clamp=50"'; printed '"streams":3'
+expect 0 mh-eval --format json --memory 100 --streams 3 --set model.transformer-xl.same_length=true --set attention.relative.clamp=50 $m v.mhs
+printed '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; printed '"streams":3'
 expect 0 mh-eval --context 8 $m v.mhs;           printed "context-window"
 expect 0 mh-eval --memory 0 $m v.mhs;            printed "independent-blocks"
 expect 2 mh-eval --memory 9 --context 8 $m v.mhs; said "a context or a memory, not both"
@@ -72,16 +72,16 @@ expect 2 mh-eval --set model.layers=4 $m v.mhs;  said "changes no parameter"
 expect 2 mh-eval --set train.lr=4 $m v.mhs;      said "a key of model or attention"
 expect 2 mh-eval --set model.mem=4 $m v.mhs;     said "did you mean"
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.block=16 --set train.batch_tokens=64 --set train.length=1u
+  --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "a model that keeps a memory"
 # What training refuses.
 try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "a folder is left"; }
-try "train.batching" --valid v.mhs --set train.batching=blocks
-try "streams, a token in each" --valid v.mhs --set train.batch_tokens=1000000
-try "train.valid_block" --valid v.mhs --set train.valid_block=100
-try "train.valid_memory" --valid v.mhs --set model.memory=0 --set train.valid_memory=4
+try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
+try "streams, a token in each" --valid v.mhs --set train.batch.tokens=1000000
+try "train.validation.block" --valid v.mhs --set train.validation.block=100
+try "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
 try "no --valid"
-try "none so early" --valid v.mhs --set train.validate_every=200u
-try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.memory=0 --set model.output_bias=false --set attention.score=dot-product
-expect 2 mh-train --resume --out whole --set train.length=310u --set train.valid_block=4; said "train.valid_block"
-expect 2 mh-train --resume --out whole --set train.length=310u --set train.batching=blocks --set model.memory=0; said "train.batching"
+try "none so early" --valid v.mhs --set train.validation.every=200u
+try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
+expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.block=4; said "train.validation.block"
+expect 2 mh-train --resume --out whole --set train.length=310u --set train.batch.order=blocks --set model.transformer-xl.memory=0; said "train.batch.order"

@@ -553,5 +553,5 @@ TEST_CASE("options of a checkpoint that change no parameter may be overridden", 
   CHECK(contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }), "not among them"));
   CHECK(contains(refusal([&] { load({"attention.score=dot-product"}); }), "none of this name"));
   CHECK(contains(refusal([&] { load({"train.lr=1"}); }), "a key of model or attention"));
-  CHECK(contains(refusal([&] { load({"model.same_lenght=true"}); }), "did you mean"));
+  CHECK(contains(refusal([&] { load({"model.transformer-xl.same_lenght=true"}); }), "did you mean"));
 }

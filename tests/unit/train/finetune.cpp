@@ -184,7 +184,7 @@ TEST_CASE("fine-tuning takes over groups and how gates are trained, and no lengt
   const RunConfig run = RunConfig::read(config);
   const auto* gates = run.groups.of("decoder.layers.0.self.gate.up.weight");
   REQUIRE(gates != nullptr);
-  CHECK((gates->optimizer == "sgd" && gates->lr == 1));
+  CHECK((gates->rule == "sgd" && gates->lr == 1));
   const auto* late = run.groups.of("decoder.layers.0.ffn.up.weight");
   REQUIRE(late != nullptr);
   CHECK((late->freeze_until.count == 0 && late->lr_factor == 0.5));

@@ -183,6 +183,6 @@ TEST_CASE("the rule adam, which had two meanings, is refused with both of them",
 TEST_CASE("an option of another backbone is refused unless it has its default value", "[renamed]") {
   CHECK(resolved("[model]\nsegments = 0\n[model.bert]\nclasses = 0\n") == resolved(""));
   for (const char* toml : {"[model]\nsegments = 2\n", "[model.bert]\nsegments = 2\n"})
-    CHECK(refusal([&] { resolved(toml); }).find("model.bert.segments: expected a backbone that takes it: bert") !=
+    CHECK(refusal([&] { resolved(toml); }).find("model.bert.segments: expected model.backbone='bert'") !=
           std::string::npos);
 }

@@ -1,6 +1,7 @@
 // Which options a resume may change: each key of a run is given another value, and the runs are compared.
 #include <catch2/catch.hpp>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -66,7 +67,7 @@ RunConfig read(const std::string& toml) {
 // Runs that have all keys among them.
 std::vector<std::string> runs() {
   const std::string groups = "[train.groups.NAME]\nmatch = ['*']\n";
-  std::vector<std::string> all{groups};
+  std::vector<std::string> all{groups, groups + "rule = 'adamw'\n"};
   for (const char* rest :
        {"encoder-decoder'\n", "transformer-xl'\npositions = 'none'\n", "bert'\nbert.head = 'classes'\n",
         "bert'\nbert.head = 'words'\n", "bert'\nbert.head = 'span'\n"})
@@ -103,8 +104,8 @@ std::vector<std::string> candidates(const FieldLister::Row& row, const std::stri
   return texts;
 }
 
-// The run with another value of the field in the line `at`.
-RunConfig changed(std::vector<std::string> lines, size_t at, const FieldLister::Row& row) {
+// Returns the run with another value of the field in the line `at`; none where no other value is valid in this run.
+std::optional<RunConfig> changed(std::vector<std::string> lines, size_t at, const FieldLister::Row& row) {
   const size_t equals = lines[at].find(" = ");
   const std::string value = lines[at].substr(equals + 3), key = lines[at].substr(0, equals + 3);
   const std::string was = read(join(lines, "\n")).toml();
@@ -116,8 +117,7 @@ RunConfig changed(std::vector<std::string> lines, size_t at, const FieldLister::
     } catch (const Error&) {  // a value that makes no sense there
     }
   }
-  FAIL("no other value of " << row.key << " is valid");
-  throw 0;
+  return std::nullopt;
 }
 
 bool may_change(const RunConfig& run, const std::string& stored, const std::string& key) {
@@ -150,11 +150,14 @@ TEST_CASE("a resume may change what does not make it another run", "[resume]") {
         const auto row = rows.find(section + lines[i].substr(0, equals));
         if (equals == std::string::npos || row == rows.end()) continue;
         const std::string& key = row->first;
-        if (!tried.insert(str(key, validated)).second) continue;
+        if (tried.count(str(key, validated)) > 0) continue;
+        const std::optional<RunConfig> run = changed(lines, i, row->second);
+        if (!run) continue;
+        tried.insert(str(key, validated));
         INFO(key << (validated ? ", of a run with a validation set" : ""));
         const Rule rule = rule_of(key);
         const bool expected = rule == Rule::changeable || (rule == Rule::until_validation && !validated);
-        CHECK(may_change(changed(lines, i, row->second), stored, key) == expected);
+        CHECK(may_change(*run, stored, key) == expected);
       }
     }
   for (const auto& [key, row] : rows) {

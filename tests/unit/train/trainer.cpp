@@ -212,7 +212,7 @@ TEST_CASE("a warm-up that is a share of the horizon", "[train]") {
   CHECK(rates("share").at(12) == Approx(0.001));
   CHECK(rates("longer").at(2) == Approx(0.0005));
   TrainOptions both;
-  both.warmup_share = 0.1, both.warmup = {3, Length::Unit::updates};
+  both.schedule.warmup_ratio = 0.1, both.schedule.warmup = {3, Length::Unit::updates};
   CHECK(refusal([&] { both.check(); }).find("train.schedule.warmup_ratio") != std::string::npos);
 }
 
@@ -293,7 +293,7 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
   std::vector<int32_t> text;
   for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
   task::ScoringOptions o;
-  o.batch.block = 8, o.context = 5;
+  o.block = 8, o.context = 5;
   auto score = [&](int64_t batch) {
     o.batch = batch;
     return task::score(*model, task::text_of(text, 0), o).nll;
