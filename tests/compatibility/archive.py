@@ -59,7 +59,7 @@ validate_every = "10u"
 BACKBONES = {
     "decoder": "",
     "adaptive": "[model]\ninput_cutoffs = [8, 12]\noutput_cutoffs = [8, 12]\ncutoff_factor = 2\ntied = true\ntied_projections = true\n",
-    "transformer-xl": f'include = "{ROOT}/configs/backbones/transformer-xl.toml"\n[model]\nmemory = 8\n',
+    "transformer-xl": 'include = "CONFIGS/backbones/transformer-xl.toml"\n[model]\nmemory = 8\n',
     "encoder-decoder": '[model]\nbackbone = "encoder-decoder"\n[train]\nblock = 24\nbatch_tokens = 48\nmicro_tokens = 24\n',
     "bert": '[model]\nbackbone = "bert"\nhead = "words"\n[train]\nblock = 24\nbatch_tokens = 48\nmicro_tokens = 24\n',
 }
@@ -108,6 +108,9 @@ def in_suite(combination):
 class Tools:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
+        # Tools of another checkout read the configurations of that checkout, whose keys they know.
+        beside = self.folder.parent.parent / "configs"
+        self.configs = beside if beside.is_dir() else ROOT / "configs"
 
     def run(self, tool, *arguments, expected=(0,), folder=None):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
@@ -161,17 +164,17 @@ def shard_of(backbone):
     return {"encoder-decoder": "pairs.mhs", "bert": "documents.mhs"}.get(backbone, "lm.mhs")
 
 
-def write_config(folder, combination):
+def write_config(tools, folder, combination):
     backbone, method, procedure = combination
     parts = {"backbone": BACKBONES[backbone], "procedure": PROCEDURES[procedure]}
     files = [folder / "model.toml"]
     files[0].write_text(MODEL, encoding="utf-8")
     if method != "none":
-        files.append(ROOT / f"configs/methods/{method}.toml")
+        files.append(tools.configs / f"methods/{method}.toml")
         parts["method"] = METHOD_PARTS.get(method, "")
     for part, text in parts.items():
         files.append(folder / f"{part}.toml")
-        files[-1].write_text(text, encoding="utf-8")
+        files[-1].write_text(text.replace("CONFIGS", str(tools.configs)), encoding="utf-8")
     return [argument for file in files for argument in ("--config", file)]
 
 
@@ -192,7 +195,7 @@ def begin(tools, shards, folder, combination):
     """Trains to the interruption in folder/run. Returns the exit status of a refusal, or 0."""
     folder.mkdir(parents=True)
     shard = shards / shard_of(combination[0])
-    return tools.run("mh-train", "-q", "--threads", 1, *write_config(folder, combination), "--train", shard, "--valid", shard, "--out",
+    return tools.run("mh-train", "-q", "--threads", 1, *write_config(tools, folder, combination), "--train", shard, "--valid", shard, "--out",
                      folder / "run", expected=(0, 2)).returncode
 
 
@@ -222,7 +225,7 @@ def train(tools, shards, folder, combination):
         status = cut(tools, best, folder / "pruned.safetensors", combination[0])
         result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
     if combination[1:] == ("none", "none"):
-        tools.run("mh-train", "-q", "--threads", 1, *write_config(folder, combination), "--precision", "bf16", "--train", shard, "--valid",
+        tools.run("mh-train", "-q", "--threads", 1, *write_config(tools, folder, combination), "--precision", "bf16", "--train", shard, "--valid",
                   shard, "--out", folder / "bf16")
         result["bf16"] = score(tools, folder / "bf16/best.safetensors", shard)
     return result
