@@ -1,0 +1,5 @@
+// The one instantiation of the JSON types; see pch/json.h.
+#include <nlohmann/json.hpp>
+
+template class nlohmann::basic_json<>;
+template class nlohmann::basic_json<nlohmann::ordered_map>;

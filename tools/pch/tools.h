@@ -1,0 +1,6 @@
+// Precompiled for the tools: these take most of the time to compile one.
+#include <ATen/ATen.h>
+
+#include <CLI/CLI.hpp>
+
+#include "../../lib/pch/json.h"
