@@ -7,6 +7,41 @@
 
 namespace mh::train {
 
+namespace {
+
+constexpr TrainingKey kTrainingKeys[]{
+    {"update", "Updates done."},
+    {"tokens", "Targets trained on."},
+    {"best_update", "Update of the best validation; 0 before the first."},
+    {"worse", "Validations since the last one that reset train.patience."},
+    {"last_lr", "Learning rate of the last update."},
+    {"norm", "Gradient norm of the last update, before clipping."},
+    {"settled",
+     "Whether the validation, log line and saves due after the last update are done; if not, a "
+     "resume does them first."},
+    {"threads", "CPU threads of the run that saved the state."},
+    {"nll", "Sum of negative log-likelihoods since the last line of the log, nats."},
+    {"smoothed", "The same sum of the training loss, label smoothing included."},
+    {"counted", "Targets in these two sums."},
+    {"steps", "Optimiser steps by parameter name."},
+    {"procedures", "State of each procedure by name, as JSON text."},
+    {"memory", "Whether the file holds the tensors memory.*."},
+    {"kept", "Update and score of each model that train.checkpoint.retain_by = \"best\" has saved."},
+    {"schedule_rule",
+     "2: update n takes the learning rate at n - 1 completed updates; 1, also if absent: "
+     "at n."},
+    {"best",
+     "Score of the best validation, lower is better: loss in nats, or minus BLEU or a task's score. "
+     "Absent before the first."},
+    {"counted_best",
+     "Score from which train.validation.min_improvement is measured. Absent before the first "
+     "validation."},
+};
+
+}  // namespace
+
+std::span<const TrainingKey> training_keys() { return kTrainingKeys; }
+
 std::string to_json(const TrainState& s) {
   const SelectionState& best = s.selection;
   nlohmann::ordered_json j{{"update", s.update},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
 namespace mh::train {
@@ -46,6 +47,14 @@ struct TrainState {
   bool memory = false;                            // the file has the tensors of a memory
   LogSums since_log;
 };
+
+// A key of the entry and its meaning, for `mh-train --list training` and mhc(5). The command-line case checkpoint_page
+// compares the names with those of real training states.
+struct TrainingKey {
+  const char* name;
+  const char* meaning;
+};
+std::span<const TrainingKey> training_keys();
 
 std::string to_json(const TrainState& state);
 // Parses the entry of the file `name`. Throws Error(input) for a missing key or a value of another type.

@@ -6,7 +6,7 @@
 #include "io/metadata_keys.h"
 #include "model/tensor_list.h"
 #include "train/run_config.h"
-#include "train/training_keys.h"
+#include "train/train_state.h"
 
 namespace mh::train_setup {
 
@@ -59,7 +59,7 @@ std::string listed(const std::string& what) {
   if (what == "regularisers") return names_of("regulariser", train::regularisers());
   if (what == "tensors") return tensors();
   if (what == "metadata") return meanings_of(io::kMetadataKeys);
-  if (what == "training") return meanings_of(train::kTrainingKeys);
+  if (what == "training") return meanings_of(train::training_keys());
   std::string text = "key\ttype\tdefault\tmeaning\n";
   for (const auto& row : train::all_keys()) {
     std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
