@@ -101,12 +101,10 @@ Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Drop
   return {made.sum, made.norm};
 }
 
-Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, const at::Tensor& keys,
-                          const at::Tensor& memory, const attention::Mask& mask, const nn::ForwardContext& step,
-                          attention::Cache* cache, attention::Observer* observer) const {
-  const at::Tensor& x = in.x;
-  at::Tensor queries = in.read, attended = keys;
-  if (!keys.defined()) {
+Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, const Attention& a) const {
+  const at::Tensor &x = in.x, &memory = a.memory;
+  at::Tensor queries = in.read, attended = a.keys;
+  if (!a.keys.defined()) {
     attended = queries;
     if (memory.defined()) {
       attended = at::cat({memory, x}, 1);
@@ -116,10 +114,10 @@ Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, con
       }
     }
   }
-  const at::Tensor y = part.layer.forward(queries, attended, mask, step, cache, observer);
+  const at::Tensor y = part.layer.forward(queries, attended, a.mask, a.step, a.cache, a.observer);
   // An interceptor may make several variants of a row (attention::Variants).
   const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
-  return join(beside, y, {options_.dropout_attention, step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
+  return join(beside, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
               &next);
 }
 
@@ -128,8 +126,8 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
                           Encoded* encoded) {
   // Behind a memory what is read is a norm of both.
   const bool norms = options_.norm == Norm::pre && !memory.defined();
-  Flow h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_, {}, memory, mask, step,
-                  caches.self, observer);
+  Flow h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
+                  {.mask = mask, .step = step, .cache = caches.self, .observer = observer, .memory = memory});
   if (cross_) {
     const auto copy = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t : {&encoded->states, &encoded->mask.key_lengths, &encoded->mask.query_lengths})
@@ -141,7 +139,9 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     const bool joined = sources < sizes[0];  // rows of a source are as queries of one
     if (joined)
       for (at::Tensor* t : {&h.x, &h.read}) *t = t->view({sources, -1, sizes[2]});
-    h = attend(*cross_, h, ffn_norm_, encoded->states, {}, encoded->mask, step, caches.cross, observer);
+    h = attend(
+        *cross_, h, ffn_norm_,
+        {.mask = encoded->mask, .step = step, .cache = caches.cross, .observer = observer, .keys = encoded->states});
     if (joined)
       for (at::Tensor* t : {&h.x, &h.read}) *t = t->view(sizes);
     copy(cross_->layer);

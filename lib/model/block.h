@@ -92,10 +92,17 @@ class Block {
   // The same behind x + dropout(y), y of a part with the norm `own`, before a part with the norm `next`, if any.
   Flow join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
             const LayerNorm* next) const;
-  // The flow behind a part; `keys` as given to the layer, or undefined: what it reads, behind a memory.
-  Flow attend(Part& part, const Flow& in, const LayerNorm& next, const at::Tensor& keys, const at::Tensor& memory,
-              const attention::Mask& mask, const nn::ForwardContext& step, attention::Cache* cache,
-              attention::Observer* observer) const;
+  // The arguments of a part's attention beside the flow.
+  struct Attention {
+    const attention::Mask& mask;
+    const nn::ForwardContext& step;
+    attention::Cache* cache = nullptr;
+    attention::Observer* observer = nullptr;
+    at::Tensor keys = {};    // (B, Tk, d), the encoder's states; undefined: self-attention
+    at::Tensor memory = {};  // (B, m, d), earlier inputs in front of the keys of self-attention, or undefined
+  };
+  // Returns the flow after a part, before one with the norm `next`.
+  Flow attend(Part& part, const Flow& in, const LayerNorm& next, const Attention& attention) const;
 
   ModelOptions options_;
   int64_t layer_;

@@ -39,11 +39,15 @@ struct Wanted {
   bool any() const { return hidden || weight || bias; }
 };
 
+struct Targets {
+  at::Tensor rows, there;  // (N) contiguous int64, on the CPU and on hidden's device
+  int64_t vocabulary = 0;
+  double smoothing = 0;
+};
+
 struct Problem {
   const at::Tensor &hidden, &weight, &bias;
-  at::Tensor targets, there;  // (N) contiguous int64, on the CPU and on hidden's device
-  int64_t vocabulary;
-  double smoothing;
+  const Targets& targets;
 };
 
 bool has_loop(const at::Tensor& logits) {
@@ -106,9 +110,10 @@ at::Tensor sum_of(const at::Tensor& losses) {
 }
 
 Result run(const Problem& p, Wanted wanted) {
-  int64_t n = p.hidden.size(0);
-  at::Tensor weight = p.weight.narrow(0, 0, p.vocabulary);
-  at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, p.vocabulary) : p.bias;
+  const int64_t n = p.hidden.size(0), vocabulary = p.targets.vocabulary;
+  const double smoothing = p.targets.smoothing;
+  at::Tensor weight = p.weight.narrow(0, 0, vocabulary);
+  at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, vocabulary) : p.bias;
   auto wide = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   Result result;
   if (wanted.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
@@ -116,48 +121,47 @@ Result run(const Problem& p, Wanted wanted) {
   if (wanted.weight) {
     result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(wide)).t();
     if (n == 0) result.dweight.zero_();
-    else result.dweight.narrow(0, p.vocabulary, p.weight.size(0) - p.vocabulary).zero_();
+    else result.dweight.narrow(0, vocabulary, p.weight.size(0) - vocabulary).zero_();
   }
   if (wanted.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
 
-  const int64_t* targets = p.targets.const_data_ptr<int64_t>();
-  result.scored = count_scored(p.targets, p.vocabulary);
+  const int64_t* targets = p.targets.rows.const_data_ptr<int64_t>();
+  result.scored = count_scored(p.targets.rows, vocabulary);
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, p.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(p.hidden.device());
-  const int64_t step = slice_rows(p.vocabulary, static_cast<bool>(gpu));
+  const int64_t step = slice_rows(vocabulary, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += step) {
     int64_t rows = std::min(step, n - begin);
     at::Tensor hidden = p.hidden.narrow(0, begin, rows);
     at::Tensor logits = product_nt(hidden, weight, bias);
     at::Tensor losses = result.losses.narrow(0, begin, rows);
-    const at::Tensor there = p.there.narrow(0, begin, rows);
+    const at::Tensor there = p.targets.there.narrow(0, begin, rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      rows_by_kernel(gpu, logits, there, p.smoothing, wanted.any(), losses);
+      rows_by_kernel(gpu, logits, there, smoothing, wanted.any(), losses);
     } else if (has_loop(logits)) {
-      rows_by_loop(logits, targets + begin, p.smoothing, wanted.any(),
+      rows_by_loop(logits, targets + begin, smoothing, wanted.any(),
                    static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      rows_by_tensors(logits, there, p.smoothing, wanted.any(), losses);
+      rows_by_tensors(logits, there, smoothing, wanted.any(), losses);
     }
     if (wanted.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
     if (wanted.weight) {
-      at::Tensor sum = result.dweight.narrow(0, 0, p.vocabulary), part = product_tn(logits, hidden);
+      at::Tensor sum = result.dweight.narrow(0, 0, vocabulary), part = product_tn(logits, hidden);
       if (begin == 0) sum.copy_(part);
       else sum.add_(part);
     }
-    if (wanted.bias) result.dbias.narrow(0, 0, p.vocabulary).add_(logits.sum(0, false, wide));
+    if (wanted.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, wide));
   }
   return result;
 }
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, const at::Tensor& targets,
-                            const at::Tensor& there, int64_t vocabulary, double smoothing, Wanted wanted,
+                            const std::optional<at::Tensor>& given_bias, const Targets& targets, Wanted wanted,
                             SlicedLoss* loss) {
     at::Tensor bias = given_bias.value_or(at::Tensor());
-    Result result = run({hidden, weight, bias, targets, there, vocabulary, smoothing}, wanted);
+    Result result = run({hidden, weight, bias, targets}, wanted);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
@@ -186,19 +190,19 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       return t;
     };
     at::Tensor hidden = take("hidden"), weight = take("weight"), bias = take("bias");
-    return {hidden, weight, bias, {}, {}, {}, {}, {}, {}};
+    return {hidden, weight, bias, {}, {}, {}};
   }
 };
 
 // hidden in the weight's type, targets where the loop over slices reads them.
 struct Prepared {
-  at::Tensor hidden, bias, targets, there;
-  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const at::Tensor& t,
-           const at::Tensor& on_device)
-      : hidden(h.to(weight.scalar_type())),
-        bias(b.defined() ? b.to(weight.scalar_type()) : b),
-        targets(t.to(at::kCPU, at::kLong).contiguous()),
-        there(on_device.defined() ? on_device : to_device(targets, h.device())) {}
+  at::Tensor hidden, bias;
+  Targets targets;
+  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& given)
+      : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(given) {
+    targets.rows = given.rows.to(at::kCPU, at::kLong).contiguous();
+    if (!given.there.defined()) targets.there = to_device(targets.rows, h.device());
+  }
 };
 
 }  // namespace
@@ -216,20 +220,21 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
                                 const at::Tensor& there) {
-  Prepared given(hidden, weight, bias, targets, there);
+  const Prepared given(hidden, weight, bias,
+                       {.rows = targets, .there = there, .vocabulary = vocabulary, .smoothing = label_smoothing});
   auto wants = [](const at::Tensor& t) { return t.defined() && at::GradMode::is_enabled() && t.requires_grad(); };
   SlicedLoss loss;
-  loss.smoothed = SlicedCrossEntropy::apply(
-      given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt, given.targets, given.there,
-      vocabulary, label_smoothing, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
+  loss.smoothed =
+      SlicedCrossEntropy::apply(given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt,
+                                given.targets, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  Prepared given(hidden, weight, bias, targets, {});
-  const Result result = run({given.hidden, weight, given.bias, given.targets, given.there, vocabulary, 0}, {});
+  const Prepared given(hidden, weight, bias, {.rows = targets, .there = {}, .vocabulary = vocabulary});
+  const Result result = run({given.hidden, weight, given.bias, given.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 
