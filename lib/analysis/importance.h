@@ -28,6 +28,19 @@ class Importance {
   virtual std::string none_because(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
   // The default walks the text with watch().
   virtual std::map<Kind, LayerScores> of(const Subject& subject) const;
+
+  template <class Watching>
+  class Of;
+};
+
+// The entry of a measure that only watches (Registry::add): made by Watching(Side).
+template <class Watching>
+class Importance::Of : public Importance {
+ public:
+  std::unique_ptr<Measure> watch(Side side) const override { return std::make_unique<Watching>(side); }
+  std::string none_because(model::LanguageModel&, const attention::AttentionLayer& layer, Side side) const override {
+    return Watching(side).none_because(layer);
+  }
 };
 
 Registry<Importance>& importances();
@@ -62,21 +75,5 @@ Side side_named(const std::string& name);  // the side of that name; whole for a
 const char* name_of(attention::HeadSide side);
 // The sides that are meant in a layer: of `whole` all that it has. One of a layer's sides that it lacks is none.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
-
-// Registers a measure that only watches: `const Watched<Confidence> confidence_entry("confidence", "help");`
-template <class M>
-class Watched {
- public:
-  Watched(const std::string& name, const std::string& help) {
-    struct Entry : Importance {
-      std::unique_ptr<Measure> watch(Side side) const override { return std::make_unique<M>(side); }
-      std::string none_because(model::LanguageModel&, const attention::AttentionLayer& layer,
-                               Side side) const override {
-        return M(side).none_because(layer);
-      }
-    };
-    importances().add(name, help, [] { return std::make_unique<Entry>(); });
-  }
-};
 
 }  // namespace mh::analysis

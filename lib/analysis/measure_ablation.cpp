@@ -57,8 +57,8 @@ class Random : public Importance {
   }
 };
 
-const Registered<Importance, Ablation> ablation(importances(), "ablation", "loss without the head, less that with it");
-const Registered<Importance, Random> by_chance(importances(), "random", "chance, for comparison");
+const Registered<Ablation> ablation_entry(importances(), "ablation", "loss without the head, less that with it");
+const Registered<Random> by_chance_entry(importances(), "random", "chance, for comparison");
 
 }  // namespace
 

@@ -50,8 +50,10 @@ class Received : public AttentionMeasure {
   }
 };
 
-const Watched<Confidence> confidence("confidence", "mean over queries of the largest probability");
-const Watched<Received> received("received", "mean over keys of the largest probability they are given");
+const Registered<Confidence> confidence_entry(importances(), "confidence",
+                                              "mean over queries of the largest probability");
+const Registered<Received> received_entry(importances(), "received",
+                                          "mean over keys of the largest probability they are given");
 
 }  // namespace
 }  // namespace mh::analysis

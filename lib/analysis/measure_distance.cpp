@@ -54,8 +54,10 @@ class OutputDistance : public Measure {
   }
 };
 
-const Watched<ProbabilityDistance> probability_distance("avg-l2", "distance of attention to that of other heads");
-const Watched<OutputDistance> output_distance("avg-l2-outputs", "distance of outputs to those of other heads");
+const Registered<ProbabilityDistance> probability_distance_entry(importances(), "avg-l2",
+                                                                 "distance of attention to that of other heads");
+const Registered<OutputDistance> output_distance_entry(importances(), "avg-l2-outputs",
+                                                       "distance of outputs to those of other heads");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -25,7 +25,8 @@ class Focus : public AttentionMeasure {
   }
 };
 
-const Watched<Focus> focus_entry("entropy", "minus the mean entropy of attention: focused heads are important");
+const Registered<Focus> focus_entry(importances(), "entropy",
+                                    "minus the mean entropy of attention: focused heads are important");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -28,7 +28,7 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
   }
 };
 
-const Watched<Gate> gate_entry("gate", "mean of what the head's output is weighed by");
+const Registered<Gate> gate_entry(importances(), "gate", "mean of what the head's output is weighed by");
 
 }  // namespace
 }  // namespace mh::analysis

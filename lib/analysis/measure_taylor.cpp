@@ -89,8 +89,8 @@ class Taylor : public Importance {
   }
 };
 
-const Registered<Importance, Taylor> taylor_entry(importances(), "taylor",
-                                                  "mean size of the first-order change of the loss without the head");
+const Registered<Taylor> taylor_entry(importances(), "taylor",
+                                      "mean size of the first-order change of the loss without the head");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -100,9 +100,9 @@ struct WeightNorm : Norms {
   WeightNorm() : Norms(false) {}
 };
 
-const Registered<Importance, Alpha> alpha(importances(), "alpha",
-                                          "norm of the head's rows or columns in matrices from heads to heads");
-const Registered<Importance, WeightNorm> weight_norm(importances(), "weight-norm", "norm of all of the head's weights");
+const Registered<Alpha> alpha_entry(importances(), "alpha",
+                                    "norm of the head's rows or columns in matrices from heads to heads");
+const Registered<WeightNorm> weight_norm_entry(importances(), "weight-norm", "norm of all of the head's weights");
 
 }  // namespace
 }  // namespace mh::analysis

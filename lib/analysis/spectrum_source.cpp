@@ -237,16 +237,13 @@ class Weight : public OfParameters {
   }
 };
 
-const Registered<SpectrumSource, Attention> attention_entry(spectrum_sources(), "attention",
-                                                            "attention matrices, after mixing");
-const Registered<SpectrumSource, BeforeMixing> before_entry(spectrum_sources(), "before-mixing",
-                                                            "what a mixer is given");
-const Registered<SpectrumSource, Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
-const Registered<SpectrumSource, Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
-const Registered<SpectrumSource, Alphas> alphas_entry(spectrum_sources(), "alphas", "parameters from heads to heads");
-const Registered<SpectrumSource, OutputValue> output_entry(spectrum_sources(), "output-value",
-                                                           "what each head makes of an input");
-const Registered<SpectrumSource, Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
+const Registered<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices, after mixing");
+const Registered<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "what a mixer is given");
+const Registered<Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
+const Registered<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
+const Registered<Alphas> alphas_entry(spectrum_sources(), "alphas", "parameters from heads to heads");
+const Registered<OutputValue> output_entry(spectrum_sources(), "output-value", "what each head makes of an input");
+const Registered<Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -165,38 +165,6 @@ class StageOptions {
   virtual std::shared_ptr<StageOptions> copy() const = 0;
 };
 
-// Makes an implementation's options and, from them, the stage for one layer.
-template <class S>
-class StageFactory {
- public:
-  virtual ~StageFactory() = default;
-  virtual std::shared_ptr<StageOptions> options() const { return nullptr; }  // null: it has none
-  virtual std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const = 0;
-};
-
-Registry<StageFactory<Pairing>>& pairings();
-Registry<StageFactory<Score>>& scores();
-Registry<StageFactory<Normaliser>>& normalisers();
-Registry<StageFactory<Mixer>>& mixers();
-Registry<StageFactory<Combiner>>& combiners();
-
-// Registers an implementation without options, made by `Implementation()` or `Implementation(const Shape&)`:
-// `Plain<Mixer, NoMixing> no_mixing_entry(mixers(), "none", "help");`
-template <class S, class Implementation>
-class Plain {
- public:
-  Plain(Registry<StageFactory<S>>& registry, const std::string& name, const std::string& help) {
-    struct Factory : StageFactory<S> {
-      std::unique_ptr<S> make(const StageOptions*, const Shape& shape) const override {
-        if constexpr (std::is_constructible_v<Implementation, const Shape&>)
-          return std::make_unique<Implementation>(shape);
-        else return std::make_unique<Implementation>();
-      }
-    };
-    registry.add(name, help, [] { return std::make_unique<Factory>(); });
-  }
-};
-
 // Options of one implementation: `struct MyOptions : OptionsOf<MyOptions> { … void describe(Fields&) override; };`
 template <class Options>
 struct OptionsOf : StageOptions {
@@ -205,21 +173,48 @@ struct OptionsOf : StageOptions {
   }
 };
 
-// Registers an implementation with options, made by `Implementation(const Options&, const Shape&)`, which throws
-// Error(usage) for options that make no sense in this layer.
-template <class S, class Implementation, class Options>
-class Optioned {
+// Makes an implementation's options and, from them, the stage for one layer.
+template <class S>
+class StageFactory {
  public:
-  Optioned(Registry<StageFactory<S>>& registry, const std::string& name, const std::string& help) {
-    struct Factory : StageFactory<S> {
-      std::shared_ptr<StageOptions> options() const override { return std::make_shared<Options>(); }
-      std::unique_ptr<S> make(const StageOptions* given, const Shape& shape) const override {
-        const Options plain;
-        return std::make_unique<Implementation>(given != nullptr ? static_cast<const Options&>(*given) : plain, shape);
-      }
-    };
-    registry.add(name, help, [] { return std::make_unique<Factory>(); });
+  virtual ~StageFactory() = default;
+  virtual std::shared_ptr<StageOptions> options() const = 0;  // null: it has none
+  virtual std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const = 0;
+
+  template <class Implementation>
+  class Of;
+};
+
+// The factory of an implementation (Registry::add). One with options declares them, `using Options = MyOptions;`, and
+// has the constructor (const Options&, const Shape&), which throws Error(usage) for options that make no sense in this
+// layer. One without is made by (const Shape&) or ().
+template <class S>
+template <class Implementation>
+class StageFactory<S>::Of : public StageFactory<S> {
+ public:
+  std::shared_ptr<StageOptions> options() const override {
+    if constexpr (requires { typename Implementation::Options; })
+      return std::make_shared<typename Implementation::Options>();
+    else return nullptr;
+  }
+  std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const override {
+    if constexpr (requires { typename Implementation::Options; }) {
+      using Options = typename Implementation::Options;
+      const Options defaults;
+      return std::make_unique<Implementation>(options != nullptr ? static_cast<const Options&>(*options) : defaults,
+                                              shape);
+    } else if constexpr (std::is_constructible_v<Implementation, const Shape&>) {
+      return std::make_unique<Implementation>(shape);
+    } else {
+      return std::make_unique<Implementation>();
+    }
   }
 };
+
+Registry<StageFactory<Pairing>>& pairings();
+Registry<StageFactory<Score>>& scores();
+Registry<StageFactory<Normaliser>>& normalisers();
+Registry<StageFactory<Mixer>>& mixers();
+Registry<StageFactory<Combiner>>& combiners();
 
 }  // namespace mh::attention

@@ -1,12 +1,13 @@
-// Implementations register themselves by name from a static object; adding a method is adding a file.
+// Implementations register themselves by name from a static object of their source file:
+//   const Registered<Disagreement> disagreement_entry(regularisers(), "disagreement", "heads that differ");
 // (The objects live in a shared library, where the linker keeps them.)
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,22 +16,26 @@
 
 namespace mh {
 
-// Interface: what the factories make. Args: what they are made from.
-template <class Interface, class... Args>
+template <class Interface>
 class Registry {
  public:
-  using Factory = std::function<std::unique_ptr<Interface>(Args...)>;
   struct Entry {
     std::string help;  // one line for lists and man pages
-    Factory make;
+    std::unique_ptr<Interface> (*make)();
   };
 
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
-  // Throws std::logic_error for a name that is there already: which of the two would be made follows from the order in
-  // which files were linked.
-  void add(const std::string& name, std::string help, Factory make) {
-    if (!entries_.emplace(name, Entry{std::move(help), std::move(make)}).second)
+  // Adds the implementation under `name`. An Implementation that is no Interface is made by the Interface's member
+  // template Of<Implementation>, which is one. Throws std::logic_error for a name that is there already: which of the
+  // two would be made follows from the order in which files were linked.
+  template <class Implementation>
+  void add(const std::string& name, const std::string& help) {
+    const auto make = []() -> std::unique_ptr<Interface> {
+      if constexpr (std::is_base_of_v<Interface, Implementation>) return std::make_unique<Implementation>();
+      else return std::make_unique<typename Interface::template Of<Implementation>>();
+    };
+    if (!entries_.emplace(name, Entry{help, make}).second)
       throw std::logic_error(str("two entries of the kind ", what_, " are called '", name, "'"));
   }
 
@@ -42,8 +47,8 @@ class Registry {
                                        str("unknown ", what_, " '", name, "'"), did_you_mean(name, names())});
     return it->second;
   }
-  std::unique_ptr<Interface> make(const std::string& name, const std::string& key, Args... args) const {
-    return find(name, key).make(std::forward<Args>(args)...);
+  std::unique_ptr<Interface> make(const std::string& name, const std::string& key) const {
+    return find(name, key).make();
   }
 
   std::vector<std::string> names() const {
@@ -57,14 +62,13 @@ class Registry {
   std::map<std::string, Entry> entries_;
 };
 
-// Registers an implementation that is made from nothing:
-// `const Registered<Regulariser, Disagreement> disagreement_entry(regularisers(), "disagreement", "heads that
-// differ");`
-template <class Interface, class Implementation>
+// Registers an implementation while it is constructed.
+template <class Implementation>
 class Registered {
  public:
+  template <class Interface>
   Registered(Registry<Interface>& registry, const std::string& name, const std::string& help) {
-    registry.add(name, help, [] { return std::make_unique<Implementation>(); });
+    registry.template add<Implementation>(name, help);
   }
 };
 

@@ -105,7 +105,7 @@ class BertBackbone : public Backbone {
   Reads reads() const override { return Reads::examples; }
 };
 
-const Registered<Backbone, BertBackbone> bert_backbone_entry(
+const Registered<BertBackbone> bert_backbone_entry(
     backbones(), "bert", "encoder that is pre-trained on masked words and fine-tuned to a task");
 
 }  // namespace

@@ -83,7 +83,7 @@ class DecoderBackbone : public Backbone {
   }
 };
 
-const Registered<Backbone, DecoderBackbone> decoder_backbone_entry(backbones(), "decoder", "decoder language model");
+const Registered<DecoderBackbone> decoder_backbone_entry(backbones(), "decoder", "decoder language model");
 
 }  // namespace
 

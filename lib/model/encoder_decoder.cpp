@@ -198,7 +198,7 @@ class EncoderDecoderBackbone : public Backbone {
   Reads reads() const override { return Reads::pairs; }
 };
 
-const Registered<Backbone, EncoderDecoderBackbone> encoder_decoder_backbone_entry(
+const Registered<EncoderDecoderBackbone> encoder_decoder_backbone_entry(
     backbones(), "encoder-decoder", "translation model: an encoder reads, a decoder writes");
 
 }  // namespace

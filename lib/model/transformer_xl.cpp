@@ -139,7 +139,7 @@ class TransformerXlBackbone : public Backbone {
   }
 };
 
-const Registered<Backbone, TransformerXlBackbone> transformer_xl_backbone_entry(
+const Registered<TransformerXlBackbone> transformer_xl_backbone_entry(
     backbones(), "transformer-xl", "decoder language model with a memory of earlier segments");
 
 }  // namespace

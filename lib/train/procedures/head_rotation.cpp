@@ -249,8 +249,8 @@ class HeadRotation : public Procedure {
   std::vector<HeadPair> active_, planned_;  // in other places now; to change places before the next epoch
 };
 
-const Registered<Procedure, HeadRotation> head_rotation_entry(procedures(), "head-rotation",
-                                                              "heads change places between layers for some epochs");
+const Registered<HeadRotation> head_rotation_entry(procedures(), "head-rotation",
+                                                   "heads change places between layers for some epochs");
 
 }  // namespace
 }  // namespace mh::train

@@ -38,8 +38,8 @@ class Disagreement : public ShownTerm {
   std::string of_ = "outputs";
 };
 
-const Registered<Regulariser, Disagreement> disagreement_entry(regularisers(), "disagreement",
-                                                               "heads that look elsewhere or say something else");
+const Registered<Disagreement> disagreement_entry(regularisers(), "disagreement",
+                                                  "heads that look elsewhere or say something else");
 
 }  // namespace
 }  // namespace mh::train

@@ -25,8 +25,8 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
   }
 };
 
-const Registered<Regulariser, HeadBalance> head_balance_entry(regularisers(), "head-balance",
-                                                              "a mixture of heads that chooses all of them");
+const Registered<HeadBalance> head_balance_entry(regularisers(), "head-balance",
+                                                 "a mixture of heads that chooses all of them");
 
 }  // namespace
 }  // namespace mh::train

@@ -74,8 +74,8 @@ class NuclearGrowth : public Regulariser {
   std::vector<nn::Parameter*> alphas_;
 };
 
-const Registered<Regulariser, NuclearGrowth> nuclear_growth_entry(regularisers(), "nuclear-growth",
-                                                                  "alphas whose nuclear norm grows, frozen at first");
+const Registered<NuclearGrowth> nuclear_growth_entry(regularisers(), "nuclear-growth",
+                                                     "alphas whose nuclear norm grows, frozen at first");
 
 }  // namespace
 }  // namespace mh::train

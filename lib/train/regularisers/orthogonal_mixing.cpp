@@ -43,8 +43,8 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   std::vector<nn::Parameter*> matrices_;
 };
 
-const Registered<Regulariser, OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
-                                                                        "mixing matrices near orthogonal ones");
+const Registered<OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
+                                                           "mixing matrices near orthogonal ones");
 
 }  // namespace
 }  // namespace mh::train

@@ -38,8 +38,8 @@ class SubspaceOverlap : public ShownTerm {
   std::string of_ = "rows";
 };
 
-const Registered<Regulariser, SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
-                                                                      "heads whose attention spans different spaces");
+const Registered<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
+                                                         "heads whose attention spans different spaces");
 
 }  // namespace
 }  // namespace mh::train

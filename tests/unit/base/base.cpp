@@ -245,15 +245,36 @@ TEST_CASE("the command line binds the same struct") {
   CHECK(contains(message([&] { fields.take(o); }), "2: --heads: expected an integer of at least 1"));
 }
 
+namespace {
+
+struct Shape {
+  virtual ~Shape() = default;
+  virtual int corners() const = 0;
+  template <class Number>
+  struct Of;
+};
+template <class Number>
+struct Shape::Of : Shape {
+  int corners() const override { return Number::value; }
+};
+struct Square : Shape {
+  int corners() const override { return 4; }
+};
+using Six = std::integral_constant<int, 6>;  // no Shape: made by Of<Six>
+
+}  // namespace
+
 TEST_CASE("an unknown name of a registry brings the nearest one") {
-  Registry<int> registry("mixer");
-  registry.add("none", "", [] { return std::make_unique<int>(1); });
-  registry.add("mixhead-a", "", [] { return std::make_unique<int>(2); });
-  CHECK(*registry.make("mixhead-a", "attention.mixer") == 2);
-  CHECK(contains(message([&] { registry.make("mixhead", "attention.mixer"); }), "did you mean 'mixhead-a'?"));
+  Registry<Shape> registry("shape");
+  const Registered<Square> square_entry(registry, "square", "four sides");
+  const Registered<Six> hexagon_entry(registry, "hexagon", "");
+  CHECK(registry.make("square", "drawing.shape")->corners() == 4);
+  CHECK(registry.make("hexagon", "drawing.shape")->corners() == 6);
+  CHECK(registry.find("square", "drawing.shape").help == "four sides");
+  CHECK(contains(message([&] { registry.make("hexagn", "drawing.shape"); }), "did you mean 'hexagon'?"));
   // Not one in place of the other.
-  CHECK_THROWS_AS(registry.add("mixhead-a", "", [] { return std::make_unique<int>(3); }), std::logic_error);
-  CHECK(*registry.make("mixhead-a", "attention.mixer") == 2);
+  CHECK_THROWS_AS(Registered<Six>(registry, "square", ""), std::logic_error);
+  CHECK(registry.make("square", "drawing.shape")->corners() == 4);
 }
 
 TEST_CASE("a file appears whole or not at all") {

@@ -213,7 +213,7 @@ class Twice : public Procedure {
  private:
   int64_t passes_ = 2;
 };
-const Registered<Procedure, Twice> twice(procedures(), "test-twice", "");
+const Registered<Twice> twice_entry(procedures(), "test-twice", "");
 
 }  // namespace
 

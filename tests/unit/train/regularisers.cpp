@@ -450,7 +450,7 @@ class Witness : public ShownTerm {
     for (int64_t b = 0; b < lengths.decoder.size(0); ++b) shown_lengths.push_back(lengths.decoder[b].item<int64_t>());
   }
 };
-const Registered<Regulariser, Witness> witness(regularisers(), "test-witness", "");
+const Registered<Witness> witness_entry(regularisers(), "test-witness", "");
 
 }  // namespace
 

@@ -29,7 +29,7 @@ class Alphas : public Combiner {
   nn::Parameter* alpha_ = nullptr;
 };
 
-const Plain<Combiner, Alphas> alphas_entry(combiners(), "alphas", "a learned matrix across the head outputs");
+const Registered<Alphas> alphas_entry(combiners(), "alphas", "a learned matrix across the head outputs");
 
 }  // namespace
 }  // namespace mh::attention

@@ -23,6 +23,7 @@ struct CrossHeadOptions : OptionsOf<CrossHeadOptions> {
 
 class CrossHead : public Pairing {
  public:
+  using Options = CrossHeadOptions;
   CrossHead(const CrossHeadOptions& options, const Shape& shape) : rate_(options.rate) {
     require_same(shape.heads == shape.value_heads, shape, str(shape.heads, " and ", shape.value_heads));
   }
@@ -55,8 +56,8 @@ class CrossHead : public Pairing {
   double rate_;
 };
 
-const Optioned<Pairing, CrossHead, CrossHeadOptions> cross_head_entry(
-    pairings(), "cross-head", "in training, at times, those of a random other head");
+const Registered<CrossHead> cross_head_entry(pairings(), "cross-head",
+                                             "in training, at times, those of a random other head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -40,8 +40,8 @@ class PairNorm : public Combiner {
   nn::Parameter* weight_ = nullptr;
 };
 
-const Plain<Combiner, PairNorm> pair_norm_entry(combiners(), "pair-norm",
-                                                "differential attention's norm over pairs of heads");
+const Registered<PairNorm> pair_norm_entry(combiners(), "pair-norm",
+                                           "differential attention's norm over pairs of heads");
 
 }  // namespace
 }  // namespace mh::attention

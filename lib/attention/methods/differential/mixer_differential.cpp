@@ -61,7 +61,7 @@ class Differential : public Mixer {
   nn::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
 };
 
-const Plain<Mixer, Differential> differential_entry(
+const Registered<Differential> differential_entry(
     mixers(), "differential", "pairs of heads: the first's probabilities less λ times the second's");
 
 }  // namespace

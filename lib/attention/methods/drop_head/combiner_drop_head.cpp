@@ -17,6 +17,7 @@ struct DropHeadOptions : OptionsOf<DropHeadOptions> {
 
 class DropHead : public Weighing {
  public:
+  using Options = DropHeadOptions;
   DropHead(const DropHeadOptions& options, const Shape& shape) : options_(options), heads_(shape.value_heads) {}
   at::Tensor weights(const Context& c) override {
     if (!c.step.training || options_.rate == 0) return {};
@@ -48,8 +49,7 @@ class DropHead : public Weighing {
   int64_t heads_;
 };
 
-const Optioned<Combiner, DropHead, DropHeadOptions> drop_head_entry(combiners(), "drop-head",
-                                                                    "dropout of whole heads, one draw a row");
+const Registered<DropHead> drop_head_entry(combiners(), "drop-head", "dropout of whole heads, one draw a row");
 
 }  // namespace
 }  // namespace mh::attention

@@ -19,6 +19,7 @@ struct GatesOptions : OptionsOf<GatesOptions> {
 
 class Gates : public Weighing {
  public:
+  using Options = GatesOptions;
   Gates(const GatesOptions& options, const Shape&) : options_(options) {}
   void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     const int64_t h = shape.value_heads;
@@ -44,7 +45,7 @@ class Gates : public Weighing {
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
-const Optioned<Combiner, Gates, GatesOptions> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");
+const Registered<Gates> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -31,6 +31,7 @@ namespace {
 
 class HardConcreteGates : public Weighing {
  public:
+  using Options = HardConcreteOptions;
   HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
   void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     log_a_ =
@@ -59,8 +60,8 @@ class HardConcreteGates : public Weighing {
   nn::Parameter* log_a_ = nullptr;
 };
 
-const Optioned<Combiner, HardConcreteGates, HardConcreteOptions> hard_concrete_gates_entry(
-    combiners(), kHardConcrete, "gates that learn to be exactly 0 or 1");
+const Registered<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcrete,
+                                                              "gates that learn to be exactly 0 or 1");
 
 }  // namespace
 }  // namespace mh::attention

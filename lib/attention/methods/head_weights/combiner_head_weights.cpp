@@ -12,6 +12,7 @@ struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
 
 class HeadWeights : public Weighing {
  public:
+  using Options = HeadWeightsOptions;
   HeadWeights(const HeadWeightsOptions& options, const Shape& shape)
       : options_(options), weights_(options.weights.begin(), options.weights.end()) {
     if (weights_.empty()) weights_.assign(static_cast<size_t>(shape.value_heads), 1.0F);
@@ -41,8 +42,7 @@ class HeadWeights : public Weighing {
   at::Tensor on_device_;  // the same
 };
 
-const Optioned<Combiner, HeadWeights, HeadWeightsOptions> head_weights_entry(combiners(), "head-weights",
-                                                                             "fixed weights of the heads");
+const Registered<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of the heads");
 
 }  // namespace
 }  // namespace mh::attention

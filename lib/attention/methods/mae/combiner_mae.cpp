@@ -31,6 +31,7 @@ constexpr int64_t kMostExperts = 10000;  // a gate with more outputs would be th
 
 class MixtureOfExperts : public Weighing {
  public:
+  using Options = MaeOptions;
   MixtureOfExperts(const MaeOptions& options, const Shape& shape)
       : options_(with_heads(options, shape)),
         heads_(options_.heads.of),
@@ -173,8 +174,8 @@ class MixtureOfExperts : public Weighing {
   at::Tensor drops_;
 };
 
-const Optioned<Combiner, MixtureOfExperts, MaeOptions> mixture_of_experts_entry(
-    combiners(), "mae", "a gated mixture of experts that each leave out heads");
+const Registered<MixtureOfExperts> mixture_of_experts_entry(combiners(), "mae",
+                                                            "a gated mixture of experts that each leave out heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -40,9 +40,9 @@ class Mean : public Fixed {
   nn::Init first(const Shape& shape) const override { return nn::Init::constant(1 / static_cast<double>(shape.heads)); }
 };
 
-const Plain<Mixer, RandomNormal> normal(mixers(), "random-normal", "a fixed matrix of normal numbers");
-const Plain<Mixer, RandomUniform> uniform(mixers(), "random-uniform", "a fixed matrix of numbers from 0 to 1");
-const Plain<Mixer, Mean> mean(mixers(), "mean", "every head gets the mean of all");
+const Registered<RandomNormal> normal_entry(mixers(), "random-normal", "a fixed matrix of normal numbers");
+const Registered<RandomUniform> uniform_entry(mixers(), "random-uniform", "a fixed matrix of numbers from 0 to 1");
+const Registered<Mean> mean_entry(mixers(), "mean", "every head gets the mean of all");
 
 }  // namespace
 }  // namespace mh::attention

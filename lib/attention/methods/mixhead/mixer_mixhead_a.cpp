@@ -8,6 +8,7 @@ namespace {
 
 class MixheadA : public Mixhead {
  public:
+  using Options = MixheadOptions;
   using Mixhead::Mixhead;
 
  private:
@@ -20,8 +21,7 @@ class MixheadA : public Mixhead {
   nn::Parameter* matrix_ = nullptr;
 };
 
-const Optioned<Mixer, MixheadA, MixheadOptions> mixhead_a_entry(mixers(), "mixhead-a",
-                                                                "one learned matrix across the heads");
+const Registered<MixheadA> mixhead_a_entry(mixers(), "mixhead-a", "one learned matrix across the heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -10,6 +10,7 @@ namespace {
 
 class MixheadB : public Mixhead {
  public:
+  using Options = MixheadOptions;
   using Mixhead::Mixhead;
 
  private:
@@ -27,8 +28,8 @@ class MixheadB : public Mixhead {
   nn::Parameter *query_ = nullptr, *matrix_ = nullptr;
 };
 
-const Optioned<Mixer, MixheadB, MixheadOptions> mixhead_b_entry(
-    mixers(), "mixhead-b", "a matrix across the heads for each position, from its queries");
+const Registered<MixheadB> mixhead_b_entry(mixers(), "mixhead-b",
+                                           "a matrix across the heads for each position, from its queries");
 
 }  // namespace
 }  // namespace mh::attention

@@ -28,6 +28,7 @@ struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
 
 class MixtureOfHeads : public Weighing {
  public:
+  using Options = MixtureOfHeadsOptions;
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const Shape& shape)
       : options_(options), heads_(options.heads.in(shape, "mixture-of-heads")), routed_(heads_.of - options.shared) {
     if (options.chosen > routed_)
@@ -76,7 +77,7 @@ class MixtureOfHeads : public Weighing {
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
-const Optioned<Combiner, MixtureOfHeads, MixtureOfHeadsOptions> mixture_of_heads_entry(
+const Registered<MixtureOfHeads> mixture_of_heads_entry(
     combiners(), "mixture-of-heads", "each position weighs some heads and chooses a few of the rest");
 
 }  // namespace

@@ -11,7 +11,7 @@ class Concatenate : public Combiner {
   bool by_query() const override { return true; }
 };
 
-const Plain<Combiner, Concatenate> concatenate_entry(combiners(), "concatenate", "head outputs side by side");
+const Registered<Concatenate> concatenate_entry(combiners(), "concatenate", "head outputs side by side");
 
 }  // namespace
 }  // namespace mh::attention

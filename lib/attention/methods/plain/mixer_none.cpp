@@ -12,7 +12,7 @@ class NoMixing : public Mixer {
   bool by_query() const override { return true; }
 };
 
-const Plain<Mixer, NoMixing> no_mixing_entry(mixers(), "none", "no mixing of heads");
+const Registered<NoMixing> no_mixing_entry(mixers(), "none", "no mixing of heads");
 
 }  // namespace
 }  // namespace mh::attention

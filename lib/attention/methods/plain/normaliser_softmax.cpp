@@ -14,7 +14,7 @@ class Softmax : public Normaliser {
   bool by_query() const override { return true; }
 };
 
-const Plain<Normaliser, Softmax> softmax_entry(normalisers(), "softmax", "exponentials that sum to 1");
+const Registered<Softmax> softmax_entry(normalisers(), "softmax", "exponentials that sum to 1");
 
 }  // namespace
 }  // namespace mh::attention

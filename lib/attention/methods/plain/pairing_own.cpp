@@ -11,7 +11,7 @@ class Own : public Pairing {
   bool by_query() const override { return true; }
 };
 
-const Plain<Pairing, Own> own_entry(pairings(), "own", "each head reads its own keys and values");
+const Registered<Own> own_entry(pairings(), "own", "each head reads its own keys and values");
 
 }  // namespace
 }  // namespace mh::attention

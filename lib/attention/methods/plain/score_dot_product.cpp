@@ -17,7 +17,7 @@ class DotProduct : public Score {
   bool by_query() const override { return true; }
 };
 
-const Plain<Score, DotProduct> dot_product_entry(scores(), "dot-product", "scaled dot product of queries and keys");
+const Registered<DotProduct> dot_product_entry(scores(), "dot-product", "scaled dot product of queries and keys");
 
 }  // namespace
 }  // namespace mh::attention

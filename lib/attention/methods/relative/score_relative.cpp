@@ -46,6 +46,7 @@ struct Run {
 
 class Relative : public Score {
  public:
+  using Options = RelativeOptions;
   Relative(const RelativeOptions& options, const Shape& shape) : options_(options) {
     if (shape.width % 2 != 0)
       throw Error(Exit::usage, Problem{"model.width", "an even width for the score 'relative'", str(shape.width), ""});
@@ -210,8 +211,7 @@ class Relative : public Score {
   int64_t table_first_ = 0;
 };
 
-const Optioned<Score, Relative, RelativeOptions> relative_entry(scores(), "relative",
-                                                                "dot products with keys and with their distances");
+const Registered<Relative> relative_entry(scores(), "relative", "dot products with keys and with their distances");
 
 }  // namespace
 }  // namespace mh::attention

@@ -17,8 +17,7 @@ class Sigsoftmax : public Normaliser {
   bool by_query() const override { return true; }
 };
 
-const Plain<Normaliser, Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
-                                                     "exponentials times sigmoids, summing to 1");
+const Registered<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax", "exponentials times sigmoids, summing to 1");
 
 }  // namespace
 }  // namespace mh::attention

@@ -28,6 +28,7 @@ struct DenseOptions : OptionsOf<DenseOptions> {
 
 class Dense : public Score {
  public:
+  using Options = DenseOptions;
   Dense(const DenseOptions& options, const Shape&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
@@ -73,6 +74,7 @@ struct RandomOptions : OptionsOf<RandomOptions> {
 
 class Random : public Score {
  public:
+  using Options = RandomOptions;
   Random(const RandomOptions& options, const Shape&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
@@ -103,10 +105,9 @@ class Random : public Score {
   nn::Parameter* logits_ = nullptr;
 };
 
-const Optioned<Score, Dense, DenseOptions> dense(scores(), "synthesizer-dense",
-                                                 "a small network of the query gives a logit for each place");
-const Optioned<Score, Random, RandomOptions> random_entry(scores(), "synthesizer-random",
-                                                          "a table of logits for each pair of places");
+const Registered<Dense> dense_entry(scores(), "synthesizer-dense",
+                                    "a small network of the query gives a logit for each place");
+const Registered<Random> random_entry(scores(), "synthesizer-random", "a table of logits for each pair of places");
 
 }  // namespace
 }  // namespace mh::attention

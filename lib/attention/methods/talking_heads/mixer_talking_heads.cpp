@@ -21,6 +21,7 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
 
 class TalkingHeads : public Mixer {
  public:
+  using Options = TalkingHeadsOptions;
   TalkingHeads(const TalkingHeadsOptions& options, const Shape& shape)
       : options_(options), inside_(options.inside > 0 ? options.inside : shape.heads) {
     if (!options.pre && !options.post)
@@ -75,8 +76,8 @@ class TalkingHeads : public Mixer {
   nn::Parameter *pre_ = nullptr, *post_ = nullptr;
 };
 
-const Optioned<Mixer, TalkingHeads, TalkingHeadsOptions> talking_heads_entry(
-    mixers(), "talking-heads", "learned matrices across logits and probabilities");
+const Registered<TalkingHeads> talking_heads_entry(mixers(), "talking-heads",
+                                                   "learned matrices across logits and probabilities");
 
 }  // namespace
 }  // namespace mh::attention
