@@ -14,28 +14,29 @@ expect() {
 said() { grep -qF -- "$1" err || fail "stderr lacks: $1"; }
 printed() { grep -qF -- "$1" out || fail "stdout lacks: $1"; }
 
-# golden [--stderr] [--layout] [--rounded | --masked] NAME STATUS COMMAND…
+# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…
 # Runs COMMAND, checks its exit status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a file that is
 # missing is an empty output. With MH_RENEW=1 it writes the file instead.
 #   --stderr   compare stderr too, with NAME.stderr
 #   --layout   ignore what CLI11 chooses by its version: columns, line breaks, the case of headings
 #   --rounded  round numbers with a decimal point to 6 decimals: scores whose last digits depend on the C library
 #   --masked   print # for numbers with a decimal point: results of a model
+#   --near     let numbers with a decimal point differ a little: results of a model (near.py)
 golden() {
   local streams=(out) layout=exact numbers=exact stream
   while [[ $1 == --* ]]; do
     case $1 in
       --stderr) streams=(out err) ;;
       --layout) layout=free ;;
-      --rounded | --masked) numbers=${1#--} ;;
+      --rounded | --masked | --near) numbers=${1#--} ;;
       *) fail "golden: unknown option $1" ;;
     esac
     shift
   done
   expect "${@:2}"
   for stream in "${streams[@]}"; do
-    reproducible "$layout" "$numbers" < "$stream" > "$GOLDEN_WORK/shown"
-    compare_golden "$1.std$stream" "${*:3}"
+    reproducible "$layout" "${numbers/near/exact}" < "$stream" > "$GOLDEN_WORK/shown"
+    compare_golden "$1.std$stream" "${*:3}" "$numbers"
   done
 }
 # record STATUS COMMAND… appends the command, its stdout, its stderr and its exit status to a transcript, which
@@ -48,7 +49,7 @@ golden_record() {
   mv "$GOLDEN_WORK/record" "$GOLDEN_WORK/shown"
   compare_golden "$1.record" "transcript $1"
 }
-# compare_golden FILE WHAT: compares $GOLDEN_WORK/shown with the golden file.
+# compare_golden FILE WHAT [NUMBERS]: compares $GOLDEN_WORK/shown with the golden file.
 compare_golden() {
   local wanted=$GOLDEN/$1
   ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each name once; found $1 again"
@@ -59,7 +60,9 @@ compare_golden() {
     return
   fi
   [ -e "$wanted" ] || wanted=/dev/null
-  diff -u --label "golden/${GOLDEN##*/}/$1" --label found "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
+  local compare=(diff -u --label "golden/${GOLDEN##*/}/$1" --label found)
+  [ "${3-}" != near ] || compare=(python3 "$ROOT/tests/cli/near.py")
+  "${compare[@]}" "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the output found is right, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
 # reproducible LAYOUT NUMBERS: the text of stdin without the folder of the case, the version of the tools, durations

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Compares two texts whose numbers with a decimal point may differ a little.
+
+usage: near.py WANTED FOUND
+Results of a model in fp32 differ between processors, which add in other orders, by some roundings (6e-8) of sums of up to some
+thousand terms. So a number may differ by 1e-4 of the one wanted, or, since it may be a difference of others, by 1e-6 of the largest
+in its line; whole numbers and words must be the same. Prints each line that differs; exit status 1 if there is one.
+"""
+import re
+import sys
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![\w.])")
+OF_ITSELF, OF_LARGEST = 1e-4, 1e-6
+
+
+def near(wanted, found):
+    """Whether two lines are the same but for small differences of their numbers."""
+    if NUMBER.sub("#", wanted) != NUMBER.sub("#", found):
+        return False
+    numbers = [float(text) for text in NUMBER.findall(wanted)]
+    largest = max(map(abs, numbers), default=0)
+    return all(abs(b - a) <= max(OF_ITSELF * abs(a), OF_LARGEST * largest) for a, b in zip(numbers, map(float, NUMBER.findall(found))))
+
+
+def differing(wanted, found):
+    """The lines that differ, as `diff` writes them."""
+    lines = []
+    for i in range(max(len(wanted), len(found))):
+        a, b = (text[i] if i < len(text) else None for text in (wanted, found))
+        if a is None or b is None or not near(a, b):
+            lines += [f"-{a}"] * (a is not None) + [f"+{b}"] * (b is not None)
+    return lines
+
+
+def main():
+    # The comparison must find each kind of difference.
+    for wanted, found in (("a\t1.0", "a\t1.001"), ("a\t1.0", "b\t1.0"), ("2", "3"), ("1.0\t2.0", "1.0"), ("0.5", "nan"), ("-1.5", "1.5")):
+        assert not near(wanted, found), (wanted, found)
+    assert near('{"nll":12.5,"layer":0}', '{"nll":12.500001,"layer":0}') and near("90.0\t0.01", "90.0\t0.01005")
+    texts = [open(name, encoding="utf-8").read().splitlines() for name in sys.argv[1:3]]
+    lines = differing(*texts)
+    print("\n".join(lines), end="\n" if lines else "")
+    sys.exit(1 if lines else 0)
+
+
+if __name__ == "__main__":
+    main()
