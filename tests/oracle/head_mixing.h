@@ -1,0 +1,85 @@
+// Attention layers that mix heads as plain loops in double precision:
+//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;  P_k ∝ exp(L'_k) (σ(L'_k)) over allowed keys;
+//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] W[i, c];  Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;  y = Z' W^O +
+//   b.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "oracle/attention.h"
+
+namespace reference {
+
+struct HeadMixing {
+  int64_t batch, queries, keys, width, heads, inside, dk, dv;
+  bool sigmoid = false;
+  Vector pre = {}, post = {}, query_weight = {}, alpha = {};  // empty: identity, or zero
+  Vector operator()(const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed) const {
+    auto at = [](const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; };
+    auto project = [&](const Vector& in, int64_t b, int64_t t, int64_t length, const char* name, int64_t out) {
+      double sum = at(w.at(std::string(name) + ".bias"), out);
+      for (int64_t c = 0; c < width; ++c)
+        sum += at(in, (b * length + t) * width + c) * at(w.at(std::string(name) + ".weight"), out * width + c);
+      return sum;
+    };
+    Vector y(static_cast<size_t>(batch * queries * width));
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t t = 0; t < queries; ++t) {
+        Vector logits(static_cast<size_t>(heads * keys)), p(static_cast<size_t>(inside * keys)),
+            z(static_cast<size_t>(heads * dv)), mixed(z.size());
+        for (int64_t j = 0; j < heads; ++j)
+          for (int64_t s = 0; s < keys; ++s) {
+            double sum = 0;
+            for (int64_t c = 0; c < dk; ++c)
+              sum += project(x, b, t, queries, "query", j * dk + c) * project(m, b, s, keys, "key", j * dk + c);
+            logits[static_cast<size_t>(j * keys + s)] = sum / std::sqrt(static_cast<double>(dk));
+          }
+        for (int64_t k = 0; k < inside; ++k) {
+          double total = 0;
+          for (int64_t s = 0; s < keys; ++s) {
+            if (!allowed(b, t, s)) continue;
+            double a = 0;
+            for (int64_t j = 0; j < heads; ++j)
+              a += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * inside + k)) * at(logits, j * keys + s);
+            p[static_cast<size_t>(k * keys + s)] = std::exp(a) / (sigmoid ? 1 + std::exp(-a) : 1);
+            total += at(p, k * keys + s);
+          }
+          for (int64_t s = 0; s < keys && total > 0; ++s) p[static_cast<size_t>(k * keys + s)] /= total;
+        }
+        for (int64_t i = 0; i < heads; ++i)
+          for (int64_t k = 0; k < inside; ++k) {
+            double factor = post.empty() ? (i == k ? 1.0 : 0.0) : at(post, k * heads + i);
+            if (!query_weight.empty())
+              for (int64_t c = 0; c < dk; ++c)
+                factor += project(x, b, t, queries, "query", k * dk + c) * at(query_weight, i * dk + c);
+            for (int64_t s = 0; s < keys; ++s)
+              for (int64_t c = 0; c < dv; ++c)
+                z[static_cast<size_t>(i * dv + c)] +=
+                    factor * at(p, k * keys + s) * project(m, b, s, keys, "value", i * dv + c);
+          }
+        for (int64_t i = 0; i < heads; ++i)
+          for (int64_t j = 0; j < heads; ++j)
+            for (int64_t c = 0; c < dv; ++c)
+              mixed[static_cast<size_t>(i * dv + c)] +=
+                  (alpha.empty() ? (i == j ? 1.0 : 0.0) : at(alpha, i * heads + j)) * at(z, j * dv + c);
+        for (int64_t o = 0; o < width; ++o) {
+          double sum = at(w.at("output.bias"), o);
+          for (int64_t c = 0; c < heads * dv; ++c) sum += at(mixed, c) * at(w.at("output.weight"), o * heads * dv + c);
+          y[static_cast<size_t>((b * queries + t) * width + o)] = sum;
+        }
+      }
+    return y;
+  }
+};
+
+// The same with the mixing parameters of a layer from `w`.
+inline Vector head_mixing(HeadMixing o, const Weights& w, const Vector& x, const Vector& m, const Allowed& allowed) {
+  auto part = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };
+  o.pre = part("mixer.logits"), o.post = part("mixer.matrix"), o.query_weight = part("mixer.query.weight");
+  o.alpha = part("combiner.alpha");
+  return o(x, m, w, allowed);
+}
+
+}  // namespace reference

@@ -1,0 +1,95 @@
+// Alphas, which mix head outputs: plain loops, and the output projection that they fold into.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+
+#include "analysis/fold.h"
+#include "fixtures/head_mixing.h"
+
+using namespace mh;
+using namespace mh::attention;
+using layers::by_heads;
+using layers::Layer;
+using layers::Watch;
+using numbers::close;
+using numbers::normal;
+
+TEST_CASE("layers with alphas equal plain loops, gradients included", "[alphas]") {
+  const std::vector<layers::MixingCase> cases{{"combiner = 'alphas'"}};
+  layers::check_mixing(cases);
+  layers::check_gradients_of_mixing(cases);
+}
+
+TEST_CASE("alphas at their start are multi-head attention, heads may be permuted, and the attention stays fused",
+          "[alphas]") {
+  layers::check_identity_at_start({"combiner = 'alphas'"});
+  layers::check_head_order({"combiner = 'alphas'"});
+  layers::check_fused_beside("alphas");
+}
+
+TEST_CASE("alphas fold into the output projection", "[alphas]") {
+  c10::NoGradGuard no_gradient;
+  CHECK(rc::check([] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    const int64_t h = pick(1, 6), d = pick(1, 9);
+    const std::string sizes = str("heads = ", h, "\nhead_size = 3\nvalue_size = ", pick(1, 5), "\n");
+    Layer l(sizes + "combiner = 'alphas'", d, seed), plain(sizes, d, seed);
+    l.set("combiner.alpha", normal({h, h}, seed));
+    plain.take(l);
+    plain.set("output.weight", analysis::fold(l["combiner.alpha"].t(), l["output.weight"]));
+    const at::Tensor x = normal({2, 4, d}, seed + 1);
+    Mask mask;
+    mask.causal = true;
+    RC_ASSERT(at::allclose(l(x, x, mask), plain(x, x, mask), 1e-3, 1e-4));
+  }));
+  // (αᵀ ⊗ I) Wᵀ, as the paper writes it.
+  const at::Tensor alpha = normal({3, 3}, 1), w = normal({5, 6}, 2);
+  CHECK(close(analysis::fold(alpha.t(), w), at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t()));
+}
+
+TEST_CASE("a permutation as alphas permutes blocks of the output projection", "[alphas]") {
+  c10::NoGradGuard no_gradient;
+  Layer l("heads = 3\ncombiner = 'alphas'", 6, 5), plain("heads = 3", 6, 5);
+  const at::Tensor x = normal({2, 4, 6}, 1);
+  CHECK(close(l(x, x, {}), plain(x, x, {})));  // α = I
+  const std::vector<int64_t> from{2, 0, 1};    // Z'_i = Z_from[i]
+  at::Tensor alpha = at::zeros({3, 3});
+  for (int64_t i = 0; i < 3; ++i) alpha[i][from[static_cast<size_t>(i)]] = 1;
+  l.set("combiner.alpha", alpha);
+  const auto blocks = l["output.weight"].chunk(3, 1);
+  std::vector<at::Tensor> moved(3);
+  for (size_t i = 0; i < 3; ++i) moved[static_cast<size_t>(from[i])] = blocks[i];
+  plain.set("output.weight", at::cat(moved, 1));
+  CHECK(close(l(x, x, {}), plain(x, x, {})));
+}
+
+TEST_CASE("diagonal alphas are weights of the heads", "[alphas]") {
+  c10::NoGradGuard no_gradient;
+  Layer l("heads = 3\ncombiner = 'alphas'", 6, 5),
+      w("heads = 3\ncombiner = 'head-weights'\n[attention.head-weights]\nweights = [0.5, -2.0, 0.0]", 6, 5),
+      plain("heads = 3", 6, 5);
+  const at::Tensor weights = at::tensor({0.5F, -2.0F, 0.0F}), x = normal({2, 4, 6}, 1);
+  l.set("combiner.alpha", at::diag(weights));
+  Watch watch;
+  CHECK(close(l(x, x, {}), w(x, x, {}, {}, &watch)));
+  CHECK(at::equal(watch.g, weights));
+  set_head_scales(*plain.layer, {{}, weights, {}});
+  CHECK(close(plain(x, x, {}), w(x, x, {})));
+  CHECK(close(by_heads(w, watch.z, weights), w(x, x, {})));
+}
+
+TEST_CASE("Mixhead and multi-head mixing agree where the heads share their values", "[alphas]") {
+  c10::NoGradGuard no_gradient;
+  Layer mixed("heads = 3\nmixer = 'mixhead-a'", 6, 5), combined("heads = 3\ncombiner = 'alphas'", 6, 5);
+  const at::Tensor m = normal({3, 3}, 4), x = normal({2, 4, 6}, 1);
+  mixed.set("mixer.matrix", m);
+  combined.set("combiner.alpha", m.t());
+  CHECK(!close(mixed(x, x, {}), combined(x, x, {}), 1e-3));
+  for (Layer* l : {&mixed, &combined}) {
+    l->set("value.weight", (*l)["value.weight"].narrow(0, 0, 2).repeat({3, 1}));
+    l->set("value.bias", (*l)["value.bias"].narrow(0, 0, 2).repeat({3}));
+  }
+  CHECK(close(mixed(x, x, {}), combined(x, x, {})));
+}

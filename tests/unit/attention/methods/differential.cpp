@@ -1,0 +1,120 @@
+// Differential attention against plain loops, and as Mixhead A.
+#include "attention/methods/differential/differential.h"
+
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "fixtures/gradients.h"
+
+using namespace mh;
+using namespace mh::attention;
+using layers::Layer;
+using numbers::close;
+using numbers::doubles;
+using numbers::normal;
+using reference::projected;
+using reference::Vector;
+using reference::Weights;
+
+namespace {
+
+double of(const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; }
+
+double dot(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Differential attention as plain loops, causal, written from its equations with wide values: each pair of heads has
+// two queries and keys of dk and one value of 2 dv.
+//   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
+Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs, int64_t dk, int64_t dv, double lambda0,
+                    const Weights& w, const Vector& x) {
+  const Vector q = projected(w, "query", x, width), k = projected(w, "key", x, width),
+               v = projected(w, "value", x, width);
+  const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
+                        std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda0;
+  const int64_t wide = 2 * dv;
+  Vector joined(static_cast<size_t>(batch * length * pairs * wide));
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t t = 0; t < length; ++t)
+      for (int64_t i = 0; i < pairs; ++i) {
+        Vector weight(static_cast<size_t>(t + 1)), z(static_cast<size_t>(wide));
+        for (int64_t half = 0; half < 2; ++half) {
+          Vector e;
+          for (int64_t s = 0; s <= t; ++s) {
+            double a = 0;
+            for (int64_t c = 0; c < dk; ++c) {
+              const int64_t column = (2 * i + half) * dk + c;
+              a +=
+                  of(q, (b * length + t) * 2 * pairs * dk + column) * of(k, (b * length + s) * 2 * pairs * dk + column);
+            }
+            e.push_back(std::exp(a / std::sqrt(static_cast<double>(dk))));
+          }
+          double total = 0;
+          for (double value : e) total += value;
+          for (size_t s = 0; s < e.size(); ++s) weight[s] += (half == 0 ? 1 : -lambda) * e[s] / total;
+        }
+        for (int64_t s = 0; s <= t; ++s)
+          for (int64_t c = 0; c < wide; ++c)
+            z[static_cast<size_t>(c)] += of(weight, s) * of(v, (b * length + s) * pairs * wide + i * wide + c);
+        const double rms = std::sqrt(dot(z, z) / static_cast<double>(wide) + 1e-5);
+        for (int64_t c = 0; c < wide; ++c)
+          joined[static_cast<size_t>((b * length + t) * pairs * wide + i * wide + c)] =
+              (1 - lambda0) * of(w.at("combiner.norm.weight"), c) * of(z, c) / rms;
+      }
+  return projected(w, "output", joined, pairs * wide);
+}
+
+constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-norm'\n";
+
+Mask causal() {
+  Mask mask;
+  mask.causal = true;
+  return mask;
+}
+
+}  // namespace
+
+TEST_CASE("differential attention equals plain loops, forward and gradients", "[differential]") {
+  CHECK(first_lambda(0) == Approx(0.2));
+  CHECK(first_lambda(3) == Approx(0.8 - 0.6 * std::exp(-0.9)));
+  CHECK(rc::check([] {
+    c10::NoGradGuard no_gradient;
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const int64_t pairs = pick(1, 3), dk = pick(1, 4), dv = pick(1, 3), width = pick(1, 6), length = pick(1, 5);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    Layer l(str("heads = ", 2 * pairs, "\nhead_size = ", dk, "\nvalue_size = ", dv, "\n", kDifferential), width, seed);
+    l.shake(seed);
+    const at::Tensor x = normal({2, length, width}, seed);
+    const Vector wanted = differential(2, length, width, pairs, dk, dv, 0.2, l.weights(), doubles(x));
+    RC_ASSERT(numbers::worst(doubles(l(x, x, causal())), wanted) < 1e-4);
+  }));
+  Layer l(str("heads = 4\nhead_size = 2\nvalue_size = 3\n", kDifferential), 5, 3);
+  l.shake(4);
+  const at::Tensor x = normal({2, 4, 5}, 1);
+  layers::check_gradients(
+      l, x, [&](const at::Tensor& in) { return l(in, in, causal()); },
+      [&](const Weights& w, const Vector& in) { return differential(2, 4, 5, 2, 2, 3, 0.2, w, in); });
+}
+
+TEST_CASE("differential attention is Mixhead A with pairs of heads and weights (1, -λ)", "[differential]") {
+  c10::NoGradGuard no_gradient;
+  Layer d("heads = 4\nmixer = 'differential'", 8, 5), a("heads = 4\nmixer = 'mixhead-a'", 8, 5);
+  d.shake(2);
+  a.take(d);
+  const double lambda = std::exp(at::dot(d["mixer.lambda_query1"], d["mixer.lambda_key1"]).item<double>()) -
+                        std::exp(at::dot(d["mixer.lambda_query2"], d["mixer.lambda_key2"]).item<double>()) + 0.2;
+  at::Tensor m = at::zeros({4, 4});
+  for (int64_t pair = 0; pair < 4; pair += 2)
+    for (int64_t i = pair; i < pair + 2; ++i) m[pair][i] = 1, m[pair + 1][i] = -lambda;
+  a.set("mixer.matrix", m);
+  const at::Tensor x = normal({2, 5, 8}, 1);
+  CHECK(close(d(x, x, causal()), a(x, x, causal())));
+  for (const char* toml : {"heads = 3\nmixer = 'differential'", "heads = 3\ncombiner = 'pair-norm'"})
+    CHECK_THROWS_AS(Layer(toml, 6), Error);
+}

@@ -1,0 +1,195 @@
+// Mixhead A and B and fixed matrices against plain loops in double precision, and the identities between them and
+// multi-head attention.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "fixtures/head_mixing.h"
+
+using namespace mh;
+using namespace mh::attention;
+using namespace mh::nn;
+using layers::Layer;
+using layers::Watch;
+using numbers::close;
+using numbers::normal;
+
+namespace {
+
+const std::vector<layers::MixingCase>& cases() {
+  static const std::vector<layers::MixingCase> all{
+      {"mixer = 'mixhead-a'"},
+      {"mixer = 'mixhead-b'"},
+      {"mixer = 'random-normal'"},
+      {"mixer = 'random-uniform'"},
+      {"mixer = 'mean'"},
+      {"normaliser = 'sigsoftmax'\nmixer = 'mixhead-b'\ncombiner = 'alphas'"},
+      {"mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'", 0, true}};
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("layers with Mixhead or a fixed matrix equal plain loops over random shapes and masks", "[mixhead]") {
+  layers::check_mixing(cases());
+}
+
+TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal differences of the plain loops", "[mixhead]") {
+  layers::check_gradients_of_mixing(cases());
+}
+
+TEST_CASE("Mixhead at its start is multi-head attention, gradients included", "[mixhead]") {
+  layers::check_identity_at_start({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'",
+                                   "mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'",
+                                   "mixer = 'mixhead-b'\n[attention.mixhead-b]\non = 'logits'"});
+}
+
+TEST_CASE("Mixhead B without its query weight is Mixhead A", "[mixhead]") {
+  Layer a("heads = 3\nmixer = 'mixhead-a'", 6, 5), b("heads = 3\nmixer = 'mixhead-b'", 6, 5);
+  const at::Tensor m = normal({3, 3}, 4), x = normal({2, 5, 6}, 1);
+  a.set("mixer.matrix", m);
+  b.set("mixer.matrix", m);
+  Mask mask;
+  mask.causal = true;
+  CHECK(close(a(x, x, mask), b(x, x, mask)));
+}
+
+TEST_CASE("rows of probabilities that Mixhead mixed sum to the columns of the matrix; hidden entries stay exactly 0",
+          "[mixhead]") {
+  layers::check_sums_of_rows({"mixhead-a", "mixhead-b", "random-normal", "random-uniform", "mean"});
+}
+
+TEST_CASE("a permutation as the matrix permutes heads; their mean makes them alike", "[mixhead]") {
+  c10::NoGradGuard no_gradient;
+  Layer plain("heads = 3", 6, 5), mixed("heads = 3\nmixer = 'mixhead-a'", 6, 5);
+  const std::vector<int64_t> order{2, 0, 1};
+  at::Tensor m = at::zeros({3, 3});
+  for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
+  mixed.set("mixer.matrix", m);
+  const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
+  Watch a, b;
+  plain(x, x, {}, {}, &a);
+  mixed(x, x, {}, {}, &b);
+  CHECK(close(b.p, a.p.index_select(1, index)));
+  // With values and output weights permuted alike the layer is as before.
+  for (const auto& [part, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
+    const auto blocks = plain[part].chunk(3, axis);
+    mixed.set(part, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
+  }
+  CHECK(close(mixed(x, x, {}), plain(x, x, {})));
+  Layer mean("heads = 3\nmixer = 'mean'", 6, 5);
+  mean(x, x, {}, {}, &b);
+  CHECK(close(b.p, a.p.mean(1, true).expand_as(a.p)));
+}
+
+TEST_CASE("Mixhead A is multi-head attention whose value-output products are mixed", "[mixhead]") {
+  c10::NoGradGuard no_gradient;
+  const int64_t h = 3, d = 8, dv = 2;
+  Layer l("heads = 3\nhead_size = 2\nbias = false\nmixer = 'mixhead-a'", d, 5),
+      plain("heads = 3\nhead_size = 2\nbias = false", d, 5);
+  l.set("mixer.matrix", normal({h, h}, 4));
+  const at::Tensor x = normal({2, 5, d}, 1);
+  Watch watch;
+  plain(x, x, {}, {}, &watch);  // P of each head
+  at::Tensor y = at::zeros({2, 5, d});
+  std::vector<at::Tensor> ov;
+  for (int64_t i = 0; i < h; ++i)
+    ov.push_back(at::matmul(l["output.weight"].narrow(1, i * dv, dv), l["value.weight"].narrow(0, i * dv, dv)).t());
+  int64_t largest_rank = 0;
+  for (int64_t j = 0; j < h; ++j) {
+    at::Tensor product = at::zeros({d, d});
+    for (int64_t i = 0; i < h; ++i) product += l["mixer.matrix"][j][i] * ov[static_cast<size_t>(i)];
+    largest_rank = std::max(largest_rank, at::linalg_matrix_rank(product.to(at::kDouble), 1e-4).item<int64_t>());
+    y += at::matmul(watch.p.select(1, j), at::matmul(x, product));
+  }
+  CHECK(close(l(x, x, {}), y, 1e-4));
+  CHECK(at::linalg_matrix_rank(ov[0].to(at::kDouble), 1e-4).item<int64_t>() == dv);
+  CHECK(largest_rank == h * dv);
+}
+
+TEST_CASE("ranks: of logits, of sums, of mixed products", "[mixhead]") {
+  auto rank = [](const at::Tensor& a) { return at::linalg_matrix_rank(a, 1e-9).item<int64_t>(); };
+  CHECK(rc::check([&] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const int64_t n = pick(2, 12), k = pick(1, 6), l = pick(1, 6);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    const at::Tensor q = normal({n, k}, seed).to(at::kDouble), keys = normal({n, k}, seed + 1).to(at::kDouble);
+    RC_ASSERT(rank(at::matmul(q, keys.t())) <= std::min(n, k));
+    const at::Tensor a = at::matmul(normal({n, k}, seed + 2).to(at::kDouble), normal({k, n}, seed + 3).to(at::kDouble)),
+                     b = at::matmul(normal({n, l}, seed + 4).to(at::kDouble), normal({l, n}, seed + 5).to(at::kDouble));
+    RC_ASSERT(rank(a + b) <= rank(a) + rank(b));
+    // c and d: the dimensions that the column and the row spaces share.
+    const int64_t c = rank(a) + rank(b) - rank(at::cat({a, b}, 1)), d = rank(a) + rank(b) - rank(at::cat({a, b}, 0));
+    RC_ASSERT(rank(a + b) >= rank(a) + rank(b) - c - d);
+  }));
+}
+
+TEST_CASE("permuting all that belongs to a head leaves layers with Mixhead or a fixed matrix as they are",
+          "[mixhead]") {
+  layers::check_head_order({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'",
+                            "mixer = 'random-uniform'", "mixer = 'mean'"});
+}
+
+TEST_CASE("parameters added by Mixhead are those of its table", "[mixhead]") {
+  for (auto [layers, h, dk, a, b] : {std::tuple{6, 8, 64, 384, 3456},
+                                     {16, 8, 128, 1024, 17408},
+                                     {16, 10, 41, 1600, 8160},
+                                     {16, 8, 64, 1024, 9216},
+                                     {18, 8, 128, 1152, 19584}}) {
+    auto count = [&, heads = h, size = dk](const char* mixer) {
+      return Layer(str("heads = ", heads, "\nhead_size = ", size, "\nmixer = '", mixer, "'"), 4).parameters.count();
+    };
+    CHECK(layers * (count("mixhead-a") - count("none")) == a);
+    CHECK(layers * (count("mixhead-b") - count("none")) == b);
+    CHECK(count("random-normal") == count("none"));  // drawn, not trained
+  }
+}
+
+TEST_CASE("fixed matrices: columns sum to 1, another seed draws others, and no weight decay pulls at any matrix",
+          "[mixhead]") {
+  for (const char* mixer : {"random-normal", "random-uniform", "mean"}) {
+    Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1), other(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
+    CHECK(close(l["mixer.matrix"].sum(0), at::ones({4}), 1e-4));
+    CHECK(at::equal(l["mixer.matrix"], other["mixer.matrix"]) == (std::string(mixer) == "mean"));
+    CHECK(!l.parameters.find("x.mixer.matrix")->traits().trainable);
+  }
+  for (const char* mixer : {"mixhead-a", "mixhead-b"}) {
+    Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1);
+    for (auto& p : l.parameters.all())
+      if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().decay);
+  }
+}
+
+TEST_CASE("dropout acts before the mixing or after it, as asked", "[mixhead]") {
+  c10::NoGradGuard no_gradient;
+  ForwardContext step;
+  step.training = true;
+  const at::Tensor x = normal({2, 6, 8}, 1);
+  auto seen = [&](const char* where) {
+    Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", where, "'"), 8, 1);
+    l.set("mixer.matrix", at::full({4, 4}, 0.25));
+    Watch watch;
+    l(x, x, {}, step, &watch);
+    return watch.p;
+  };
+  // Before: what is mixed has lost entries, so rows no longer sum to 1. After: what the observer sees has not.
+  CHECK(close(seen("after").sum(-1), at::ones({2, 4, 6})));
+  CHECK(!close(seen("before").sum(-1), at::ones({2, 4, 6}), 1e-2));
+  CHECK(close(seen("before").select(1, 0), seen("before").select(1, 3)));
+}
+
+TEST_CASE("the scope of the released code leaves cross-attention and decoding by steps alone", "[mixhead]") {
+  c10::NoGradGuard no_gradient;
+  const char* released = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
+  CHECK(Layer(released, 4, 1, Kind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);
+  Layer l(released, 4, 1), plain("heads = 2", 4, 1);
+  l.set("mixer.matrix", normal({2, 2}, 3));
+  const at::Tensor x = normal({1, 3, 4}, 1);
+  Mask mask;
+  mask.causal = true;
+  CHECK(!close(l(x, x, mask), plain(x, x, mask), 1e-3));
+  Cache cache;
+  CHECK(close(l.layer->forward(x, x, mask, {}, &cache), plain(x, x, mask)));
+}

@@ -1,0 +1,64 @@
+// Talking heads against plain loops in double precision.
+#include <catch2/catch.hpp>
+
+#include "fixtures/head_mixing.h"
+
+using namespace mh;
+using namespace mh::attention;
+using layers::Layer;
+using numbers::normal;
+
+namespace {
+
+const std::vector<layers::MixingCase>& cases() {
+  static const std::vector<layers::MixingCase> all{
+      {"mixer = 'talking-heads'"},
+      {"mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 5", 5},
+      {"mixer = 'talking-heads'\n[attention.talking-heads]\ninit = 'xavier'\npre = false"},
+      {"mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"}};
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("layers with talking heads equal plain loops over random shapes and masks", "[talking-heads]") {
+  layers::check_mixing(cases());
+}
+
+TEST_CASE("gradients of layers with talking heads equal differences of the plain loops", "[talking-heads]") {
+  layers::check_gradients_of_mixing(cases());
+}
+
+TEST_CASE("talking heads at their start are multi-head attention, and do not decay", "[talking-heads]") {
+  layers::check_identity_at_start({"mixer = 'talking-heads'"});
+  const Layer l("heads = 4\nmixer = 'talking-heads'", 8, 1);
+  for (const auto& p : l.parameters.all())
+    if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().decay);
+}
+
+TEST_CASE("rows of probabilities that talking heads mixed sum to the columns of the last matrix", "[talking-heads]") {
+  layers::check_sums_of_rows({"talking-heads"});
+}
+
+TEST_CASE("permuting all that belongs to a head leaves layers with talking heads as they are", "[talking-heads]") {
+  layers::check_head_order({"mixer = 'talking-heads'", "mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 4",
+                            "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false",
+                            "mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"});
+}
+
+TEST_CASE("talking heads that mix logits are not fused", "[talking-heads]") {
+  CHECK(Layer("heads = 2\nmixer = 'talking-heads'\ncombiner = 'alphas'", 32).layer->describe_path(false) != "fused");
+}
+
+TEST_CASE("options of talking heads that make no sense are refused", "[talking-heads]") {
+  const std::string head = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
+  CHECK_THROWS_AS(Layer(head + "pre = false\npost = false", 4), Error);
+  CHECK_THROWS_AS(Layer(head + "pre = false\ninside = 3", 4), Error);
+  Layer l(head + "inside = 3", 4);
+  const at::Tensor x = normal({1, 3, 4}, 1);
+  Mask mask;
+  mask.additive = at::zeros({1, 1, 3, 3});
+  CHECK_NOTHROW(l(x, x, mask));
+  mask.additive = at::zeros({1, 2, 3, 3});
+  CHECK_THROWS_AS(l(x, x, mask), Error);
+}
