@@ -3,14 +3,15 @@
 the tools know is what they print (page_lists.py).
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Prints what is missing where; exit status 1 if anything is. --write first writes the lists into the pages.
+Prints what is missing where; exit status 1 if anything is. --write first writes the lists into the pages, and the stages of each method
+into its METHOD.md.
 """
 import pathlib
 import re
 import sys
 
 import page_lists
-from method_pages import output_of
+from method_pages import output_of, write_stages
 
 
 def options_of_help(text):
@@ -48,6 +49,8 @@ def faults_of_lists(tools, pages, write):
 
 def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
+    if "--write" in sys.argv:
+        write_stages(tools / "mh-train")
     wrong, seen = faults_of_lists(tools, pages, "--write" in sys.argv), 0
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:

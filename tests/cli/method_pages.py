@@ -2,8 +2,9 @@
 """Checks the METHOD.md of each folder of lib/attention/methods against the stages that mh-train registers.
 
 usage: method_pages.py FOLDER-OF-TOOLS
-Prints each fault; exit status 1 if there is one. A page lists each stage of its folder with the options and defaults of `mh-train
---list stages`, and each tensor of these stages with its meaning, which mhc(5) takes from there. Each path that a page names exists.
+Prints each fault; exit status 1 if there is one. A page lists each stage that the sources of its folder register with the options and
+defaults of `mh-train --list stages`, which `manual.py --write` writes, and each tensor of these stages with its meaning, which mhc(5)
+takes from there. Each path that a page names exists.
 """
 import csv
 import pathlib
@@ -38,6 +39,27 @@ def pages():
 def stages_of(page):
     """(stage, name) and options, of each row of the table of stages."""
     return {(stage, name): options for stage, name, options in re.findall(r"^\| (\w+) \| `([\w-]+)` \| `(.*)` \|$", page, re.MULTILINE)}
+
+
+def with_stages(folder, page, stages):
+    """The page with the table of the stages that the folder's sources register."""
+    sources = "".join(path.read_text() for path in sorted(METHODS.joinpath(folder).glob("*.cpp")))
+    constants = dict(re.findall(r'\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*"([^"]+)"',
+                                sources + "".join(path.read_text() for path in METHODS.joinpath(folder).glob("*.h"))))
+    entries = [(kind, name or constants.get(constant)) for kind, name, constant in re.findall(
+        r'^const Registered<\w+>\s+\w+\(\s*(\w+)s\(\),\s*(?:"([^"]+)"|(\w+))', sources, re.MULTILINE)]
+    options = {(row["stage"], row["name"]): row["options"] for row in stages}
+    rows = "".join(f"| {kind} | `{name}` | `{options.get((kind, name), '-')}` |\n" for kind, name in sorted(entries, key=list(options).index))
+    head = "| stage | name | options |\n|---|---|---|\n"
+    return re.sub(r"(?<=\n## Stages\n\n)(?:\|.*\n)*", lambda _: head + rows, page)
+
+
+def write_stages(tool):
+    """Writes the table of stages into each page."""
+    stages = table_of(tool, "--list", "stages")
+    for folder, page in pages().items():
+        if page:
+            (METHODS / folder / "METHOD.md").write_text(with_stages(folder, page, stages))
 
 
 def meanings_of(page):
