@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 here = pathlib.Path(__file__).resolve().parent
 tools = pathlib.Path(sys.argv[1]).resolve()
@@ -36,7 +37,8 @@ def unused_golden_files(case, compared):
 
 
 def outcome(case):
-    """Verdict and output of a case."""
+    """Verdict and output of a case, and the seconds that it took."""
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as golden:
         compared = pathlib.Path(golden, "compared")  # names of the golden files, one a line
         compared.touch()
@@ -58,17 +60,17 @@ def outcome(case):
             if pathlib.Path(golden, "record").exists():
                 unused += "FAILED: expected golden_record after the last record; found none\n"
             status, output = int(bool(unused)), output + unused
-    return {0: "passed", 77: "skipped"}.get(status, "failed"), output
+    return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin
 
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 cases = [case for case in sorted((here / "cases").glob("*.sh")) if case.name.startswith(prefixes)]
 with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-    for case, (verdict, output) in zip(cases, pool.map(outcome, cases)):
+    for case, (verdict, output, seconds) in zip(cases, pool.map(outcome, cases)):
         counts[verdict] += 1
         last = output.strip().splitlines()[-1] if output.strip() else ""
         reason = f" ({last})" if last and (verdict == "skipped" or verdict == "passed" and last.startswith("without ")) else ""
-        print(f"{verdict}: cli/{case.stem}{reason}", flush=True)
+        print(f"{verdict}: cli/{case.stem} in {seconds:.0f} s{reason}", flush=True)
         if verdict == "failed":
             print(output, flush=True)
 
