@@ -14,6 +14,7 @@
 #include "cuda/philox.h"
 #include "emulator/host_thread.h"
 #include "oracle/policy.h"
+#include "oracle/tolerance.h"
 
 namespace cuda_cases {
 
@@ -89,14 +90,14 @@ inline double distance(const Doubles& x, const Doubles& y) {
   return most;
 }
 
-// No more than twice as far from the exact numbers as composed operations of type T, which round twice at least what is
-// as large as `sizes` and may be lucky; and what sums in fp32 may lose.
+// Checks that the error of `found` is one of a fused result beside a composed one of type T (oracle/tolerance.h).
+// `sizes`: what the exact numbers would be if all terms had one sign.
 template <class T>
 void close(const std::string& what, const Doubles& found, const Doubles& exact, const Doubles& composed,
            const Doubles& sizes) {
-  const double unit = std::is_same_v<T, float> ? 0x1p-24 : std::is_same_v<T, mh::kernels::Fp16> ? 0x1p-11 : 0x1p-8;
-  const double error = distance(found, exact),
-               bound = 2 * std::max(distance(composed, exact), unit * largest(sizes)) + 0x1p-18 * (1 + largest(sizes));
+  using namespace tolerance;
+  const double unit = std::is_same_v<T, float> ? kFp32 : std::is_same_v<T, mh::kernels::Fp16> ? kFp16 : kBf16;
+  const double error = distance(found, exact), bound = beside_composed(distance(composed, exact), unit, largest(sizes));
   RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";
   RC_ASSERT(error <= bound);
 }

@@ -5,12 +5,13 @@
 #include <catch2/catch.hpp>
 
 #include "attention/methods/relative/relative_product.h"
+#include "fixtures/errors.h"
 
 using namespace mh::attention;
 
 namespace {
 
-at::Tensor numbers(at::IntArrayRef sizes) {
+at::Tensor normals(at::IntArrayRef sizes) {
   return at::randn(sizes, at::TensorOptions().dtype(at::kDouble)).requires_grad_(true);
 }
 
@@ -51,7 +52,7 @@ at::Tensor visible(const at::Tensor& x, const Sizes& n) {
   return n.offset ? x * mask.tril(*n.offset) : x;
 }
 
-constexpr double tolerance = 1e-11;  // sums of 300 numbers near 1
+constexpr double kDoubleError = 1e-11;  // sums of 300 numbers near 1
 
 }  // namespace
 
@@ -59,8 +60,8 @@ TEST_CASE("logits under a causal mask and their gradients are those of plain loo
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes n = drawn();
-    const at::Tensor q = numbers({n.batch, n.heads, n.queries, n.size}),
-                     k = numbers({n.batch, n.heads, n.keys, n.size});
+    const at::Tensor q = normals({n.batch, n.heads, n.queries, n.size}),
+                     k = normals({n.batch, n.heads, n.keys, n.size});
     const at::Tensor found = product_with_keys(q, k, n.offset);
     RC_ASSERT(found.isfinite().all().item<bool>());
     const at::Tensor weights = at::randn(found.sizes(), found.options());
@@ -74,9 +75,9 @@ TEST_CASE("logits under a causal mask and their gradients are those of plain loo
         DK[b][h][s][c] += W[b][h][t][s] * Q[b][h][t][c];
       }
     });
-    RC_ASSERT(difference(visible(found, n), wanted) < tolerance);
-    RC_ASSERT(difference(q.grad(), dq) < tolerance);
-    RC_ASSERT(difference(k.grad(), dk) < tolerance);
+    RC_ASSERT(difference(visible(found, n), wanted) < kDoubleError);
+    RC_ASSERT(difference(q.grad(), dq) < kDoubleError);
+    RC_ASSERT(difference(k.grad(), dk) < kDoubleError);
   }));
 }
 
@@ -84,19 +85,21 @@ TEST_CASE("products by blocks of queries in fp32 and bf16 are those in double pr
   for (at::ScalarType type : {at::kFloat, at::kBFloat16})
     for (int64_t offset : {0, 7}) {
       const Sizes n{2, 2, 300, 300 + offset, 32, offset};
-      const at::Tensor q = numbers({n.batch, n.heads, n.queries, n.size}).detach().to(type),
-                       k = numbers({n.batch, n.heads, n.keys, n.size}).detach().to(type),
-                       p = visible(numbers({n.batch, n.heads, n.queries, n.keys}).detach(), n).to(type);
-      auto errs = [&](const at::Tensor& found, const at::Tensor& wanted) {
+      const at::Tensor q = normals({n.batch, n.heads, n.queries, n.size}).detach().to(type),
+                       k = normals({n.batch, n.heads, n.keys, n.size}).detach().to(type),
+                       p = visible(normals({n.batch, n.heads, n.queries, n.keys}).detach(), n).to(type);
+      // The product of a (…, i, n) and b (…, n, j), both in double.
+      auto errs = [&](const at::Tensor& found, const at::Tensor& a, const at::Tensor& b, bool hide = false) {
         CHECK(found.scalar_type() == type);
-        const double size = wanted.abs().max().item<double>();
-        CHECK(difference(found.to(at::kDouble), wanted) < (type == at::kFloat ? 1e-5 : 1e-2) * size);
+        at::Tensor wanted = at::matmul(a, b), sizes = at::matmul(a.abs(), b.abs());
+        if (hide) wanted = visible(wanted, n), sizes = visible(sizes, n);
+        CHECK(difference(found.to(at::kDouble), wanted) <=
+              tolerance::of_sum(a.size(-1), numbers::rounding_unit(type), sizes.max().item<double>()));
       };
       const at::Tensor qd = q.to(at::kDouble), kd = k.to(at::kDouble), pd = p.to(at::kDouble);
-      const at::Tensor logits = plain::product_with_keys(q, k, n.offset);
-      errs(visible(logits, n), visible(at::matmul(qd, kd.transpose(-1, -2)), n));
-      errs(plain::product_with_values(p, k, n.offset), at::matmul(pd, kd));
-      errs(plain::transposed_product(p, q, n.offset), at::matmul(pd.transpose(-1, -2), qd));
+      errs(visible(plain::product_with_keys(q, k, n.offset), n), qd, kd.transpose(-1, -2), true);
+      errs(plain::product_with_values(p, k, n.offset), pd, kd);
+      errs(plain::transposed_product(p, q, n.offset), pd.transpose(-1, -2), qd);
     }
 }
 
@@ -109,7 +112,7 @@ TEST_CASE("probabilities times values and their gradients are those of plain loo
         visible(at::rand({shared ? 1 : n.batch, n.heads, n.queries, n.keys}, at::TensorOptions().dtype(at::kDouble)), n)
             .detach()
             .requires_grad_(true);
-    const at::Tensor v = numbers({n.batch, n.heads, n.keys, n.size});
+    const at::Tensor v = normals({n.batch, n.heads, n.keys, n.size});
     const at::Tensor found = product_with_values(p, v, n.offset);
     const at::Tensor weights = at::randn(found.sizes(), found.options()).contiguous();
     (found * weights).sum().backward();
@@ -123,9 +126,9 @@ TEST_CASE("probabilities times values and their gradients are those of plain loo
         DV[b][h][s][c] += P[row][h][t][s] * W[b][h][t][c];
       }
     });
-    RC_ASSERT(difference(found, wanted) < tolerance);
-    RC_ASSERT(difference(visible(p.grad(), n), dp) < tolerance);
-    RC_ASSERT(difference(v.grad(), dv) < tolerance);
+    RC_ASSERT(difference(found, wanted) < kDoubleError);
+    RC_ASSERT(difference(visible(p.grad(), n), dp) < kDoubleError);
+    RC_ASSERT(difference(v.grad(), dv) < kDoubleError);
   }));
 }
 
@@ -135,8 +138,8 @@ TEST_CASE("logits of distances and their gradients are those of plain loops", "[
     const Sizes n = drawn();
     const bool shared = *rc::gen::arbitrary<bool>();  // one r for all heads
     const int64_t count = distances_needed(n.queries, n.keys, n.offset) + *rc::gen::inRange(0, 3);
-    const at::Tensor x = numbers({n.batch, n.heads, n.queries, n.size}), y = numbers({n.batch, n.heads, n.queries, 2});
-    const at::Tensor k = numbers({n.batch, n.heads, n.keys, n.size}), r = numbers({shared ? 1 : n.heads, count, 2});
+    const at::Tensor x = normals({n.batch, n.heads, n.queries, n.size}), y = normals({n.batch, n.heads, n.queries, 2});
+    const at::Tensor k = normals({n.batch, n.heads, n.keys, n.size}), r = normals({shared ? 1 : n.heads, count, 2});
     const at::Tensor found = relative_product(x, k, y, r, n.offset);
     RC_ASSERT(found.isfinite().all().item<bool>());
     const at::Tensor weights = at::randn(found.sizes(), found.options());
@@ -157,10 +160,10 @@ TEST_CASE("logits of distances and their gradients are those of plain loops", "[
         DR[0][head][row][c] += W[b][h][t][s] * Y[b][h][t][c];
       }
     });
-    RC_ASSERT(difference(visible(found, n), wanted) < tolerance);
-    RC_ASSERT(difference(x.grad(), dx) < tolerance);
-    RC_ASSERT(difference(k.grad(), dk) < tolerance);
-    RC_ASSERT(difference(y.grad(), dy) < tolerance);
-    RC_ASSERT(difference(r.grad(), dr.squeeze(0)) < tolerance);
+    RC_ASSERT(difference(visible(found, n), wanted) < kDoubleError);
+    RC_ASSERT(difference(x.grad(), dx) < kDoubleError);
+    RC_ASSERT(difference(k.grad(), dk) < kDoubleError);
+    RC_ASSERT(difference(y.grad(), dy) < kDoubleError);
+    RC_ASSERT(difference(r.grad(), dr.squeeze(0)) < kDoubleError);
   }));
 }

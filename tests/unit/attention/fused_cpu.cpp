@@ -9,14 +9,16 @@
 #include <cmath>
 #include <vector>
 
+#include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "nn/ops.h"
+#include "oracle/fused_policy.h"
 
 using namespace mh;
 using numbers::error;
-using numbers::size_of;
+using numbers::fault_beside_composed;
 
 namespace {
 
@@ -34,7 +36,9 @@ at::Tensor by_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 
 at::Tensor composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   at::Tensor logits = at::matmul(q, k.transpose(2, 3)).to(at::kFloat) / std::sqrt(static_cast<double>(q.size(3)));
-  if (causal) logits = logits.masked_fill(at::ones({q.size(2), k.size(2)}, at::kBool).tril().logical_not(), -INFINITY);
+  const int64_t queries = q.size(2), keys = k.size(2);
+  if (causal)
+    logits = logits.masked_fill(at::ones({queries, keys}, at::kBool).tril(keys - queries).logical_not(), -INFINITY);
   return at::matmul(at::softmax(logits, -1).to(v.scalar_type()), v);
 }
 
@@ -44,6 +48,7 @@ at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
 
 struct Run {
   at::Tensor out, dq, dk, dv;
+  std::vector<at::Tensor> all() const { return {out, dq, dk, dv}; }
 };
 
 template <class F>
@@ -82,14 +87,7 @@ TEST_CASE("the attention kernel errs at most twice as much as composed attention
           run(by_queries, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
       Run plain = run(composed, q, k, v, dout, c.causal, type);
       Run fast = run(fused, q, k, v, dout, c.causal, type);
-      double unit = type == at::kFloat ? 0x1p-20 : 0x1p-8;
-      auto within = [&](const at::Tensor& mine, const at::Tensor& other, const at::Tensor& truth) {
-        CHECK(error(mine, truth) <= 2 * error(other, truth) + unit * size_of(truth));
-      };
-      within(fast.out, plain.out, exact.out);
-      within(fast.dq, plain.dq, exact.dq);
-      within(fast.dk, plain.dk, exact.dk);
-      within(fast.dv, plain.dv, exact.dv);
+      CHECK(fault_beside_composed(fast.all(), plain.all(), exact.all(), type) == "");
     }
   }
 }
@@ -100,12 +98,16 @@ TEST_CASE("the attention kernel reads strided heads of a joint projection and gi
   at::Tensor a = joint.clone().requires_grad_();
   auto parts = attention::split_projection(a, heads, size, heads, size);
   attention::fused_cpu(parts[0], parts[1], parts[2], {true}).backward(dout);
-  at::Tensor b = joint.to(at::kDouble).requires_grad_();
-  auto part = [&](int64_t i) {
-    return b.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
+  auto gradient = [&](const auto& f, at::ScalarType type) {
+    at::Tensor b = joint.to(type).detach().clone().requires_grad_();
+    auto part = [&](int64_t i) {
+      return b.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
+    };
+    f(part(0), part(1), part(2), true).backward(dout.to(type));
+    return b.grad();
   };
-  by_queries(part(0), part(1), part(2), true).backward(dout.to(at::kDouble));
-  CHECK(error(a.grad(), b.grad()) <= 1e-5 * size_of(b.grad()));
+  CHECK(fault_beside_composed({a.grad()}, {gradient(composed, at::kFloat)}, {gradient(by_queries, at::kDouble)},
+                              at::kFloat) == "");
 }
 
 TEST_CASE("split_projection joins gradients that come from anywhere", "[attention]") {
@@ -191,14 +193,15 @@ TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "
         continue;
       }
       auto row = [&](const at::Tensor& t, int64_t length) { return t.narrow(0, b, 1).narrow(2, 0, length); };
-      const Run alone = run(by_queries, row(q, queries), row(k, n), row(v, n), row(dout, queries).to(at::kDouble),
-                            false, at::kDouble);
-      CHECK(error(out[b], alone.out[0]) < 2e-6);
+      const auto alone = [&](const auto& f, at::ScalarType type) {
+        return run(f, row(q, queries), row(k, n), row(v, n), row(dout, queries), false, type);
+      };
+      const Run exact = alone(by_queries, at::kDouble), plain = alone(composed, at::kFloat);
+      CHECK(fault_beside_composed({row(out, queries), row(mq.grad(), queries), row(mk.grad(), n), row(mv.grad(), n)},
+                                  plain.all(), exact.all(), at::kFloat) == "");
       c10::NoGradGuard no_gradient;  // another way of a few queries
-      CHECK(error(attention::fused_cpu(q, k, v, {false, 0, lengths})[b], alone.out[0]) < 2e-6);
-      CHECK(error(mq.grad()[b], alone.dq[0]) < 1e-5);
-      CHECK(error(mk.grad()[b].narrow(1, 0, n), alone.dk[0]) < 1e-5);
-      CHECK(error(mv.grad()[b].narrow(1, 0, n), alone.dv[0]) < 1e-5);
+      CHECK(fault_beside_composed({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)}, {plain.out},
+                                  {exact.out}, at::kFloat) == "");
     }
   }
 }
@@ -212,36 +215,29 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
     const int64_t keys = causal ? queries + *rc::gen::inRange(0, 40) : *rc::gen::inRange(1, 150);
     const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
     const double p = *rc::gen::element(0.1, 0.5, 0.9);
-    std::vector<int64_t> lengths;
-    if (!causal && *rc::gen::arbitrary<bool>())
-      for (int64_t b = 0; b < batch; ++b) lengths.push_back(*rc::gen::inRange<int64_t>(1, keys + 1));
-    const at::Tensor key_lengths = lengths.empty() ? at::Tensor() : at::tensor(lengths, at::kLong);
-    const at::Tensor kept = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
-    const auto by_equation = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
-      at::Tensor logits = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(size));
-      if (causal)
-        logits = logits.masked_fill(at::ones({queries, keys}, at::kBool).tril(keys - queries).logical_not(), -INFINITY);
-      if (key_lengths.defined())
-        logits = logits.masked_fill(at::arange(keys).ge(key_lengths.view({batch, 1, 1, 1})), -INFINITY);
-      return at::matmul(at::softmax(logits, -1) * kept.to(at::kDouble), v);
+    using namespace reference::policy;
+    Inputs x;
+    x.given = {at::randn({batch, heads, queries, size}) * 2, at::randn({batch, heads, keys, size}),
+               at::randn({batch, heads, keys, size})};
+    x.given.resize(kR + 1);
+    x.dout = at::randn({batch, heads, queries, size});
+    x.kept = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
+    x.policy.causal = causal;
+    if (!causal && *rc::gen::arbitrary<bool>()) x.policy.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
+    x.policy.drops = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
+    const auto by_kernel = [](const Inputs& given, const Tensors& t) {
+      return attention::fused_cpu(t[kQ], t[kK], t[kV], given.policy);
     };
-    const auto by_kernel = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool) {
-      attention::FusedPolicy policy{causal, 0, key_lengths};
-      policy.drops = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
-      return attention::fused_cpu(q, k, v, policy);
+    const auto in = [&](at::ScalarType type, const auto& attend) {
+      return results(x, at::kFloat, type, at::kCPU, attend);
     };
-    const at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
-    const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
-    const Run exact = run(by_equation, q, k, v, dout.to(at::kDouble), causal, at::kDouble);
-    const Run fast = run(by_kernel, q, k, v, dout, causal, at::kFloat);
-    // What stays is 1 / (1 - p) times as large, and so are the numbers that cancel.
-    const double unit = 1e-5 / (1 - p);
-    RC_ASSERT(error(fast.out, exact.out) <= unit * (1 + size_of(exact.out)));
-    RC_ASSERT(error(fast.dq, exact.dq) <= unit * (1 + size_of(exact.dq)));
-    RC_ASSERT(error(fast.dk, exact.dk) <= unit * (1 + size_of(exact.dk)));
-    RC_ASSERT(error(fast.dv, exact.dv) <= unit * (1 + size_of(exact.dv)));
+    const Tensors exact = in(at::kDouble, reference::policy::composed),
+                  plain = in(at::kFloat, reference::policy::composed), sizes = without_signs(x, at::kFloat);
+    const std::string fault = fault_beside_composed(in(at::kFloat, by_kernel), plain, exact, at::kFloat, sizes);
+    RC_LOG() << fault << "\n";
+    RC_ASSERT(fault.empty());
     c10::NoGradGuard no_gradient;  // few queries go another way where nothing is dropped
-    RC_ASSERT(error(by_kernel(q, k, v, causal), exact.out) <= unit * (1 + size_of(exact.out)));
+    RC_ASSERT(fault_beside_composed({by_kernel(x, x.given)}, {plain[0]}, {exact[0]}, at::kFloat, {sizes[0]}).empty());
   }));
 }
 
@@ -256,16 +252,9 @@ TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dro
     attention::Mask mask;
     mask.causal = kind == attention::Kind::decoder_self;
     if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
-    const auto outcome = [&](attention::Path path) {
-      l.layer->set_path(path);
-      l.parameters.zero_gradients();
-      const at::Tensor y = l(x, x, mask, step);
-      (y * numbers::normal(y.sizes().vec(), 9)).sum().backward();
-      return std::pair{y.detach(), l["query.weight"].grad().clone()};
-    };
-    const auto fused = outcome(attention::Path::fused), composed = outcome(attention::Path::composed);
-    CHECK(error(fused.first, composed.first) <= 1e-5 * size_of(composed.first));
-    CHECK(error(fused.second, composed.second) <= 1e-5 * size_of(composed.second));
+    const auto [fused, composed, exact, sizes] =
+        layers::results_of_paths(l, x, [&](const at::Tensor& in) { return l(in, in, mask, step); });
+    CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
   }
   // The kernel adds no mask: refused where the fused path is asked for, composed otherwise.
   layers::Layer l("heads = 2\ndropout = 0.4\n", 32);
@@ -288,11 +277,9 @@ TEST_CASE("the attention kernel behind a memory sees it all, and its own positio
     INFO(queries << " queries behind " << memory);
     const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory, 32});
     const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
-    const Run exact = run(by_queries, q, k, v, dout.to(at::kDouble), true, at::kDouble);
-    const Run fast = run(fused, q, k, v, dout, true, at::kFloat);
-    CHECK(error(fast.out, exact.out) <= 2e-6);
-    CHECK(error(fast.dq, exact.dq) <= 1e-5);
-    CHECK(error(fast.dk, exact.dk) <= 1e-5);
-    CHECK(error(fast.dv, exact.dv) <= 1e-5);
+    const Run exact = run(by_queries, q, k, v, dout, true, at::kDouble),
+              fast = run(fused, q, k, v, dout, true, at::kFloat),
+              plain = run(composed, q, k, v, dout, true, at::kFloat);
+    CHECK(fault_beside_composed(fast.all(), plain.all(), exact.all(), at::kFloat) == "");
   }
 }

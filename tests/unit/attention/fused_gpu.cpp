@@ -1,23 +1,24 @@
-// What stands between tensors and the attention kernels of a GPU: strides, policies, places of gradients. The kernels
-// run thread by thread on the CPU, on its tensors, and are compared with those of the CPU.
+// The attention kernels of a GPU on tensors: strides, policies, places of gradients. The kernels run thread by thread
+// on the CPU, on its tensors; they and those of the CPU are compared with the equations.
 #include "attention/fused/fused_gpu.h"
 
 #include <ATen/ATen.h>
 #include <rapidcheck.h>
 
-#include <array>
 #include <catch2/catch.hpp>
+#include <string>
 #include <vector>
 
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/mixed_cpu.h"
 #include "emulator/host_launcher.h"
-#include "fixtures/numbers.h"
+#include "fixtures/errors.h"
 #include "fixtures/reduced_cases.h"
+#include "nn/ops.h"
+#include "oracle/fused_policy.h"
 
 using namespace mh;
-using numbers::error;
-using numbers::size_of;
+using namespace reference::policy;
 
 namespace {
 
@@ -64,86 +65,99 @@ attention::GpuKernels emulated() {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-attention::FusedPolicy drawn(int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t elements) {
-  attention::FusedPolicy policy;
+void draw_policy(Inputs& x) {
+  const int64_t batch = x.given[kQ].size(0), heads = x.given[kQ].size(1), queries = x.given[kQ].size(2),
+                keys = x.given[kK].size(2), out = x.given[kV].size(1);
+  attention::FusedPolicy& policy = x.policy;
   policy.causal = queries <= keys && pick(0, 1) == 1;
   if (policy.causal && pick(0, 1) == 1) policy.window = pick(1, keys);
   if (!policy.causal && pick(0, 1) == 1) policy.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
   if (pick(0, 2) == 0) policy.normaliser = kernels::Normaliser::sigsoftmax;
-  if (pick(0, 2) == 0) policy.drops = {{{1, 2}, 3, 4, 1 << 22, 4.0F / 3}, static_cast<uint64_t>(elements)};
-  if (pick(0, 2) == 0)
-    for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
-  return policy;
-}
-
-// Keys in two runs, and u, v and r of `tensors`.
-void add_positions(attention::FusedPolicy& policy, const std::array<at::Tensor*, 3>& tensors, int64_t heads,
-                   int64_t queries, int64_t keys, int64_t size, at::ScalarType type) {
-  const int64_t first = pick(1, keys), rows = queries + keys;
-  policy.relative.runs = {{0, first, 0}};
-  if (first < keys) policy.relative.runs.push_back({first, keys - first, rows});
-  *tensors[0] = at::randn({heads, size}), *tensors[1] = at::randn({heads, size});
-  *tensors[2] = at::randn({heads, 2 * rows, size}).to(type);
-}
-
-// The result and all gradients, by `attend` of leaves.
-template <class Attend>
-std::vector<at::Tensor> results(const std::vector<at::Tensor>& given, const at::Tensor& dout, const Attend& attend) {
-  std::vector<at::Tensor> leaves, all;
-  for (const at::Tensor& t : given) leaves.push_back(t.defined() ? t.detach().clone().requires_grad_() : at::Tensor());
-  all.push_back(attend(leaves));
-  all[0].backward(dout);
-  for (const at::Tensor& t : leaves)
-    if (t.defined()) all.push_back(t.grad());
-  all[0] = all[0].detach();
-  return all;
-}
-
-void compare(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& wanted, bool bf16) {
-  RC_ASSERT(found.size() == wanted.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    RC_ASSERT(found[i].scalar_type() == wanted[i].scalar_type());
-    const double bound = (bf16 ? 4e-2 : 2e-5) * (1 + size_of(wanted[i]));
-    RC_LOG() << "result " << i << ": " << error(found[i], wanted[i]) << " of " << bound << "\n";
-    RC_ASSERT(error(found[i], wanted[i]) <= bound);
+  if (x.given[kM].defined()) policy.dropped_before_mixing = pick(0, 1) == 1;
+  if (pick(0, 2) == 0) {
+    const nn::ForwardContext step{true, 3, 2, 4};
+    const int64_t dropped = policy.dropped_before_mixing ? heads : out;
+    x.kept = nn::dropout(at::ones({batch, dropped, queries, keys}), 0.25, step, "place", 4);
+    policy.drops = nn::dropout_from(dropped * queries * keys, 0.25, step, "place", 4);
   }
+  if (heads == out && pick(0, 2) == 0)
+    for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
+}
+
+// Relative positions of keys in two runs.
+void add_positions(Inputs& x) {
+  const int64_t heads = x.given[kQ].size(1), queries = x.given[kQ].size(2), keys = x.given[kK].size(2),
+                size = x.given[kQ].size(3), first = pick(1, keys), rows = queries + keys;
+  x.policy.relative.runs = {{0, first, 0}};
+  if (first < keys) x.policy.relative.runs.push_back({first, keys - first, rows});
+  x.given[kU] = at::randn({heads, size}), x.given[kBias] = at::randn({heads, size});
+  x.given[kR] = at::randn({heads, 2 * rows, size});
+}
+
+// Compares the kernels of a GPU and those of the CPU, each in its own types, with the equations.
+void check(const Inputs& x, bool bf16) {
+  const auto type = bf16 ? at::kBFloat16 : at::kFloat;
+  const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();
+  const auto by_kernel = [&](bool on_gpu) {
+    return [&gpu, on_gpu](const Inputs& given, const Tensors& t) {
+      attention::FusedPolicy p = given.policy;
+      p.head_scales = t[kScales], p.relative.u = t[kU], p.relative.v = t[kBias], p.relative.r = t[kR];
+      if (t[kM].defined())
+        return on_gpu ? attention::mixed_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)
+                      : attention::mixed_cpu(t[kQ], t[kK], t[kV], t[kM], p);
+      return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
+    };
+  };
+  const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
+                beside = results(x, type, type, at::kCPU, composed), sizes = without_signs(x, type),
+                found = results(x, type, type, at::kCPU, by_kernel(true)),
+                by_cpu = results(x, type, type, at::kCPU, by_kernel(false));
+  RC_ASSERT(found.size() == by_cpu.size());
+  for (size_t i = 0; i < found.size(); ++i) RC_ASSERT(found[i].scalar_type() == by_cpu[i].scalar_type());
+  for (const Tensors* one : {&found, &by_cpu}) {
+    const std::string fault = numbers::fault_beside_composed(*one, beside, exact, type, sizes);
+    RC_LOG() << (one == &found ? "GPU: " : "CPU: ") << fault << "\n";
+    RC_ASSERT(fault.empty());
+  }
+}
+
+at::Tensor heads_of(int64_t batch, int64_t heads, int64_t length, int64_t size) {
+  return at::randn({batch, length, heads, size}).transpose(1, 2);
+}
+
+// Scales of heads, or none.
+at::Tensor scales_of(int64_t batch, int64_t heads) {
+  const int64_t dimensions = pick(0, 2);
+  return dimensions == 0 ? at::Tensor() : dimensions == 1 ? at::randn({heads}) : at::randn({batch, heads});
 }
 
 }  // namespace
 
-TEST_CASE("attention by the kernels of a GPU is that of the CPU's, for all that a policy says", "[attention][policy]") {
+TEST_CASE("attention by the kernels of a GPU is that of the equations, for all that a policy says",
+          "[attention][policy]") {
   CHECK(check_few("over random policies", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
                   size = 16 * pick(1, 2);
     const bool bf16 = pick(0, 1) == 1;
-    const auto type = bf16 ? at::kBFloat16 : at::kFloat;
-    const auto made = [&](int64_t length) { return at::randn({batch, length, heads, size}).to(type).transpose(1, 2); };
-    attention::FusedPolicy policy = drawn(batch, heads, queries, keys, 12345);
-    const int64_t scales = pick(0, 2);
-    std::vector<at::Tensor> given{made(queries),
-                                  made(keys),
-                                  made(keys),
-                                  scales == 0   ? at::Tensor()
-                                  : scales == 1 ? at::randn({heads})
-                                                : at::randn({batch, heads}),
-                                  {},
-                                  {},
-                                  {}};
-    if (pick(0, 1) == 1) add_positions(policy, {&given[4], &given[5], &given[6]}, heads, queries, keys, size, type);
-    const at::Tensor dout = at::randn({batch, heads, queries, size}).to(type);
-    const auto with = [&](const std::vector<at::Tensor>& x) {
-      attention::FusedPolicy p = policy;
-      p.head_scales = x[3], p.relative.u = x[4], p.relative.v = x[5], p.relative.r = x[6];
-      return p;
-    };
-    const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();
-    compare(results(given, dout, [&](const auto& x) { return attention::fused_gpu(gpu, x[0], x[1], x[2], with(x)); }),
-            results(given, dout, [&](const auto& x) { return attention::fused_cpu(x[0], x[1], x[2], with(x)); }), bf16);
+    Inputs x{{heads_of(batch, heads, queries, size),
+              heads_of(batch, heads, keys, size),
+              heads_of(batch, heads, keys, size),
+              {},
+              scales_of(batch, heads),
+              {},
+              {},
+              {}},
+             at::randn({batch, heads, queries, size}),
+             {},
+             {}};
+    draw_policy(x);
+    if (pick(0, 1) == 1) add_positions(x);
+    check(x, bf16);
   }));
 }
 
-TEST_CASE("mixed heads by the kernels of a GPU are those of the CPU's, for all that a policy says",
+TEST_CASE("mixed heads by the kernels of a GPU are those of the equations, for all that a policy says",
           "[attention][mixed]") {
   CHECK(check_few("over random policies", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
@@ -151,37 +165,22 @@ TEST_CASE("mixed heads by the kernels of a GPU are those of the CPU's, for all t
                   keys = pick(1, 40);
     const int64_t key_size = pick(1, 32), value_size = pick(1, 32);
     const bool bf16 = pick(0, 1) == 1;
-    const auto type = bf16 ? at::kBFloat16 : at::kFloat;
-    const auto made = [&](int64_t h, int64_t length, int64_t size) {
-      return at::randn({batch, length, h, size}).to(type).transpose(1, 2);
-    };
-    attention::FusedPolicy policy = drawn(batch, heads, queries, keys, 777);
-    if (heads != values) policy.key_heads.clear();
-    policy.dropped_before_mixing = pick(0, 1) == 1;
-    const int64_t of_matrix = pick(0, 2), scales = pick(0, 2);
-    std::vector<at::Tensor> given{made(heads, queries, key_size),
-                                  made(heads, keys, key_size),
-                                  made(values, keys, value_size),
-                                  of_matrix == 0   ? at::randn({heads, values})
-                                  : of_matrix == 1 ? at::randn({batch, heads, values})
-                                                   : at::randn({batch, queries, heads, values}),
-                                  scales == 0   ? at::Tensor()
-                                  : scales == 1 ? at::randn({values})
-                                                : at::randn({batch, values}),
-                                  {},
-                                  {},
-                                  {}};
-    if (pick(0, 1) == 1) add_positions(policy, {&given[5], &given[6], &given[7]}, heads, queries, keys, key_size, type);
-    const at::Tensor dout = at::randn({batch, values, queries, value_size}).to(type);
-    const auto with = [&](const std::vector<at::Tensor>& x) {
-      attention::FusedPolicy p = policy;
-      p.head_scales = x[4], p.relative.u = x[5], p.relative.v = x[6], p.relative.r = x[7];
-      return p;
-    };
-    const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();
-    compare(
-        results(given, dout, [&](const auto& x) { return attention::mixed_gpu(gpu, x[0], x[1], x[2], x[3], with(x)); }),
-        results(given, dout, [&](const auto& x) { return attention::mixed_cpu(x[0], x[1], x[2], x[3], with(x)); }),
-        bf16);
+    const int64_t of_matrix = pick(0, 2);
+    Inputs x{{heads_of(batch, heads, queries, key_size),
+              heads_of(batch, heads, keys, key_size),
+              heads_of(batch, values, keys, value_size),
+              of_matrix == 0   ? at::randn({heads, values})
+              : of_matrix == 1 ? at::randn({batch, heads, values})
+                               : at::randn({batch, queries, heads, values}),
+              scales_of(batch, values),
+              {},
+              {},
+              {}},
+             at::randn({batch, values, queries, value_size}),
+             {},
+             {}};
+    draw_policy(x);
+    if (pick(0, 1) == 1) add_positions(x);
+    check(x, bf16);
   }));
 }

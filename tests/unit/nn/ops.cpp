@@ -5,9 +5,11 @@
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "fixtures/errors.h"
 #include "fixtures/numbers.h"
 #include "nn/parameter.h"
 #include "nn/product.h"
@@ -69,18 +71,22 @@ TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
       INFO(rows << " rows, bf16 " << bf16);
       const at::Tensor x = at::randn({rows, 3, 32});
       const auto joint = [&] { return nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}); };
-      const at::Tensor exact = at::linear(x.to(at::kDouble), at::cat({a->value(), b->value()}).to(at::kDouble),
-                                          at::cat({of_a->value(), of_b->value()}).to(at::kDouble));
-      const double bound = (bf16 ? 0x1p-6 : 0x1p-20) * size_of(exact);
-      CHECK(error(joint(), exact) <= bound);
+      const at::Tensor weight = at::cat({a->value(), b->value()}), bias = at::cat({of_a->value(), of_b->value()});
+      const at::Tensor exact = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble)),
+                       composed = at::linear(x.to(weight.scalar_type()), weight, bias.to(weight.scalar_type()));
+      const auto fault = [&](const at::Tensor& found, const at::Tensor& beside, const at::Tensor& wanted) {
+        return numbers::fault_beside_composed({found}, {beside}, {wanted}, weight.scalar_type());
+      };
+      CHECK(fault(joint(), composed, exact) == "");
       CHECK(nn::linear(x, {b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
       c10::NoGradGuard guard;
       const nn::DecodingProducts products;
       const at::Tensor first = joint();
-      CHECK(error(first, exact) <= bound);
+      CHECK(fault(first, composed, exact) == "");
       CHECK(joint().equal(first));
       for (const auto then : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
-        CHECK(error(nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}, then), nn::activation(exact, then)) <= bound);
+        CHECK(fault(nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}, then), nn::activation(composed, then),
+                    nn::activation(exact, then)) == "");
       const nn::DecodingProducts same(&products);
       CHECK(joint().equal(first));
       if (bf16) continue;
@@ -112,10 +118,9 @@ TEST_CASE("linear and its gradients, fp32 and bf16", "[ops]") {
         Gradients exact = run(plain, round(x), round(w), round(b), round(dy), at::kDouble);
         Gradients composed = run(plain, x, w, b, dy, type);
         Gradients fast = run(ours, x, w, b, dy, type);
-        double unit = type == at::kFloat ? 0x1p-21 : 0x1p-7;
         auto within = [&](const at::Tensor& mine, const at::Tensor& other, const at::Tensor& truth) {
           CHECK(mine.scalar_type() == type);
-          CHECK(error(mine, truth) <= 2 * error(other, truth) + unit * size_of(truth));
+          CHECK(numbers::fault_beside_composed({mine}, {other}, {truth}, type) == "");
         };
         within(fast.y, composed.y, exact.y);
         within(fast.dx, composed.dx, exact.dx);
@@ -195,13 +200,19 @@ TEST_CASE("a part's output is dropped, added and normalised at once, as by singl
     const at::Tensor s = xd + yd * kept, centred = s - s.mean(-1, true);
     const at::Tensor n = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gd + sd;
     const auto exact = results(xd, yd, gd, sd, {s, n});
+    const at::Tensor xc = leaf(x0), yc = leaf(y0), gc = leaf(gain0), sc = leaf(shift0);
+    const at::Tensor sum = xc + yc * kept.to(at::kFloat);
+    const auto composed = results(xc, yc, gc, sc, {sum, at::layer_norm(sum, {size}, gc, sc, 1e-5)});
     const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
     const auto fast = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
     RC_ASSERT(fast[3].scalar_type() == y0.scalar_type());
-    // Where all numbers of a row are one, as with a size of 1, the factor is 1 / √epsilon.
-    const double unit = 1e-5 * (1 + offset) * (size < 3 ? 300 : 1);
+    // Numbers of a row that are nearly alike cancel before the factor multiplies them: 1 / √epsilon for a size of 1.
+    const double factor = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
+                 cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(of_norm);
     for (size_t i = 0; i < exact.size(); ++i) {
-      const double bound = (i == 3 && bf16 ? 0x1p-8 : 0) * size_of(exact[i]) + unit * (1 + size_of(exact[i]));
+      const double scale = std::max(size_of(exact[i]), i == 0 ? 0 : cancelled),
+                   bound = tolerance::beside_composed(error(composed[i], exact[i]),
+                                                      numbers::rounding_unit(fast[i].scalar_type()), scale);
       RC_LOG() << "result " << i << ": error " << error(fast[i], exact[i]) << " of " << bound << "\n";
       RC_ASSERT(error(fast[i], exact[i]) <= bound);
     }

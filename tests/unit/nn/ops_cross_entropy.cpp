@@ -8,6 +8,7 @@
 #include "fixtures/numbers.h"
 #include "fixtures/peak_memory.h"
 #include "nn/ops.h"
+#include "oracle/tolerance.h"
 
 using namespace mh;
 using numbers::error;
@@ -119,13 +120,14 @@ TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "
   at::Tensor log_p = at::log_softmax(at::linear(hc, wc).to(at::kFloat), 1);
   at::Tensor composed = log_p.gather(1, targets.unsqueeze(1)).sum().neg();
   composed.backward();
+  const auto bound = [](double of_composed, double size) {
+    return tolerance::beside_composed(of_composed, tolerance::kBf16, size);
+  };
   CHECK(std::abs(loss.nll.item<double>() - expected.nll) <=
-        2 * std::abs(composed.item<double>() - expected.nll) + 1e-3 * expected.nll);
+        bound(std::abs(composed.item<double>() - expected.nll), expected.nll));
   CHECK(w.grad().scalar_type() == at::kBFloat16);
-  CHECK(error(h.grad(), expected.dhidden) <=
-        2 * error(hc.grad(), expected.dhidden) + 0x1p-9 * size_of(expected.dhidden));
-  CHECK(error(w.grad(), expected.dweight) <=
-        2 * error(wc.grad(), expected.dweight) + 0x1p-9 * size_of(expected.dweight));
+  CHECK(error(h.grad(), expected.dhidden) <= bound(error(hc.grad(), expected.dhidden), size_of(expected.dhidden)));
+  CHECK(error(w.grad(), expected.dweight) <= bound(error(wc.grad(), expected.dweight), size_of(expected.dweight)));
 }
 
 TEST_CASE("cross-entropy without a gradient makes none", "[ops]") {

@@ -1,0 +1,30 @@
+// How much a result in fp32, fp16 or bf16 may differ from a reference in double precision. The tests of kernels and of
+// fused operations take their bounds from here.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tolerance {
+
+// Rounding units: the largest relative error of one rounding, half the distance between 1 and the next number.
+inline constexpr double kFp32 = 0x1p-24, kFp16 = 0x1p-11, kBf16 = 0x1p-8;
+
+// The bound on the error of a fused result: twice the error of the composed one in the same precision, which rounds at
+// least once what is as large as `size`, and 8 units in the last place of fp32, in which fused operations add:
+//   2 max(composed_error, unit · size) + 16 kFp32 · size
+// `size` is the largest number among the reference's results, or among the terms that cancel in them.
+inline double beside_composed(double composed_error, double unit, double size) {
+  return 2 * std::max(composed_error, unit * size) + 16 * kFp32 * size;
+}
+
+// The bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded once to
+// a type of the given unit, where there is no composed path to compare with (Higham 2002, section 3.1):
+//   γ Σ |x_i y_i| + unit · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = terms, v = kFp32
+// `sizes` is Σ |x_i y_i|, which the sum itself does not exceed.
+inline double of_sum(int64_t terms, double unit, double sizes) {
+  const double lost = static_cast<double>(terms) * kFp32;
+  return (lost / (1 - lost) + unit) * sizes;
+}
+
+}  // namespace tolerance
