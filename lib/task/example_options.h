@@ -7,7 +7,7 @@
 #include "metrics/answers.h"
 #include "task/examples.h"
 #include "text/records/classification.h"
-#include "text/records/pretraining.h"
+#include "text/records/masked_words.h"
 #include "text/records/questions.h"
 
 namespace mh::io {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "task/corpus.h"
-#include "text/records/examples.h"
+#include "text/records/classification/examples.h"
 
 namespace mh::train {
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "prep.h"
-#include "text/records/glue.h"
+#include "text/records/classification/glue.h"
 #include "text/tokenizers.h"
 
 namespace mh::prep {

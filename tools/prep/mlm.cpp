@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "prep.h"
-#include "text/records/encode_documents.h"
+#include "text/records/masked_words/encode_documents.h"
 #include "text/tokenizers.h"
 
 namespace mh::prep {

@@ -6,8 +6,8 @@
 #include "io/record_kind.h"
 #include "prep.h"
 #include "text/merges.h"
-#include "text/records/pair_stream.h"
 #include "text/records/record_text.h"
+#include "text/records/translation/pair_stream.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 

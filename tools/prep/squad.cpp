@@ -1,12 +1,12 @@
 // mh-prep squad: questions of SQuAD to a shard.
-#include "text/records/squad.h"
+#include "text/records/questions/squad.h"
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "prep.h"
-#include "text/records/question_records.h"
+#include "text/records/questions/records.h"
 #include "text/tokenizers.h"
 
 namespace mh::prep {

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "prep.h"
-#include "text/records/encode.h"
+#include "text/records/language_modelling.h"
 #include "text/tokenizers.h"
 #include "text/vocabulary.h"
 

@@ -1,4 +1,6 @@
 // mh-prep translation: pairs of lines to a shard.
+#include "text/records/translation.h"
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -6,7 +8,6 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "prep.h"
-#include "text/records/encode_pairs.h"
 #include "text/tokenizers.h"
 
 namespace mh::prep {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/file.h"
+#include "text/records/classification/examples.h"
 #include "text/records/example.h"
-#include "text/records/examples.h"
 #include "text/records/runs.h"
 #include "text/wordpiece.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/fields.h"
 #include "text/records/example.h"
-#include "text/records/question_records.h"
+#include "text/records/questions/records.h"
 #include "text/records/runs.h"
 #include "text/records/whole_shard.h"
 

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "io/record_kind.h"
-#include "text/records/examples.h"
-#include "text/records/question_records.h"
+#include "text/records/classification/examples.h"
+#include "text/records/questions/records.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 

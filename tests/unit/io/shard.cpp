@@ -14,7 +14,7 @@
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
 #include "io/shard_format.h"
-#include "text/records/pair_stream.h"
+#include "text/records/translation/pair_stream.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 

@@ -16,7 +16,7 @@
 #include "text/byte_bpe.h"
 #include "text/merges.h"
 #include "text/records/classification.h"
-#include "text/records/examples.h"
+#include "text/records/classification/examples.h"
 #include "text/tokenizer.h"
 #include "text/wordpiece.h"
 

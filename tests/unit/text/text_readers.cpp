@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
-#include "text/records/encode_documents.h"
-#include "text/records/pair_batches.h"
+#include "text/records/masked_words/encode_documents.h"
+#include "text/records/translation/pair_batches.h"
 #include "text/text_bytes.h"
 #include "text/wordpiece.h"
 

@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
-#include "text/records/encode.h"
+#include "text/records/language_modelling.h"
 #include "text/records/whole_shard.h"
 #include "text/vocabulary.h"
 #include "text/word_map.h"

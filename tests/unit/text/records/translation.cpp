@@ -1,6 +1,6 @@
 // Pairs of lines to shards: by two files or one, with any number of threads, filters against plain loops, and what is
 // refused.
-#include "text/records/encode_pairs.h"
+#include "text/records/translation.h"
 
 #include <rapidcheck.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "io/shard.h"
-#include "text/records/squad.h"
+#include "text/records/questions/squad.h"
 #include "text/records/whole_shard.h"
 #include "text/wordpiece.h"
 

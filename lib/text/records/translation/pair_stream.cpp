@@ -1,4 +1,4 @@
-#include "text/records/pair_stream.h"
+#include "text/records/translation/pair_stream.h"
 
 #include "base/error.h"
 #include "io/shard_format.h"

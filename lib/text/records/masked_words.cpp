@@ -1,4 +1,4 @@
-#include "text/records/pretraining.h"
+#include "text/records/masked_words.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "text/records/classification/examples.h"
 #include "text/records/encode_work.h"
-#include "text/records/examples.h"
 
 namespace mh::text {
 

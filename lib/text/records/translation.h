@@ -8,7 +8,7 @@
 
 #include "base/fields.h"
 #include "io/shard.h"
-#include "text/records/pair_batches.h"
+#include "text/records/translation/pair_batches.h"
 #include "text/tokenizer.h"
 
 namespace mh::text {

@@ -1,4 +1,4 @@
-#include "text/records/encode_pairs.h"
+#include "text/records/translation.h"
 
 #include <algorithm>
 #include <chrono>

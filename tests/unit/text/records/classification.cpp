@@ -1,5 +1,5 @@
 // Examples: labels, columns of GLUE's files, what becomes a record, rows and how they are truncated, predictions.
-#include "text/records/examples.h"
+#include "text/records/classification.h"
 
 #include <rapidcheck.h>
 
@@ -9,8 +9,8 @@
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
 #include "text/bert_vocabulary.h"
-#include "text/records/classification.h"
-#include "text/records/glue.h"
+#include "text/records/classification/examples.h"
+#include "text/records/classification/glue.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 

@@ -1,6 +1,6 @@
 // Rows of pre-training: what they are whatever the documents, and their shares as statistics. Seeds are fixed; a share
 // may be off by five standard deviations.
-#include "text/records/pretraining.h"
+#include "text/records/masked_words.h"
 
 #include <rapidcheck.h>
 

@@ -1,4 +1,4 @@
-#include "text/records/squad.h"
+#include "text/records/questions/squad.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "text/records/encode.h"
+#include "text/records/language_modelling.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "text/records/question_records.h"
+#include "text/records/questions/records.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "text/records/glue.h"
+#include "text/records/classification/glue.h"
 
 #include <algorithm>
 

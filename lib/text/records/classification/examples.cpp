@@ -1,4 +1,4 @@
-#include "text/records/examples.h"
+#include "text/records/classification/examples.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "text/records/encode_documents.h"
+#include "text/records/masked_words/encode_documents.h"
 
 #include <algorithm>
 #include <chrono>

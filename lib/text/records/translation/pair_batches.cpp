@@ -1,4 +1,4 @@
-#include "text/records/pair_batches.h"
+#include "text/records/translation/pair_batches.h"
 
 #include <algorithm>
 
