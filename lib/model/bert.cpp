@@ -1,11 +1,11 @@
 // The encoder of Devlin et al. 2019: embeddings of entries, positions and segments, a stack of blocks that see all of
-// the text, and a head (encoder_output.h). With post-norm, a norm of the embeddings, GELU and learned positions it is
+// the text, and a head (encoder_head.h). With post-norm, a norm of the embeddings, GELU and learned positions it is
 // BERT; the size of its heads need not be their share of the width (Bhojanapalli et al. 2020).
 #include <deque>
 
 #include "base/error.h"
 #include "model/block.h"
-#include "model/encoder_output.h"
+#include "model/encoder_head.h"
 #include "model/inits.h"
 #include "model/positions.h"
 
@@ -31,8 +31,9 @@ class Bert : public LanguageModel {
   Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     refuse_output_keys(options_);
-    const bool scores_entries = options_.bert.head == HeadTask::words && options_.tied;
-    embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary), scores_entries);
+    const auto head = head_of(options_.bert);
+    embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary),
+                                        head->scores_entries() && options_.tied);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     if (options_.bert.segments > 0)
       segments_ = &parameters_.add("encoder.segments.weight", {options_.bert.segments, options_.width},
@@ -43,7 +44,7 @@ class Bert : public LanguageModel {
       blocks_.emplace_back(parameters_, config, Kind::encoder_self, i, str("encoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
-    output_ = encoder_output(parameters_, options_, *embedding_, vocabulary);
+    output_ = head->make(parameters_, options_, *embedding_, vocabulary);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }

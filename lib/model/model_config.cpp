@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/bands.h"
+#include "model/encoder_head.h"
 
 namespace mh::model {
 
@@ -30,12 +31,9 @@ void TransformerXlOptions::describe(Fields& f) {
 void BertOptions::describe(Fields& f) {
   f.field("segments", segments, "kinds of text that a vector each tells apart; 0: none", between(0, 1 << 16));
   f.field("embedding_norm", embedding_norm, "a layer norm of the sum of embeddings");
-  f.choice("head", head,
-           {{HeadTask::words, "words"},
-            {HeadTask::classes, "classes"},
-            {HeadTask::number, "number"},
-            {HeadTask::span, "span"}},
-           "what is predicted: masked words, the class of a text, a number, or where an answer begins and ends");
+  f.field("head", head,
+          "what is predicted: masked words, the class of a text, a number, or where an answer begins and ends",
+          encoder_heads().names());
   f.field("classes", classes, "head classes: how many", between(0, kLargest));
   f.field("labels", labels,
           "head classes: their names in order, as the shard that it learnt from has them; []: not known");
@@ -161,24 +159,6 @@ void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v
            "");
 }
 
-// The head of an encoder and what belongs to it.
-void check_bert(const BertOptions& o) {
-  const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
-                         const std::string& next) {
-    throw Error(Exit::usage, Problem{key, expected, found, next});
-  };
-  if (o.head == HeadTask::classes && o.classes < 2)
-    refuse("model.bert.classes", "2 or more, with model.bert.head='classes'", str(o.classes),
-           "say how many classes there are");
-  if (o.head != HeadTask::classes && o.classes > 0)
-    refuse("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes), "");
-  if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
-    refuse("model.bert.labels", str("a name for each of the ", o.classes, " classes, or none"), join(o.labels, ", "),
-           "");
-  if (o.head != HeadTask::words && o.next_sentence)
-    refuse("model.bert.next_sentence", "false, or model.bert.head='words'", "true", "");
-}
-
 void check_rows(const char* key, int64_t rows, int64_t entries) {
   if (rows > 0 && rows < entries)
     throw Error(Exit::usage, Problem{key, str("at least the vocabulary's ", entries, " entries, or 0"), str(rows), ""});
@@ -189,7 +169,7 @@ void check_rows(const char* key, int64_t rows, int64_t entries) {
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device) {
   check_encoder_decoder(config.model.encoder_decoder, vocabularies);
-  check_bert(config.model.bert);
+  check_head(config.model.bert);
   check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
   check_rows("model.encoder-decoder.source_rows", config.model.encoder_decoder.source_rows,
              vocabularies.source > 0 ? vocabularies.source : vocabularies.target);

@@ -19,8 +19,7 @@ enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
 enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
 enum class InitialMemory { empty, zeros };
-enum class HeadTask { words, classes, number, span };  // of an encoder: encoder_output.h
-enum class Reads { text, pairs, examples };            // what a model learns from: task/corpus.h
+enum class Reads { text, pairs, examples };  // what a model learns from: lib/data
 
 // Options of one backbone: [model.encoder-decoder], [model.transformer-xl], [model.bert].
 struct EncoderDecoderOptions {
@@ -38,7 +37,7 @@ struct TransformerXlOptions {
 struct BertOptions {
   int64_t segments = 0;
   bool embedding_norm = false;
-  HeadTask head = HeadTask::words;
+  std::string head = "words";  // a name of encoder_heads()
   int64_t classes = 0;
   std::vector<std::string> labels;
   bool next_sentence = false;

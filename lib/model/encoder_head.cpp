@@ -1,0 +1,35 @@
+#include "model/encoder_head.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::model {
+
+Registry<EncoderHead>& encoder_heads() {
+  static Registry<EncoderHead> registry("head");
+  return registry;
+}
+
+std::unique_ptr<EncoderHead> head_of(const BertOptions& options) {
+  return encoder_heads().make(options.head, "model.bert.head");
+}
+
+void check_head(const BertOptions& o) {
+  const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
+                         const std::string& next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  const auto head = head_of(o);
+  if (head->has_classes() && o.classes < 2)
+    refuse("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
+           "say how many classes there are");
+  if (!head->has_classes() && o.classes > 0)
+    refuse("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes), "");
+  if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
+    refuse("model.bert.labels", str("a name for each of the ", o.classes, " classes, or none"), join(o.labels, ", "),
+           "");
+  if (!head->has_next_sentence() && o.next_sentence)
+    refuse("model.bert.next_sentence", "false, or model.bert.head='words'", "true", "");
+}
+
+}  // namespace mh::model

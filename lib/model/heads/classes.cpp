@@ -1,0 +1,37 @@
+// Head classes: the class of a text, W dropout(p) + b.
+#include <ATen/ATen.h>
+
+#include "model/encoder_head.h"
+#include "model/heads/pooled_head.h"
+
+namespace mh::model {
+
+namespace {
+
+class ClassesHead : public PooledHead {
+ public:
+  ClassesHead(nn::ParameterList& parameters, const ModelOptions& o)
+      : PooledHead(parameters, o, "head.classes", o.bert.classes) {}
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext& step) const override {
+    return class_loss(scores(hidden, step), targets.values.select(1, 0), smoothing);
+  }
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
+    return class_log_probabilities(scores(hidden, {}), targets.select(1, 0)).unsqueeze(1);
+  }
+};
+
+class Classes : public EncoderHead {
+ public:
+  bool has_classes() const override { return true; }
+  std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+    return std::make_unique<ClassesHead>(parameters, o);
+  }
+};
+
+const Registered<EncoderHead, Classes> entry(encoder_heads(), "classes", "class of a text");
+
+}  // namespace
+
+}  // namespace mh::model

@@ -1,0 +1,45 @@
+// Head number: one number for a text, W dropout(p) + b.
+#include <ATen/ATen.h>
+
+#include "model/encoder_head.h"
+#include "model/heads/pooled_head.h"
+#include "nn/device.h"
+
+namespace mh::model {
+
+namespace {
+
+// Squared error in place of minus the logarithm of a probability.
+class NumberHead : public PooledHead {
+ public:
+  NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double,
+                      const nn::ForwardContext& step) const override {
+    const at::Tensor sum = squares(scores(hidden, step), targets.values).sum();
+    return {sum, sum.detach().to(at::kDouble), targets.values.ge(0).sum().item<int64_t>()};
+  }
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
+    return -squares(scores(hidden, {}), targets);
+  }
+
+ private:
+  // found (B, 1), targets (B, 1) in thousandths.
+  static at::Tensor squares(const at::Tensor& found, const at::Tensor& targets) {
+    const at::Tensor wanted = nn::to_device(targets, found.device());
+    return (found - wanted.to(at::kFloat) * 0.001).square() * wanted.ge(0);
+  }
+};
+
+class Number : public EncoderHead {
+ public:
+  std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+    return std::make_unique<NumberHead>(parameters, o);
+  }
+};
+
+const Registered<EncoderHead, Number> entry(encoder_heads(), "number", "number for a text");
+
+}  // namespace
+
+}  // namespace mh::model

@@ -1,0 +1,44 @@
+#include "model/heads/pooled_head.h"
+
+#include <ATen/ATen.h>
+
+#include "model/inits.h"
+#include "nn/device.h"
+
+namespace mh::model {
+
+Dense::Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out)
+    : weight_(parameters.add(name + ".weight", {out, o.width}, {projection_init(o), true, true})),
+      bias_(parameters.add(name + ".bias", {out}, {nn::Init::constant(0), false, false})) {}
+
+at::Tensor Dense::operator()(const at::Tensor& x) const { return nn::linear(x, {&weight_}, {&bias_}); }
+
+Pooler::Pooler(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "pooler", o, o.width) {}
+
+at::Tensor Pooler::operator()(const at::Tensor& hidden) const { return at::tanh(dense_(hidden.select(1, 0))); }
+
+nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
+  const at::Tensor scores = logits.to(at::kFloat), wanted = nn::to_device(classes, scores.device());
+  const auto loss = [&](double e) {
+    return at::cross_entropy_loss(scores, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-1, e);
+  };
+  const at::Tensor smoothed = loss(smoothing), nll = smoothing == 0 ? smoothed : loss(0);
+  return {smoothed, nll.detach().to(at::kDouble), classes.ge(0).sum().item<int64_t>()};
+}
+
+at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes) {
+  const at::Tensor wanted = nn::to_device(classes, logits.device());
+  return at::log_softmax(logits.to(at::kFloat), 1).gather(1, wanted.clamp_min(0).unsqueeze(1)).squeeze(1) *
+         wanted.ge(0);
+}
+
+PooledHead::PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out)
+    : dropout_(o.dropout_output), pooler_(parameters, o), dense_(parameters, name, o, out) {}
+
+at::Tensor PooledHead::logits(const at::Tensor& hidden) const { return scores(hidden, {}).unsqueeze(1); }
+
+at::Tensor PooledHead::scores(const at::Tensor& hidden, const nn::ForwardContext& step) const {
+  return dense_(nn::dropout(pooler_(hidden), dropout_, step, "output", 0)).to(at::kFloat);
+}
+
+}  // namespace mh::model

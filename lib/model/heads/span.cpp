@@ -1,0 +1,67 @@
+// Head span: scores of where an answer begins and ends, W h_t + b.
+#include <ATen/ATen.h>
+
+#include "model/encoder_head.h"
+#include "model/heads/pooled_head.h"
+#include "nn/device.h"
+
+namespace mh::model {
+
+namespace {
+
+// The loss of a row is the mean of those of its two ends.
+class SpanHead : public OutputLayer {
+ public:
+  SpanHead(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "head.span", o, 2) {}
+  // (B, T, 2)
+  at::Tensor logits(const at::Tensor& hidden) const override { return dense_(hidden).to(at::kFloat); }
+
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext&) const override {
+    const Places all = places(hidden, targets.values);
+    const at::Tensor known = all.ends.select(1, 0).ge(0);
+    const at::Tensor nll = -(all.of_targets().mean(1) * known).sum();
+    nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
+    if (smoothing == 0) return result;
+    const at::Tensor even = -(all.log_p.masked_fill(all.behind.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
+    result.smoothed = nll * (1 - smoothing) + (even * known).sum() * smoothing;
+    return result;
+  }
+
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
+    const Places all = places(hidden, targets);
+    return at::cat({all.of_targets() * all.ends.ge(0), at::zeros_like(all.lengths, at::kFloat)}, 1);
+  }
+
+ private:
+  // Only the real places of a row can be an end: what stands behind them depends on the rows beside it.
+  struct Places {
+    at::Tensor log_p;    // (B, T, 2)
+    at::Tensor ends;     // (B, 2) int64
+    at::Tensor lengths;  // (B, 1) int64
+    at::Tensor behind;   // (B, T) bool
+    at::Tensor of_targets() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
+  };
+  Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
+    const at::Tensor there = nn::to_device(targets, hidden.device()), lengths = there.narrow(1, 2, 1).neg();
+    const at::Tensor behind = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
+    return {at::log_softmax(logits(hidden).masked_fill(behind.unsqueeze(2), -1e30), 1), there.narrow(1, 0, 2), lengths,
+            behind};
+  }
+
+  Dense dense_;
+};
+
+class Span : public EncoderHead {
+ public:
+  std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+    return std::make_unique<SpanHead>(parameters, o);
+  }
+};
+
+const Registered<EncoderHead, Span> entry(encoder_heads(), "span", "where an answer begins and ends");
+
+}  // namespace
+
+}  // namespace mh::model

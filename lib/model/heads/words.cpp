@@ -1,0 +1,101 @@
+// Head words (Devlin et al. 2019): scores of the vocabulary's entries at masked places, E norm(activation(W h_t + b)) +
+// b, E the embedding where model.tied; with model.bert.next_sentence also whether a sentence follows another, W p + b.
+#include <ATen/ATen.h>
+
+#include "model/block.h"
+#include "model/encoder_head.h"
+#include "model/heads/pooled_head.h"
+#include "model/inits.h"
+#include "nn/device.h"
+
+namespace mh::model {
+
+namespace {
+
+class WordsHead : public OutputLayer {
+ public:
+  WordsHead(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
+      : activation_(o.activation),
+        vocabulary_(vocabulary),
+        scored_(scored_rows(o, vocabulary)),
+        transform_(parameters, "head.words.transform", o, o.width),
+        norm_(parameters, "head.words.norm", o),
+        weight_(o.tied ? embedding.bands()[0].table
+                       : &parameters.add("head.words.weight", {table_rows(o, vocabulary), o.width},
+                                         {embedding_init(o, o.width), true, true})),
+        bias_(parameters.add("head.words.bias", {table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
+    if (!o.bert.next_sentence) return;
+    pooler_ = std::make_unique<Pooler>(parameters, o);
+    next_ = std::make_unique<Dense>(parameters, "head.next", o, 2);
+  }
+
+  at::Tensor logits(const at::Tensor& hidden) const override {
+    return nn::linear(transformed(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+  }
+
+  at::Tensor sentence_logits(const at::Tensor& hidden) const override {
+    return next_ != nullptr ? (*next_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
+  }
+
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+                      const nn::ForwardContext&) const override {
+    const at::Tensor places = places_of(targets.values);
+    nn::SlicedLoss loss =
+        nn::sliced_cross_entropy(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
+                                 targets.values.flatten().index_select(0, places), scored_, smoothing);
+    if (next_ == nullptr) return loss;
+    const nn::SlicedLoss next = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
+    loss.smoothed = loss.smoothed + next.smoothed * targets.next_weight;
+    loss.nll = loss.nll + next.nll * targets.next_weight;
+    return loss;
+  }
+
+  at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
+    const at::Tensor places = places_of(targets);
+    at::Tensor all = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
+    all.view(-1).index_copy_(
+        0, nn::to_device(places, hidden.device()),
+        nn::sliced_log_probabilities(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
+                                     targets.flatten().index_select(0, places), scored_));
+    if (next_ != nullptr)
+      all.select(1, 0).copy_(class_log_probabilities(sentence_logits(hidden), targets.select(1, 0)));
+    return all;
+  }
+
+ private:
+  // Few of the places are masked: only those go on. Those of the flattened targets (CPU), but for the first of a row.
+  static at::Tensor places_of(const at::Tensor& targets) {
+    at::Tensor wanted = targets.to(at::kCPU).ge(0);
+    wanted.select(1, 0).fill_(false);
+    return wanted.flatten().nonzero().squeeze(1);
+  }
+  static at::Tensor at_places(const at::Tensor& hidden, const at::Tensor& places) {
+    return hidden.flatten(0, 1).index_select(0, nn::to_device(places, hidden.device()));
+  }
+  at::Tensor transformed(const at::Tensor& x) const { return norm_(nn::activation(transform_(x), activation_)); }
+
+  nn::Activation activation_;
+  int64_t vocabulary_, scored_;
+  Dense transform_;
+  LayerNorm norm_;
+  nn::Parameter* weight_;
+  nn::Parameter& bias_;
+  std::unique_ptr<Pooler> pooler_;  // with model.bert.next_sentence
+  std::unique_ptr<Dense> next_;
+};
+
+class Words : public EncoderHead {
+ public:
+  bool scores_entries() const override { return true; }
+  bool has_next_sentence() const override { return true; }
+  std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
+                                    const TokenEmbedding& embedding, int64_t vocabulary) const override {
+    return std::make_unique<WordsHead>(parameters, o, embedding, vocabulary);
+  }
+};
+
+const Registered<EncoderHead, Words> entry(encoder_heads(), "words", "entries at masked places");
+
+}  // namespace
+
+}  // namespace mh::model
