@@ -1,18 +1,8 @@
-// What the jobs of mh-prep share.
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <thread>
-
-#include "base/error.h"
-#include "base/log.h"
-#include "base/text.h"
-#include "base/version.h"
+// Inputs and outputs of the subcommands of mh-prep, and those that make shards.
 #include "prep.h"
+#include "text/records/preparation.h"
 
 namespace mh::prep {
-
-using namespace mh::text;
-using nlohmann::ordered_json;
 
 CLI::Option* add_inputs(CLI::App& app, Arguments& a, const std::string& help) {
   return app.add_option("inputs", a.inputs, help + "; - is standard input")->required()->type_name("FILE");
@@ -31,36 +21,21 @@ CLI::Option* add_text(CLI::App& app, Arguments& a, const std::string& help) {
   return inputs;
 }
 
-LineEnds line_ends(const Arguments& a, bool any_bytes) {
-  return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
-}
-
-void report_dropped(uint64_t line_ends, uint64_t byte_order_marks) {
-  if (line_ends > 0) log_info(counted(line_ends, "lines ended in CR LF; the CR is dropped"));
-  if (byte_order_marks > 1) log_info(counted(byte_order_marks, "files began with a byte order mark, which is dropped"));
-}
-
-int threads_of(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::thread::hardware_concurrency()); }
-
-std::string speed(uint64_t bytes, double seconds) {
-  const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-6);
-  return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
-}
-
-std::string counted(uint64_t count, const std::string& what) {
-  return with_commas(static_cast<int64_t>(count)) + " " + what;
-}
-
-std::string provenance_of(const Arguments& a, const BertVocabulary& vocabulary, const ordered_json& more) {
-  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
-  if (vocabulary.wordpiece.empty()) made["vocabulary"] = vocabulary.vocab;
-  else
-    made.update({{"wordpiece", vocabulary.wordpiece},
-                 {"cased", vocabulary.cased},
-                 {"strip_accents", vocabulary.strip_accents}});
-  made["crlf"] = a.crlf;
-  if (!more.empty()) made.update(more);
-  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+void add_preparations(CLI::App& app, Jobs& jobs) {
+  for (const std::string& name : text::preparations().names()) {
+    const auto& entry = text::preparations().find(name, "mh-prep");
+    const std::shared_ptr<text::Preparation> preparation = entry.make();
+    CLI::App* sub = app.add_subcommand(name, entry.help);
+    const auto a = std::make_shared<Arguments>();
+    if (preparation->reads_lines()) add_text(*sub, *a, preparation->inputs_help());
+    else add_inputs(*sub, *a, preparation->inputs_help()), add_output(*sub, *a);
+    const auto fields = std::make_shared<CommandLineFields>(*sub);
+    fields->declare(*preparation);
+    jobs.push_back({sub, [=] {
+                      fields->take(*preparation);
+                      preparation->make(*a);
+                    }});
+  }
 }
 
 }  // namespace mh::prep

@@ -23,12 +23,7 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   Jobs jobs;
   prep::add_vocab(app, jobs);
-  prep::add_lm(app, jobs);
-  prep::add_mlm(app, jobs);
-  prep::add_glue(app, jobs);
-  prep::add_examples(app, jobs);
-  prep::add_translation(app, jobs);
-  prep::add_squad(app, jobs);
+  prep::add_preparations(app, jobs);
   prep::add_info(app, jobs);
   prep::add_cat(app, jobs);
   prep::add_codes(app, jobs);

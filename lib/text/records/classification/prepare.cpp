@@ -3,16 +3,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "prep.h"
 #include "text/records/classification/glue.h"
+#include "text/records/preparation.h"
 #include "text/tokenizers.h"
 
-namespace mh::prep {
+namespace mh::text {
 
 using namespace mh::io;
-using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {
@@ -33,7 +33,7 @@ struct ColumnOptions {
 
 struct GlueOptions {
   std::string task;
-  text::BertVocabulary vocabulary;
+  BertVocabulary vocabulary;
   ColumnOptions columns;
   int64_t threads = 0;
   void describe(Fields& f) {
@@ -45,7 +45,7 @@ struct GlueOptions {
 };
 
 struct ExamplesOptions {
-  text::BertVocabulary vocabulary;
+  BertVocabulary vocabulary;
   ColumnOptions columns;
   std::string labels, metrics;  // words with commas between
   std::vector<double> number;
@@ -63,9 +63,9 @@ struct ExamplesOptions {
   }
 };
 
-text::GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
+GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
-void make(const Arguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int64_t threads,
+void make(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int64_t threads,
           const ExampleTask& task, const FindColumns& find) {
   vocabulary.check();
   std::vector<std::string> read = a.inputs;
@@ -149,8 +149,8 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   return task;
 }
 
-void make_glue(const Arguments& a, const GlueOptions& o) {
-  const text::GlueTask& task = text::glue_task(o.task);
+void make_glue(const PrepArguments& a, const GlueOptions& o) {
+  const GlueTask& task = glue_task(o.task);
   if (task.task.sentences == 1 && !o.columns.text_b.empty())
     refuse("--text-b", "it only for tasks of two sentences", task.task.name);
   if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
@@ -158,31 +158,41 @@ void make_glue(const Arguments& a, const GlueOptions& o) {
            "no number of a column");
   make(a, o.vocabulary, o.columns, o.threads, task.task,
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return text::glue_columns(task, given(o.columns), fields, where);
+         return glue_columns(task, given(o.columns), fields, where);
        });
 }
 
-void make_examples(const Arguments& a, const ExamplesOptions& o) {
+void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
   make(a, o.vocabulary, o.columns, o.threads, task_of_options(o),
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return text::given_columns(given(o.columns), fields, where);
+         return given_columns(given(o.columns), fields, where);
        });
 }
+
+class Glue : public Preparation {
+ public:
+  std::string inputs_help() const override { return "files of the task, as GLUE has them"; }
+  void describe(Fields& f) override { options_.describe(f); }
+  void make(const PrepArguments& arguments) const override { make_glue(arguments, options_); }
+
+ private:
+  GlueOptions options_;
+};
+
+class Examples : public Preparation {
+ public:
+  std::string inputs_help() const override { return "tab-separated files, an example a line; quotes are text"; }
+  void describe(Fields& f) override { options_.describe(f); }
+  void make(const PrepArguments& arguments) const override { make_examples(arguments, options_); }
+
+ private:
+  ExamplesOptions options_;
+};
+
+const Registered<Preparation, Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");
+const Registered<Preparation, Examples> examples_entry(preparations(), "examples",
+                                                       "make a shard of examples: a text or two, and a label");
 
 }  // namespace
 
-void add_glue(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("glue", "make a shard of examples of a task of GLUE");
-  const auto a = std::make_shared<Arguments>();
-  add_text(*sub, *a, "files of the task, as GLUE has them");
-  add_job(sub, a, make_glue, jobs);
-}
-
-void add_examples(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("examples", "make a shard of examples: a text or two, and a label");
-  const auto a = std::make_shared<Arguments>();
-  add_text(*sub, *a, "tab-separated files, an example a line; quotes are text");
-  add_job(sub, a, make_examples, jobs);
-}
-
-}  // namespace mh::prep
+}  // namespace mh::text

@@ -1,26 +1,25 @@
 // mh-prep translation: pairs of lines to a shard.
-#include "text/records/translation.h"
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "prep.h"
+#include "text/records/preparation.h"
+#include "text/records/translation.h"
 #include "text/tokenizers.h"
 
-namespace mh::prep {
+namespace mh::text {
 
 using namespace mh::io;
-using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {
 
 struct TranslationOptions {
   std::string vocab, source_vocab, target_vocab;
-  text::PairFilters filters;
+  PairFilters filters;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.field("vocab", vocab, "one vocabulary of both sides");
@@ -31,7 +30,7 @@ struct TranslationOptions {
   }
 };
 
-void check(const Arguments& a, const TranslationOptions& o) {
+void check(const PrepArguments& a, const TranslationOptions& o) {
   const bool of_sides = !o.source_vocab.empty() || !o.target_vocab.empty();
   if (!o.vocab.empty() && of_sides)
     throw Error(Exit::usage, Problem{"--vocab", "either it or --source-vocab and --target-vocab", "both", ""});
@@ -60,7 +59,7 @@ std::string of_both(const std::array<uint64_t, 2>& counts) {
   return with_commas(static_cast<int64_t>(counts[0])) + " + " + with_commas(static_cast<int64_t>(counts[1]));
 }
 
-void make_translation(const Arguments& a, const TranslationOptions& o) {
+void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   check(a, o);
   const bool joint = !o.vocab.empty();
   const std::string source_path = joint ? o.vocab : o.source_vocab, target_path = joint ? o.vocab : o.target_vocab;
@@ -105,13 +104,21 @@ void make_translation(const Arguments& a, const TranslationOptions& o) {
                of_both(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
 }
 
+class Translation : public Preparation {
+ public:
+  std::string inputs_help() const override {
+    return "two text files, a side each, line by line, or one of source, tab, target, as paste(1) writes";
+  }
+  void describe(Fields& f) override { options_.describe(f); }
+  void make(const PrepArguments& arguments) const override { make_translation(arguments, options_); }
+
+ private:
+  TranslationOptions options_;
+};
+
+const Registered<Preparation, Translation> translation_entry(preparations(), "translation",
+                                                             "make a translation shard: a pair of lines a record");
+
 }  // namespace
 
-void add_translation(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("translation", "make a translation shard: a pair of lines a record");
-  const auto a = std::make_shared<Arguments>();
-  add_text(*sub, *a, "two text files, a side each, line by line, or one of source, tab, target, as paste(1) writes");
-  add_job(sub, a, make_translation, jobs);
-}
-
-}  // namespace mh::prep
+}  // namespace mh::text

@@ -2,21 +2,21 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "prep.h"
 #include "text/records/masked_words/encode_documents.h"
+#include "text/records/preparation.h"
 #include "text/tokenizers.h"
 
-namespace mh::prep {
+namespace mh::text {
 
 using namespace mh::io;
-using namespace mh::text;
 
 namespace {
 
 struct MlmOptions {
-  text::BertVocabulary vocabulary;
+  BertVocabulary vocabulary;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.section("", vocabulary);
@@ -24,7 +24,7 @@ struct MlmOptions {
   }
 };
 
-void make_mlm(const Arguments& a, const MlmOptions& o) {
+void make_mlm(const PrepArguments& a, const MlmOptions& o) {
   o.vocabulary.check();
   std::vector<std::string> read = a.inputs;
   read.push_back(o.vocabulary.file());
@@ -49,16 +49,21 @@ void make_mlm(const Arguments& a, const MlmOptions& o) {
                counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
 }
 
+class Mlm : public Preparation {
+ public:
+  std::string inputs_help() const override { return "text files, a sentence a line, an empty line between documents"; }
+  void describe(Fields& f) override { options_.describe(f); }
+  void make(const PrepArguments& arguments) const override { make_mlm(arguments, options_); }
+
+ private:
+  MlmOptions options_;
+};
+
+const Registered<Preparation, Mlm> mlm_entry(
+    preparations(), "mlm",
+    "make a shard of documents for BERT's pre-training; the pairs of sentences and the masks are not in it, training "
+    "draws them anew in every epoch");
+
 }  // namespace
 
-void add_mlm(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand(
-      "mlm",
-      "make a shard of documents for BERT's pre-training; the pairs of sentences and the masks are not in it, training "
-      "draws them anew in every epoch");
-  const auto a = std::make_shared<Arguments>();
-  add_text(*sub, *a, "text files, a sentence a line, an empty line between documents");
-  add_job(sub, a, make_mlm, jobs);
-}
-
-}  // namespace mh::prep
+}  // namespace mh::text

@@ -1,25 +1,24 @@
 // mh-prep squad: questions of SQuAD to a shard.
-#include "text/records/questions/squad.h"
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "prep.h"
+#include "text/records/preparation.h"
 #include "text/records/questions/records.h"
+#include "text/records/questions/squad.h"
 #include "text/tokenizers.h"
 
-namespace mh::prep {
+namespace mh::text {
 
 using namespace mh::io;
-using namespace mh::text;
 using nlohmann::ordered_json;
 
 namespace {
 
 struct SquadPrepOptions {
-  text::BertVocabulary vocabulary;
-  text::SquadOptions squad;
+  BertVocabulary vocabulary;
+  SquadOptions squad;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.section("", vocabulary);
@@ -39,7 +38,7 @@ void report(const Squad& squad, const QuestionsSummary& sum) {
                speed(squad.bytes, sum.seconds)));
 }
 
-void make_squad(const Arguments& a, const SquadPrepOptions& o) {
+void make_squad(const PrepArguments& a, const SquadPrepOptions& o) {
   o.vocabulary.check();
   std::vector<std::string> read = a.inputs;
   read.push_back(o.vocabulary.file());
@@ -58,14 +57,20 @@ void make_squad(const Arguments& a, const SquadPrepOptions& o) {
   report(squad, sum);
 }
 
+class QuestionsPreparation : public Preparation {
+ public:
+  std::string inputs_help() const override { return "files of SQuAD, version 1.1 or 2.0"; }
+  bool reads_lines() const override { return false; }
+  void describe(Fields& f) override { options_.describe(f); }
+  void make(const PrepArguments& arguments) const override { make_squad(arguments, options_); }
+
+ private:
+  SquadPrepOptions options_;
+};
+
+const Registered<Preparation, QuestionsPreparation> squad_entry(
+    preparations(), "squad", "make a shard of questions: a question and its paragraph a record");
+
 }  // namespace
 
-void add_squad(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("squad", "make a shard of questions: a question and its paragraph a record");
-  const auto a = std::make_shared<Arguments>();
-  add_inputs(*sub, *a, "files of SQuAD, version 1.1 or 2.0");
-  add_output(*sub, *a);
-  add_job(sub, a, make_squad, jobs);
-}
-
-}  // namespace mh::prep
+}  // namespace mh::text

@@ -1,0 +1,87 @@
+#include "text/records/preparation.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/version.h"
+
+namespace mh::text {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+// Returns the format of a compressed file or a shard by its first bytes, or an empty text for another file.
+std::string packed_as(std::string_view bytes) {
+  struct Format {
+    std::string_view name, begin;
+  };
+  using namespace std::string_view_literals;
+  static constexpr Format kFormats[] = {{"gzip", "\x1F\x8B\x08"},
+                                        {"zip", "PK\x03\x04"},
+                                        {"zstd", "\x28\xB5\x2F\xFD"},
+                                        {"bzip2", "BZh"},
+                                        {"xz",
+                                         "\xFD"
+                                         "7zXZ\0"sv},
+                                        {"shard", "\x50\x2A\x4D\x18"}};
+  for (const Format& format : kFormats)
+    if (bytes.starts_with(format.begin)) return std::string(format.name);
+  return "";
+}
+
+}  // namespace
+
+Registry<Preparation>& preparations() {
+  static Registry<Preparation> registry("preparation");
+  return registry;
+}
+
+LineEnds line_ends(const PrepArguments& a, bool any_bytes) {
+  return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
+}
+
+void report_dropped(uint64_t line_ends, uint64_t byte_order_marks) {
+  if (line_ends > 0) log_info(counted(line_ends, "lines ended in CR LF; the CR is dropped"));
+  if (byte_order_marks > 1) log_info(counted(byte_order_marks, "files began with a byte order mark, which is dropped"));
+}
+
+int threads_of(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::thread::hardware_concurrency()); }
+
+std::string speed(uint64_t bytes, double seconds) {
+  const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-6);
+  return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
+}
+
+std::string counted(uint64_t count, const std::string& what) {
+  return with_commas(static_cast<int64_t>(count)) + " " + what;
+}
+
+std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const ordered_json& more) {
+  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
+  if (vocabulary.wordpiece.empty()) made["vocabulary"] = vocabulary.vocab;
+  else
+    made.update({{"wordpiece", vocabulary.wordpiece},
+                 {"cased", vocabulary.cased},
+                 {"strip_accents", vocabulary.strip_accents}});
+  made["crlf"] = a.crlf;
+  if (!more.empty()) made.update(more);
+  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+}
+
+void warn_packed(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (!MappedFile::possible(file)) continue;
+    char begin[8];
+    const size_t size = open_source(file)->read(begin, sizeof begin);
+    if (const std::string format = packed_as({begin, size}); !format.empty())
+      log_warning(str(file, " is a ", format,
+                      " file, and its compressed bytes become the text; decompress it first to use what it holds"));
+  }
+}
+
+}  // namespace mh::text

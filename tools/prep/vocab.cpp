@@ -1,0 +1,48 @@
+// mh-prep vocab: a vocabulary from text.
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "prep.h"
+#include "text/vocabulary.h"
+
+namespace mh::prep {
+
+using namespace mh::text;
+
+namespace {
+
+void make_vocab(const Arguments& a, const VocabularyOptions& options) {
+  std::vector<std::string> read = a.inputs;
+  for (const std::string& file : {options.codes, options.from})
+    if (!file.empty()) read.push_back(file);
+  refuse_output_onto_input(a.output, read);
+  options.check();
+  if (a.inputs.empty() == options.from.empty())
+    throw Error(Exit::usage, Problem{"inputs", "text files, or else --from", a.inputs.empty() ? "neither" : "both",
+                                     "- is standard input"});
+  const bool bytes = options.type == "byte";
+  if (bytes) warn_packed(a.inputs);
+  TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
+    if (bytes) return t.size();
+    size_t last = t.find_last_of(' ');
+    return last == t.npos ? t.npos : last + 1;
+  });
+  auto tokenizer = make_vocabulary(options, text);
+  report_dropped(text.normalised(), text.byte_order_marks());
+  auto sink = open_sink(a.output);
+  sink->write(tokenizer->serialize());
+  sink->close();
+  log_info(str(with_commas(tokenizer->size()), " entries, fingerprint ", tokenizer->fingerprint()));
+}
+
+}  // namespace
+
+void add_vocab(CLI::App& app, Jobs& jobs) {
+  CLI::App* sub = app.add_subcommand("vocab", "make a vocabulary: words, characters, bytes, or pieces of words");
+  const auto a = std::make_shared<Arguments>();
+  add_text(*sub, *a, std::string(kTexts) + "; none with --from")->required(false);
+  add_job(sub, a, make_vocab, jobs);
+}
+
+}  // namespace mh::prep
