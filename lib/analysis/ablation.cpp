@@ -102,11 +102,11 @@ void score_together(const Subject& subject, const std::vector<HeadSet>& without,
   const auto layers = subject.model.attention_layers();
   const ScalesKept kept(subject.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
-  task::ScoringOptions how = subject.how;
+  data::ScoringOptions how = subject.how;
   how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
-  task::Walk walk;
-  walk.progress = subject.progress;
-  walk.visit = [&](const task::Pass& pass) {
+  data::BatchVisitor visitor;
+  visitor.progress = subject.progress;
+  visitor.visit = [&](const data::VisitedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.blocks * targets.size(0)) throw std::logic_error("rows of an ablation are lost");
     const at::Tensor log_p = subject.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
@@ -117,7 +117,7 @@ void score_together(const Subject& subject, const std::vector<HeadSet>& without,
       into[i]->tokens += tokens;
     }
   };
-  task::walk(subject.model, subject.text, how, walk);
+  data::for_each_batch(subject.model, subject.text, how, visitor);
 }
 
 }  // namespace
@@ -205,9 +205,9 @@ std::vector<task::Score> score_without(const Subject& subject, const std::vector
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
   const auto count = static_cast<int64_t>(order.size());
   Subject part = subject;
-  part.how = task::resolve(subject.how, subject.model, subject.text);
+  part.how = subject.text.resolve(subject.how, subject.model);
   const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
-  const int64_t groups = std::max<int64_t>(1, task::divided_up(count, most));
+  const int64_t groups = std::max<int64_t>(1, data::divided_up(count, most));
   std::vector<task::Score> scores(without.size());
   for (int64_t g = 0; g < groups && stop_signal() == 0; ++g) {
     std::vector<HeadSet> group;

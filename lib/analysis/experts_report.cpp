@@ -119,7 +119,7 @@ class OneExpert : public attention::Observer, public attention::Subscriber<GateO
 };
 
 double perplexity(const Subject& s, attention::Observer* observer) {
-  task::Listener listener;
+  task::ScoreObserver listener;
   listener.progress = s.progress;
   listener.observer = observer;
   const task::Score score = task::score(s.model, s.text, s.how, listener);
@@ -156,10 +156,10 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
   std::map<int32_t, int64_t> of_token;
   std::map<int64_t, int64_t> of_expert;
   double all = 0;
-  task::Walk walk;
-  walk.observer = &watch;
-  walk.progress = s.progress;
-  walk.visit = [&](const task::Pass& pass) {
+  data::BatchVisitor visitor;
+  visitor.observer = &watch;
+  visitor.progress = s.progress;
+  visitor.visit = [&](const data::VisitedBatch& pass) {
     const model::Input& input = pass.batch.input;
     const at::Tensor first = watch.first().contiguous(),
                      inputs = (watch.of_encoder() ? input.source : input.tokens).contiguous();
@@ -178,7 +178,7 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
       }
     }
   };
-  task::walk(s.model, s.text, s.how, walk);
+  data::for_each_batch(s.model, s.text, s.how, visitor);
   ExpertReport report{watch.layers(), watch.of_encoder(), {}};
   const auto cut = [&](std::vector<TokenOfExpert>& some) {
     std::stable_sort(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.pmi > b.pmi; });

@@ -77,14 +77,14 @@ class Taylor : public Importance {
     const WithoutParameterGradients only_activations(subject.model.parameters());
     const c10::AutoGradMode gradients(true);
     Both products(subject.model, subject.side);
-    task::Walk walk;
-    walk.observer = &products;
-    walk.visit = [&](const task::Pass& pass) {
+    data::BatchVisitor visitor;
+    visitor.observer = &products;
+    visitor.visit = [&](const data::VisitedBatch& pass) {
       const nn::SlicedLoss loss = subject.model.loss(pass.hidden, pass.batch.targets, 0);
       for (const auto& layer : products.take(loss.smoothed)) products.means.take(layer);
     };
-    walk.progress = subject.progress;
-    task::walk(subject.model, subject.text, subject.how, walk);
+    visitor.progress = subject.progress;
+    data::for_each_batch(subject.model, subject.text, subject.how, visitor);
     return products.means.scores();
   }
 };

@@ -91,11 +91,11 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
 
 void observe(const Subject& subject, attention::Observer& observer) {
   c10::NoGradGuard no_gradient;
-  task::Walk walk;
-  walk.observer = &observer;
-  walk.visit = [](const task::Pass&) {};
-  walk.progress = subject.progress;
-  task::walk(subject.model, subject.text, subject.how, walk);
+  data::BatchVisitor visitor;
+  visitor.observer = &observer;
+  visitor.visit = [](const data::VisitedBatch&) {};
+  visitor.progress = subject.progress;
+  data::for_each_batch(subject.model, subject.text, subject.how, visitor);
 }
 
 namespace {

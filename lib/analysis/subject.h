@@ -5,7 +5,7 @@
 #include <set>
 
 #include "model/language_model.h"
-#include "task/scoring.h"
+#include "task/token_score.h"
 
 namespace mh::analysis {
 
@@ -14,8 +14,8 @@ enum class Side { whole, score, value, output };
 
 struct Subject {
   model::LanguageModel& model;
-  const task::Corpus& text;
-  task::ScoringOptions how;  // resolved; its sample says which blocks
+  const data::Corpus& text;
+  data::ScoringOptions how;  // resolved; its sample says which blocks
   Side side = Side::whole;
   std::function<void(int64_t done, int64_t all)> progress = {};  // in rows
   std::set<attention::Kind> kinds = {};                          // whose heads are asked about; none: all

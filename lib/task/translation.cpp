@@ -1,192 +1,84 @@
-#include "task/translation.h"
-
-#include <c10/core/GradMode.h>
-
+// Translation: the target of a pair of sentences from its source.
+//
+// Scores: bleu, of translations against the targets.
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "base/text.h"
-#include "nn/product.h"
+#include "data/pairs.h"
+#include "io/shard.h"
+#include "model/language_model.h"
+#include "task/task.h"
+#include "task/token_score.h"
+#include "task/translator.h"
+#include "text/tokenizers.h"
 
 namespace mh::task {
 
 namespace {
 
-constexpr int64_t kSortedPairs = 4096;  // pairs that are sorted by length together
+constexpr const char* kBleu = "bleu";
 
-// Of category "private use", so no rule of BLEU's tokenisation cuts it or throws it away, and no text has it.
-constexpr const char* kUnknownInReference = "\xEE\x80\x80";
-
-// Appends the tokens of some text; returns how many are unknown.
-int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::string_view text,
-               const std::string& place, std::vector<int32_t>& tokens) {
-  encoder.encode(text, tokens);
-  if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
-    throw Error(Exit::input, Problem{place, "the end of a line only there", "'" + tokenizer.piece(end) + "' in it",
-                                     "take it out of the text"});
-  return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
-}
-
-std::string as_line(const std::string& text) {
-  std::string line;
-  for (std::string_view rest = text; !rest.empty();) {
-    const size_t valid = std::min(find_invalid_utf8(rest), rest.size());
-    for (char c : rest.substr(0, valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
-    if (valid == rest.size()) break;
-    line += "\xEF\xBF\xBD";
-    rest.remove_prefix(valid + 1);
+class PairsDataset : public Dataset {
+ public:
+  PairsDataset(data::Pairs pairs, const SideTokenizers& tokenizers, std::string shard)
+      : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_(std::move(shard)) {}
+  const data::Pairs& corpus() const override { return pairs_; }
+  std::string name() const override { return io::kPairsKind; }
+  void check(model::LanguageModel& model) const override {
+    model.require_length("the longest sentence of " + shard_, pairs_.longest());
   }
-  return line;
-}
+  std::vector<std::string> score_names() const override { return {kBleu}; }
+  Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
+    const Score found = task::score(model, pairs_, options.scoring, {{}, options.progress, options.observer});
+    Evaluation result;
+    result.loss = found.nll / static_cast<double>(std::max<int64_t>(1, found.tokens));
+    result.scored = found.tokens;
+    if (options.metric != kBleu || stop_signal() != 0) return result;
+    EvaluationOptions unobserved = options;
+    unobserved.observer = nullptr, unobserved.progress = {};
+    unobserved.translation.max_source =
+        std::max<int64_t>(1, pairs_.longest());  // check() has seen that the model takes it
+    result.scores = {{kBleu, score(model, kBleu, unobserved)}};
+    return result;
+  }
+  double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
+    Translator translator(model, tokenizers_, options.translation);
+    translator.show_to(options.observer);
+    return bleu_of(translator, pairs_, shard_, options.bleu, options.progress).score;
+  }
+  void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
+    Translator(model, tokenizers_, options.translation);
+  }
+  const data::Pairs* pairs() const override { return &pairs_; }
+
+ private:
+  data::Pairs pairs_;
+  SideTokenizers tokenizers_;
+  std::string shard_;
+};
+
+class Translation : public Task {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<Translation>(*this); }
+  const char* predicts() const override { return "translations"; }
+  const char* record_kind() const override { return io::kPairsKind; }
+  std::vector<std::string> preparations() const override { return {"translation"}; }
+  bool serves(const model::ModelOptions& model) const override { return model::reads_of(model) == model::Reads::pairs; }
+  Traits traits() const override { return {.perplexity = true, .rows = "pairs"}; }
+  std::vector<std::string> score_names() const override { return {kBleu}; }
+  bool reads_pipes() const override { return true; }
+  std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
+                                const DatasetOptions&) const override {
+    records.verify();  // a token beyond the vocabulary of its side would be an index into nothing
+    return std::make_unique<PairsDataset>(
+        data::Pairs(records.runs(), tokenizers.of_source().end_of_line(), tokenizers.target->end_of_line()), tokenizers,
+        records.name());
+  }
+};
+
+const Registered<Task, Translation> entry(tasks(), "translation", "sentences in another language");
 
 }  // namespace
-
-std::string protocol_of(const search::SearchOptions& o, const search::SamplingOptions& s) {
-  const std::string how = s.samples == 0 ? str("beam ", o.beam)
-                                         : str(s.samples, " samples at temperature ", shortest(s.temperature),
-                                               s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
-  return str(how, ", length penalty ", shortest(o.length_penalty), ", at most ", shortest(o.max_length_a), "·s + ",
-             o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
-}
-
-Translator::Translator(model::LanguageModel& model, const text::Tokenizers& tokenizers,
-                       const TranslationOptions& options, const search::SamplingOptions& sampling)
-    : model_(model),
-      tokenizers_(tokenizers),
-      options_(options),
-      sampling_(sampling),
-      source_encoder_(tokenizers.of_source().encoder()),
-      target_encoder_(tokenizers.target->encoder()) {
-  options.search.check(model);
-  model.new_state();  // refuses stages that cannot decode
-  if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
-}
-
-std::vector<int32_t> Translator::source_of(std::string_view line, const std::string& place) {
-  std::vector<int32_t> tokens;
-  unknown_ += encode(tokenizers_.of_source(), *source_encoder_, line, place, tokens);
-  tokens.push_back(tokenizers_.of_source().end_of_line());
-  return tokens;
-}
-
-std::vector<int32_t> Translator::prefix_of(std::string_view text, const std::string& place) {
-  std::vector<int32_t> tokens;
-  prefix_unknown_ += encode(*tokenizers_.target, *target_encoder_, text, place, tokens);
-  return tokens;
-}
-
-std::string Translator::text_of(const search::Hypothesis& h) const {
-  return as_line(tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1)));
-}
-
-void Translator::fit(search::Sentence& s, const Name& name) {
-  const auto length = static_cast<int64_t>(s.source.size());
-  if (length <= options_.max_source) return;
-  if (!options_.truncate)
-    throw Error(Exit::input,
-                Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, its end included"),
-                        str(length), "split it, raise --max-source as far as the model goes, or --truncate"});
-  const int32_t end = s.source.back();
-  s.source.resize(static_cast<size_t>(options_.max_source));
-  s.source.back() = end;
-  ++truncated_;
-}
-
-std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<search::Sentence> sentences,
-                                                                   const Name& name,
-                                                                   const std::function<void(int64_t done)>& done) {
-  for (search::Sentence& s : sentences) fit(s, name);
-  const search::Ends ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
-  std::vector<std::vector<search::Hypothesis>> found(sentences.size());
-  std::vector<size_t> order;
-  for (size_t i = 0; i < sentences.size(); ++i) {
-    if (!model_.has_encoder() || sentences[i].source.size() > 1) {
-      order.push_back(i);
-      continue;
-    }
-    if (!sentences[i].prefix.empty())
-      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, as its translation has a prefix",
-                                       "an empty line", "leave that line of the prefixes empty"});
-    found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), search::Hypothesis{{ends.end}, 0, 0});
-  }
-  const auto size = [&](size_t i) { return sentences[i].source.size(); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
-  auto count = static_cast<int64_t>(sentences.size() - order.size());
-  const c10::NoGradGuard no_gradient;
-  const nn::DecodingProducts products;  // so that weights are laid out once for all batches
-  for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
-    const size_t longest = std::max<size_t>(1, size(order[at]));
-    const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);
-    const std::vector<size_t> chosen(order.begin() + static_cast<int64_t>(at),
-                                     order.begin() + static_cast<int64_t>(std::min(order.size(), at + rows)));
-    std::vector<search::Sentence> batch;
-    batch.reserve(chosen.size());
-    for (size_t i : chosen) batch.push_back(std::move(sentences[i]));
-    auto results = search::beam_search(model_, batch, ends, options_.search, sampling_, observer_);
-    for (size_t i = 0; i < chosen.size(); ++i) found[chosen[i]] = std::move(results[i]);
-    at += chosen.size();
-    count += static_cast<int64_t>(chosen.size());
-    if (done) done(count);
-  }
-  return found;
-}
-
-std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
-  if (!tokens.empty() && tokens.back() == tokenizer.end_of_line()) tokens.pop_back();
-  std::string text = tokenizer.decode(tokens);
-  const std::vector<int32_t> unknown{tokenizer.unknown()};
-  if (std::find(tokens.begin(), tokens.end(), unknown[0]) == tokens.end()) return text;
-  const std::string shown = trim(tokenizer.decode(unknown));
-  for (size_t at = text.find(shown); at != std::string::npos; at = text.find(shown, at))
-    text.replace(at, shown.size(), kUnknownInReference);
-  return text;
-}
-
-void translate(Translator& translator, const Pairs& pairs, const std::string& shard,
-               const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& each,
-               const std::function<void(int64_t, int64_t)>& progress) {
-  for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
-    const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
-    std::vector<search::Sentence> sentences;
-    for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
-    const auto found = translator.translate(
-        std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
-        [&](int64_t done) {
-          if (progress) progress(begin + done, pairs.size());
-        });
-    for (int64_t pair = begin; pair < end; ++pair)
-      if (const auto& hypotheses = found[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
-        each(pair, hypotheses);
-  }
-}
-
-metrics::BleuStatistics compare_translations(Translator& translator, const Pairs& pairs, const std::string& shard,
-                                             const metrics::BleuOptions& options,
-                                             const std::vector<std::string_view>& references,
-                                             const TranslationListener& listener) {
-  metrics::Bleu bleu(options);
-  metrics::BleuStatistics sum;
-  translate(
-      translator, pairs, shard,
-      [&](int64_t pair, const std::vector<search::Hypothesis>& hypotheses) {
-        const std::string text = translator.text_of(hypotheses[0]);
-        const std::string decoded =
-            references.empty() ? reference_of(*translator.tokenizers().target, pairs.target(pair)) : std::string();
-        const std::string_view reference =
-            references.empty() ? std::string_view(decoded) : references[static_cast<size_t>(pair)];
-        sum += bleu.statistics(text, {&reference, 1});
-        if (listener.each) listener.each(text, static_cast<int64_t>(hypotheses[0].tokens.size()));
-      },
-      listener.progress);
-  return sum;
-}
-
-metrics::BleuScore bleu_of(Translator& translator, const Pairs& pairs, const std::string& shard,
-                           const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
-  return metrics::bleu_score(compare_translations(translator, pairs, shard, options, {}, {{}, progress}), options,
-                             metrics::BleuOf::corpus);
-}
 
 }  // namespace mh::task

@@ -1,91 +1,23 @@
-// Which rows an update takes. Where a batch stands follows from its number alone, and every target is one exactly once
-// an epoch.
-//
-//   blocks   of a text, fairseq's `none`: the text in one row, cut into blocks of n tokens, blocks shuffled anew each
-//            epoch by (seed, epoch), no state across blocks
-//   streams  of a text, Transformer-XL: the text cut into B contiguous streams in its own order (task::Streams), of
-//            which each update takes the next n tokens, so that a memory of the earlier ones is true. The last update
-//            of an epoch takes what is left. Each epoch begins at the start of every stream, with an empty memory, as
-//            the published code does.
-//   examples rows for an encoder with a head, in an order drawn anew each epoch by (seed, epoch)
-//   pairs    pairs of like length together, as many as the longest side of any, filled up to it, leaves room for;
-//            which pairs of one length meet, and the order of the batches, are drawn anew each epoch by (seed, epoch)
+// The batches of training by the options of [train].
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
+#include <utility>
 
-#include "task/rows.h"
+#include "data/batches.h"
 #include "train/options.h"
 
 namespace mh::train {
 
-class Batches {
- public:
-  virtual ~Batches() = default;
-  // Rows of an update that are in memory together.
-  struct Part {
-    int64_t first = 0, count = 0;  // of the update's rows
-  };
-  // Those of update `update` (from 0), in order.
-  virtual std::vector<Part> parts(int64_t update) = 0;
-  virtual task::Batch load(int64_t update, const Part& part) = 0;
-  // Where its rows stand, for messages: "20 rows, the first from token 4096".
-  virtual std::string place(int64_t update) = 0;
-  // Whether each row of the update goes on where it ended in the update before, and takes its memory over.
-  virtual bool goes_on(int64_t /*update*/) const { return false; }
-  // Of updates that go on: all of an update, and those of all parts but the last.
-  int64_t rows_per_update() const { return rows_; }
-  int64_t rows_per_part() const { return rows_of_part_; }
+using data::Batches;
+using data::TextBatches;
+using data::updates_in;
 
-  int64_t updates_per_epoch() const { return updates_per_epoch_; }
-  int64_t tokens_per_update() const { return tokens_; }  // at most
-  // Number of updates in a length; epochs and tokens are rounded up.
-  virtual int64_t updates(const Length& length) const = 0;
-
- protected:
-  int64_t rows_ = 0, rows_of_part_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
-};
-
-// Number of updates in so many epochs of `length`. Error(usage) where that is too large a number.
-int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length);
-// Number of updates in a length of training on a text; epochs of an unknown one (tokens 0) are 0.
-int64_t updates_in(const Length& length, const TrainOptions& options, int64_t tokens);
-
-// Of a text.
-class TextBatches : public Batches {
- public:
-  struct Rows {
-    std::vector<task::Row> rows;  // in order
-    int64_t width = 0;            // tokens in a row; the same for every part of an update
-  };
-  virtual Rows rows_of(int64_t update) = 0;
-  std::vector<Part> parts(int64_t update) override;
-  task::Batch load(int64_t update, const Part& part) override;
-  std::string place(int64_t update) override;
-  int64_t updates(const Length& length) const override { return updates_in(length, options_, text_.tokens); }
-
- protected:
-  TextBatches(task::Text text, const TrainOptions& options);
-  const task::Text text_;
-  const TrainOptions options_;
-};
-
-// Makes the batches of options.batch. Throws Error(usage) where batch.tokens are less than a block, or more streams
-// than the text has tokens.
-std::unique_ptr<TextBatches> make_batches(task::Text text, const TrainOptions& options);
-
-// Of pairs. Error(usage) for a pair with a side longer than options.block.
-std::unique_ptr<Batches> make_batches(task::Pairs pairs, const TrainOptions& options);
-
-// What a part of an update of examples costs beside its tokens, in tokens: gradients of all weights once more.
-constexpr int64_t kPartTokens = 64;
-// Of examples: train.batch.rows of them, the longest first, in the parts that cost least. Error(input) where there is
-// none, Error(usage) for lengths in tokens.
-std::unique_ptr<Batches> make_batches(task::Examples examples, const TrainOptions& options);
-
-std::unique_ptr<Batches> make_batches(task::Corpus corpus, const TrainOptions& options);
+// Returns the batches of a corpus that they own. Throws Error(usage) for options that exclude one another.
+template <class Corpus>
+auto make_batches(Corpus corpus, const TrainOptions& options) {
+  options.check();
+  return data::make_batches(std::move(corpus), options.batch, options.seed);
+}
 
 }  // namespace mh::train

@@ -21,7 +21,8 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   if (batches != nullptr) return batches->tokens_per_update();
   const BatchOptions& b = t.batch;
   if (b.rows > 0) return b.rows * b.block;
-  return model::reads_of(run.model.model) == model::Reads::pairs ? b.tokens : b.tokens / b.block * b.block;
+  const task::Traits traits = run.task().traits();
+  return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
 // Fills in what is counted in updates, as far as it is known.
@@ -29,7 +30,7 @@ void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // 0 where a length is in epochs and no data tells how many updates an epoch has.
   const auto updates_of = [&](const Length& length) {
-    return batches != nullptr ? batches->updates(length) : updates_in(length, t, 0);
+    return batches != nullptr ? batches->updates(length) : updates_in(length, t.batch, 0);
   };
   out.updates = updates_of(t.length);
   out.warmup_updates = schedule_lengths(t, out.updates, updates_of).warmup;
@@ -51,7 +52,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   std::unique_ptr<Batches> batches;
   if (!run.data.train.empty()) {
     shard = std::make_unique<io::ShardFile>(run.data.train);
-    io::require_kind(shard->header(), run.data.train, task::kind_for(run.model.model));
+    io::require_kind(shard->header(), run.data.train, run.task().record_kind());
     if (from != nullptr) text::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
     vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
     require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
@@ -80,8 +81,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   out.length = t.length;
   out.memory_bytes = memory_estimate(run, *model);
   count_updates(out, run, batches.get());
-  if (t.batch.long_block > 0 && run.model.model.bert.head == model::HeadTask::words)
-    out.long_predictions = run.long_predictions();
+  if (t.batch.long_block > 0) out.long_predictions = run.long_predictions();
   return out;
 }
 

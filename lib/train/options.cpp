@@ -21,17 +21,6 @@ std::string written(DecodeOptions options) {
 
 }  // namespace
 
-void BatchOptions::check() const {
-  const std::string least = str("at least a block of ", block, " tokens");
-  if (tokens < block)
-    refuse("train.batch.tokens", least, std::to_string(tokens), "raise it, or lower train.batch.block");
-  if (micro_tokens > 0 && micro_tokens < block)
-    refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
-  if (micro_tokens > 0 && micro_tokens < long_block)
-    refuse("train.batch.micro_tokens", str("0, or a row of train.batch.long_block, ", long_block), str(micro_tokens),
-           "");
-}
-
 void OptimizerOptions::check() const {
   if (betas.size() != 2)
     refuse("train.optimizer.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");

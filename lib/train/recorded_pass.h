@@ -9,10 +9,10 @@
 #include <optional>
 #include <vector>
 
+#include "data/batch.h"
 #include "model/language_model.h"
 #include "nn/device_graph.h"
 #include "nn/forward_context.h"
-#include "task/rows.h"
 
 namespace mh::train {
 
@@ -34,7 +34,7 @@ class RecordedPass {
   // The losses of a batch of tokens and targets alone, valid until the next call; the gradients are in the parameters.
   // Batches of other shapes than those recorded are done kernel by kernel. Error(device) where the work cannot be
   // recorded, Error(failed) for a target beyond the vocabulary.
-  nn::SlicedLoss operator()(const task::Batch& batch, const nn::ForwardContext& step);
+  nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& step);
   bool recorded() const { return recording_.has_value(); }
 
  private:
@@ -53,9 +53,9 @@ class RecordedPass {
     nn::SlicedLoss loss;
     std::vector<Gradient> gradients;
   };
-  Signature signature_of(const task::Batch& batch) const;
-  void record(const Signature& signature, const task::Batch& batch, const nn::ForwardContext& step);
-  nn::SlicedLoss launch(const task::Batch& batch, const nn::ForwardContext& step);
+  Signature signature_of(const data::Batch& batch) const;
+  void record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step);
+  nn::SlicedLoss launch(const data::Batch& batch, const nn::ForwardContext& step);
 
   model::LanguageModel& model_;
   const Work work_;

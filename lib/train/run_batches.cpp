@@ -20,7 +20,7 @@ class Phases : public Batches {
     const auto [batches, at] = of(update);
     return batches->parts(at);
   }
-  task::Batch load(int64_t update, const Part& part) override {
+  data::Batch load(int64_t update, const Part& part) override {
     const auto [batches, at] = of(update);
     return batches->load(at, part);
   }
@@ -44,12 +44,16 @@ class Phases : public Batches {
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
                                     const text::Tokenizers& tokenizers) {
   const auto make = [&](const RunConfig& r) {
-    return make_batches(task::corpus_of(shard, tokenizers, r.example_options(true)), r.train);
+    r.train.check();
+    return r.task()
+        .open(text::FileRecords(shard), tokenizers, r.dataset_options(true))
+        ->corpus()
+        .batches(r.train.batch, r.train.seed);
   };
   if (run.train.batch.long_block == 0) return make(run);
   RunConfig longer = run;
   longer.train.batch.block = run.train.batch.long_block;
-  longer.mlm.max_predictions = run.long_predictions();
+  longer.tasks.replace(run.task().for_long_rows(run.train.batch.block, run.train.batch.long_block));
   longer.train.batch.tokens = std::max(longer.train.batch.tokens, longer.train.batch.block);
   return std::make_unique<Phases>(make(run), make(longer), run.train.batch.long_from);
 }

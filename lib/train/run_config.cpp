@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::train {
 
@@ -10,15 +11,7 @@ RunConfig RunConfig::read(Config& config) {
   RunConfig run;
   run.model = model::ModelConfig::read(config);
   config.read("train", run.train);
-  config.read("mlm", run.mlm);
-  config.read("squad", run.squad);
-  for (const auto& [section, head] : {std::pair("mlm", model::HeadTask::words), {"squad", model::HeadTask::span}})
-    if (const auto keys = config.keys_below(section);
-        !keys.empty() &&
-        (model::reads_of(run.model.model) != model::Reads::examples || run.model.model.bert.head != head))
-      throw Error(Exit::usage,
-                  Problem{str(section, ".", keys[0]), str("a model.bert.head that it is for, of model.backbone='bert'"),
-                          "another model", "leave the key out"});
+  run.tasks.read(config, run.model.model);
   run.groups.read(config);
   run.regularisers.read(config, "train.regularisers", mh::train::regularisers(), true);
   run.procedures.read(config, "train.procedures", mh::train::procedures());
@@ -30,8 +23,7 @@ RunConfig RunConfig::read(Config& config) {
 void RunConfig::describe(Fields& f) {
   f.section("model", model.model);
   f.section("train", train);
-  f.section("mlm", mlm);
-  f.section("squad", squad);
+  tasks.describe(f);
   f.section("data", data);
   groups.describe(f);
   regularisers.describe(f);
@@ -41,13 +33,8 @@ void RunConfig::describe(Fields& f) {
 void complete_stored(Config& config) {
   TrainOptions train;
   config.read("train", train);
-  const auto stored = config.keys_below("mlm");
-  if (train.batch.long_block == 0 || stored.empty() ||
-      std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
-    return;
-  text::PretrainingOptions mlm;
-  config.read("mlm", mlm);
-  config.set(str("mlm.long_predictions=", mlm.max_predictions));
+  for (const std::string& name : task::tasks().names())
+    task::tasks().make(name, "task")->complete_stored(config, train.batch.long_block);
 }
 
 void RunConfig::check() const {
@@ -72,35 +59,7 @@ void RunConfig::check_together() const {
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
            "an adaptive softmax never scores the other entries that it would spread over");
-  const model::Reads reads = model::reads_of(model.model);
-  if (train.validation.metric == "bleu" && reads != model::Reads::pairs)
-    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which is of translations", "");
-  if (train.validation.metric != "bleu" && train.validation.metric != "loss" && reads != model::Reads::examples)
-    refuse("train.validation.metric", reads == model::Reads::pairs ? "loss or bleu" : "loss, for a language model",
-           train.validation.metric + ", which is of examples", "mh-finetune continues a model that reads them");
-  if (train.batch.rows > 0 && reads != model::Reads::examples)
-    refuse("train.batch.rows", "0, for a model that does not read examples", str(train.batch.rows),
-           "set train.batch.tokens");
-  if (train.batch.bucket_updates > 1 && reads != model::Reads::examples)
-    refuse("train.batch.bucket_updates", "1, for a model that does not read examples", str(train.batch.bucket_updates),
-           "");
-  if (train.batch.long_block > 0 && reads != model::Reads::examples)
-    refuse("train.batch.long_block", "0, for a model that does not read examples", str(train.batch.long_block), "");
-  if ((train.batch.long_block > 0) != (train.batch.long_from.count > 0))
-    refuse("train.batch.long_from", "where rows of train.batch.long_block tokens begin, with that key alone",
-           train.batch.long_block > 0 ? "nothing" : "no train.batch.long_block", "such as train.batch.long_from=900u");
-  if (mlm.long_predictions > 0 && train.batch.long_block == 0)
-    refuse("mlm.long_predictions", "train.batch.long_block, whose rows it bounds, or 0", str(mlm.long_predictions),
-           "set mlm.max_predictions, or train.batch.long_block");
-  if (reads == model::Reads::examples && train.batch.order == Batching::streams)
-    refuse("train.batch.order", "blocks: rows stand alone", "streams, which are of a text", "leave the key out");
-  if (reads == model::Reads::pairs) {
-    const char* next = "leave the key out";
-    if (train.batch.order == Batching::streams)
-      refuse("train.batch.order", "blocks: pairs stand alone", "streams, which are of a text", next);
-    if (train.validation.block > 0)
-      refuse("train.validation.block", "0: sentences are scored whole", str(train.validation.block), next);
-  }
+  check_for_task();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == Batching::blocks)
     refuse("train.batch.order", "streams, where a memory holds what came before", "blocks, which are shuffled",
@@ -111,6 +70,37 @@ void RunConfig::check_together() const {
   if (memory > 0 && validation_memory() < 0)
     refuse("train.validation.block", str("at most memory and block, ", memory + train.batch.block),
            str(train.validation.block), "or say the memory by train.validation.memory");
+}
+
+void RunConfig::check_for_task() const {
+  auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::usage, Problem{key, expected, found, next});
+  };
+  const task::Traits traits = task().traits();
+  const std::vector<std::string> scores = task().score_names();
+  const std::string& metric = train.validation.metric;
+  const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
+  if (metric == "bleu" && !has_metric)
+    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which is of translations", "");
+  if (traits.perplexity && !has_metric)
+    refuse("train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
+           metric + ", which is of examples", "mh-finetune continues a model that reads them");
+  const BatchOptions& batch = train.batch;
+  if (batch.rows > 0 && !traits.counts_rows)
+    refuse("train.batch.rows", "0, for a model that does not read examples", str(batch.rows), "set train.batch.tokens");
+  if (batch.bucket_updates > 1 && !traits.counts_rows)
+    refuse("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates), "");
+  if (batch.long_block > 0 && !traits.counts_rows)
+    refuse("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block), "");
+  if ((batch.long_block > 0) != (batch.long_from.count > 0))
+    refuse("train.batch.long_from", "where rows of train.batch.long_block tokens begin, with that key alone",
+           batch.long_block > 0 ? "nothing" : "no train.batch.long_block", "such as train.batch.long_from=900u");
+  task().check(batch.long_block);
+  if (!traits.text_order && batch.order == Batching::streams)
+    refuse("train.batch.order", str("blocks: ", traits.rows, " stand alone"), "streams, which are of a text",
+           "leave the key out");
+  if (traits.perplexity && !traits.text_order && train.validation.block > 0)
+    refuse("train.validation.block", "0: sentences are scored whole", str(train.validation.block), "leave the key out");
 }
 
 void RunConfig::check_model(model::LanguageModel& built) const {
@@ -140,7 +130,7 @@ void RunConfig::check_recordable(model::LanguageModel& built) const {
     throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
   };
   if (!built.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
-  if (model::reads_of(model.model) != model::Reads::text)
+  if (!task().traits().text_order)
     refuse("a language model, whose rows are all as long", "a model of pairs or examples");
   if (built.memory() > 0) refuse("rows that stand alone", str("model.transformer-xl.memory=", built.memory()));
   if (train.batch.micro_tokens > 0)
@@ -154,26 +144,12 @@ void RunConfig::check_recordable(model::LanguageModel& built) const {
       refuse("stages that do the same in every update", draws);
 }
 
-task::ExampleOptions RunConfig::example_options(bool learn) const {
-  task::ExampleOptions o;
-  o.head = model.model.bert.head;
-  o.classes = model.model.bert.classes;
-  o.labels = model.model.bert.labels;
-  o.segments = model.model.bert.segments;
-  o.block = train.batch.block;
-  o.seed = static_cast<uint64_t>(train.seed);
-  o.mlm = mlm;
-  o.mlm.next_sentence = model.model.bert.next_sentence;
-  o.squad = squad.windows;
-  o.answers = squad.answers;
-  o.learn = learn;
-  return o;
+task::DatasetOptions RunConfig::dataset_options(bool learn) const {
+  return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), learn};
 }
 
-int64_t RunConfig::long_predictions() const {
-  if (mlm.long_predictions > 0) return mlm.long_predictions;
-  const int64_t shorter = std::min(mlm.max_predictions, train.batch.block);  // a row has no more tokens to predict
-  return (shorter * train.batch.long_block + train.batch.block - 1) / train.batch.block;
+std::optional<int64_t> RunConfig::long_predictions() const {
+  return task().long_predictions(train.batch.block, train.batch.long_block);
 }
 
 int64_t RunConfig::validation_block() const {
@@ -190,10 +166,7 @@ std::string RunConfig::toml() const {
   TomlWriter writer;
   RunConfig copy = *this;
   writer.section("train", copy.train);
-  if (model::reads_of(model.model) == model::Reads::examples) {
-    if (model.model.bert.head == model::HeadTask::words) writer.section("mlm", copy.mlm);
-    if (model.model.bert.head == model::HeadTask::span) writer.section("squad", copy.squad);
-  }
+  copy.tasks.describe(writer, model.model);
   writer.section("data", copy.data);
   std::string text = model.toml() + "\n" + writer.text();
   for (const std::string& part : {groups.toml(), regularisers.toml(), procedures.toml()})
@@ -233,10 +206,7 @@ std::vector<FieldLister::Row> all_keys() {
   list_options(lister, attention::mixers());
   list_options(lister, attention::combiners());
   lister.section("train", train_options);
-  text::PretrainingOptions mlm_options;
-  SquadOptions squad_options;
-  lister.section("mlm", mlm_options);
-  lister.section("squad", squad_options);
+  task::TaskOptions().describe(lister);
   GroupOptions group_options;
   lister.section("train.groups.NAME", group_options);
   PluginType type;

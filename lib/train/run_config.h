@@ -1,11 +1,12 @@
 // Everything a run is made of, as one resolved configuration.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/model_config.h"
-#include "task/example_options.h"
+#include "task/task_options.h"
 #include "train/groups.h"
 #include "train/options.h"
 #include "train/procedure.h"
@@ -37,16 +38,6 @@ struct DataOptions {
   }
 };
 
-// Of questions: how their paragraphs are cut, and what is taken for an answer.
-struct SquadOptions {
-  text::WindowOptions windows;
-  metrics::AnswerOptions answers;
-  void describe(Fields& f) {
-    f.section("", windows);
-    f.section("", answers);
-  }
-};
-
 // Completes the configuration of a run that an earlier version began: keys that came later get the values that act as
 // the run has been trained, where those are not the defaults.
 void complete_stored(Config& config);
@@ -54,8 +45,7 @@ void complete_stored(Config& config);
 struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;
-  text::PretrainingOptions mlm;
-  SquadOptions squad;
+  task::TaskOptions tasks;
   Groups groups;
   Regularisers regularisers;
   Procedures procedures;
@@ -69,14 +59,16 @@ struct RunConfig {
   // lacks: its length and data.
   void check() const;
   void check_together() const;
+  void check_for_task() const;  // of these: keys of [train] that have no meaning in the model's task
   // The same of what the model, for which the regularisers have been started, cannot do.
   void check_model(model::LanguageModel& built) const;
   void check_recordable(model::LanguageModel& built) const;  // train.cuda_graph: what one graph of kernels can do
-  // How rows of examples are made, to train on or else to look at.
-  task::ExampleOptions example_options(bool learn) const;
-  // Maximum number of predicted tokens in a row of train.batch.long_block tokens: mlm.long_predictions, or in
-  // proportion.
-  int64_t long_predictions() const;
+  // The task of the model, with its options.
+  const task::Task& task() const { return tasks.of(model.model); }
+  // How the task makes rows of a shard, to train on or to score.
+  task::DatasetOptions dataset_options(bool learn) const;
+  // Maximum number of predicted tokens in a row of train.batch.long_block tokens; none where the task has no bound.
+  std::optional<int64_t> long_predictions() const;
   // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
   // length sees as far back.
   int64_t validation_block() const;

@@ -4,8 +4,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "task/corpus.h"
-#include "text/records/classification/examples.h"
 
 namespace mh::train {
 
@@ -33,15 +31,11 @@ RunData open_data(RunConfig& config) {
   if (d.train.empty())
     throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
   data.train = std::make_unique<io::ShardFile>(d.train);
-  const char* kind = task::kind_for(config.model.model);
+  const char* kind = config.task().record_kind();
   io::require_kind(data.train->header(), d.train, kind);
   data.tokenizers = text::tokenizers_of(data.train->header(), d.train);
   require_tokens(static_cast<int64_t>(data.train->counts().tokens), d.train);
-  // So that a checkpoint names its classes.
-  if (model::ModelOptions& m = config.model.model; m.bert.head == model::HeadTask::classes && m.bert.labels.empty()) {
-    const std::vector<std::string> labels = text::task_of(data.train->header(), d.train).labels;
-    if (static_cast<int64_t>(labels.size()) == m.bert.classes) m.bert.labels = labels;
-  }
+  config.task().complete(config.model.model, data.train->header(), d.train);
   if (!d.valid.empty()) {
     data.valid = std::make_unique<io::ShardFile>(d.valid);
     io::require_kind(data.valid->header(), d.valid, kind);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "task/example_scores.h"
+#include "task/task.h"
 #include "train/trainer.h"
 
 namespace mh::train {

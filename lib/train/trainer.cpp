@@ -154,10 +154,9 @@ void Trainer::announce() const {
     log_info(
         "the first update has learning rate 0, where the warm-up starts (train.schedule.warmup_lr): it changes no "
         "weights");
-  if (const TrainOptions& t = config_.train;
-      t.batch.long_block > 0 && config_.model.model.bert.head == model::HeadTask::words)
+  if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.long_predictions())
     log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
-                 t.batch.long_block, " tokens, of which at most ", config_.long_predictions(), " are predicted"));
+                 t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
   if (step_->records())
     log_info(
         "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");

@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "task/pinned.h"
-#include "train/ahead_batches.h"
+#include "data/pinned.h"
+#include "data/prefetched_batches.h"
 #include "train/plan.h"
 #include "train/resume.h"
 #include "train/run_batches.h"
@@ -33,7 +33,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   model_ = model::build_language_model(config_.model, model::sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
-  if (!device_.is_cpu()) batches_ = ahead_of(std::move(batches_), end_, task::pinned);
+  if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pinned);
   lengths_ = schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
   if (lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
@@ -66,7 +66,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
       toml_, data_.tokenizers, TrainedParts{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // The loss of examples may be that of numbers, or a sum of two losses.
-  const bool perplexity = model::reads_of(config_.model.model) != model::Reads::examples;
+  const bool perplexity = config_.task().traits().perplexity;
   progress_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, perplexity);
   if (const std::string last = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
     const io::Checkpoint checkpoint(last);

@@ -36,7 +36,7 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const Standing
   Result sums;
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {
-    const task::Batch batch = batches_.load(here.update, parts[part]);
+    const data::Batch batch = batches_.load(here.update, parts[part]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(here.update),
                                parts[part].first, &pass.requests};
     if (!pass.skipped.empty()) context.skipped = &pass.skipped;

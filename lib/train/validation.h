@@ -1,13 +1,12 @@
 // What a validation finds, and by what of it models are compared (train.validation.metric).
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 
 #include "io/shard.h"
-#include "task/corpus.h"
-#include "task/example_scores.h"
+#include "task/task.h"
 #include "text/tokenizers.h"
 #include "train/run_config.h"
 
@@ -24,7 +23,7 @@ class Validator {
   // a shard that is damaged or not for this model.
   Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
-  bool exists() const { return corpus_.has_value(); }
+  bool exists() const { return dataset_ != nullptr; }
   // Refuses what the model cannot take, and a score that there is none of. Error(usage).
   void check(model::LanguageModel& model) const;
   // Ends early where a signal asks the process to stop. `observer` may be null.
@@ -42,12 +41,10 @@ class Validator {
 
  private:
   bool by_loss() const { return config_.train.validation.metric == "loss"; }
-  bool of_examples() const { return model::reads_of(config_.model.model) == model::Reads::examples; }
-  double bleu(model::LanguageModel& model, const task::Pairs& pairs) const;
+  bool by_perplexity() const { return config_.task().traits().perplexity; }
 
   const RunConfig& config_;
-  const text::Tokenizers& tokenizers_;
-  std::optional<task::Corpus> corpus_;
+  std::unique_ptr<const task::Dataset> dataset_;
 };
 
 }  // namespace mh::train

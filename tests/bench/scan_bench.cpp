@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "analysis/ablation.h"
+#include "data/text.h"
 #include "io/shard.h"
 #include "model/load.h"
 #include "nn/ops.h"
@@ -38,11 +39,11 @@ int main(int argc, char** argv) {
   nn::prepare_cpu(static_cast<int>(number(5, 0)));
   const model::LoadedModel m = model::load_model(argv[1], at::kCPU);
   const io::ShardFile shard(argv[2]);
-  const task::Corpus text = task::text_of(shard, m.tokenizers.target->end_of_line());
-  task::ScoringOptions how;
+  const data::Text text = data::text_of(shard, m.tokenizers.target->end_of_line());
+  data::ScoringOptions how;
   how.block = number(6, 256);
   how.sample.blocks = number(3, 16);
-  how = task::resolve(how, *m.model, text);
+  how = text.resolve(how, *m.model);
   const analysis::Subject subject{*m.model, text, how};
   std::vector<analysis::HeadSet> without{{}};
   for (const auto& [kind, heads] : analysis::all_heads(*m.model, subject.side))

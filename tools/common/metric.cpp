@@ -8,9 +8,14 @@
 #include "base/text.h"
 #include "common/option_columns.h"
 #include "common/subject.h"
-#include "task/example_scores.h"
 
 namespace mh {
+
+namespace {
+
+constexpr const char* kBleu = "bleu";
+
+}  // namespace
 
 void Metric::describe(Fields& f) {
   f.section("", translation_);
@@ -18,11 +23,12 @@ void Metric::describe(Fields& f) {
 }
 
 void Metric::add_to(CLI::App& app) {
-  std::vector<std::string> names{"perplexity", "bleu"};
-  for (const std::string& score : task::all_score_names()) names.push_back(score);
+  std::vector<std::string> names{"perplexity", kBleu}, of_examples;
+  for (const std::string& score : task::all_score_names())
+    if (score != kBleu) names.push_back(score), of_examples.push_back(score);
   app.add_option("--metric", name_,
-                 "perplexity, bleu of translations of pairs, or a score of examples' task: " +
-                     join(task::all_score_names(), ", ") + " [perplexity]")
+                 "perplexity, bleu of translations of pairs, or a score of examples' task: " + join(of_examples, ", ") +
+                     " [perplexity]")
       ->type_name("WHAT")
       ->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
@@ -40,31 +46,36 @@ void Metric::take() {
 
 const char* Metric::title() const { return is_bleu() ? "BLEU" : name_.c_str(); }
 
-void Metric::check(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
-                   const task::ScoringOptions& how) const {
+task::EvaluationOptions Metric::options() const {
+  task::EvaluationOptions options;
+  options.translation = translation_;
+  options.bleu = bleu_;
+  return options;
+}
+
+void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
+                   const data::ScoringOptions& how) const {
   if (is_perplexity()) return;
-  const auto* examples = std::get_if<task::Examples>(&corpus);
-  const auto scores = examples != nullptr ? task::score_names(*examples) : std::vector<std::string>{};
-  if (is_bleu() ? !std::holds_alternative<task::Pairs>(corpus)
-                : std::find(scores.begin(), scores.end(), name_) == scores.end())
+  const auto scores = dataset.score_names();
+  const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
+  if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     throw Error(Exit::usage,
                 Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples that have it",
-                        str(shard, examples != nullptr ? ", which has " + join(scores, ", ") : ", which has no task"),
-                        examples != nullptr ? "" : "judge a language model by its perplexity"});
+                        str(shard, has_task ? ", which has " + join(scores, ", ") : ", which has no task"),
+                        has_task ? "" : "judge a language model by its perplexity"});
   if (how.sample.blocks > 0)
     throw Error(Exit::usage,
                 Problem{"--blocks", str("0, as ", title(), is_bleu() ? " is of all pairs" : " is of all rows"),
                         str(how.sample.blocks), ""});
-  if (is_bleu()) task::Translator(*m.model, m.tokenizers, translation_);
+  dataset.check_score(*m.model, name_, options());
 }
 
-double Metric::of(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
+double Metric::of(model::LoadedModel& m, const task::Dataset& dataset,
                   const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
-  if (const auto* examples = std::get_if<task::Examples>(&corpus))
-    return task::score_named(task::score_examples(*m.model, *examples, {observer, progress}).scores, name_);
-  task::Translator translator(*m.model, m.tokenizers, translation_);
-  translator.show_to(observer);
-  return bleu_of(translator, std::get<task::Pairs>(corpus), shard, bleu_, progress).score;
+  task::EvaluationOptions how = options();
+  how.observer = observer;
+  how.progress = progress;
+  return dataset.score(*m.model, name_, how);
 }
 
 nlohmann::ordered_json Metric::protocol() const {

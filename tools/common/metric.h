@@ -10,8 +10,7 @@
 #include "attention/stage.h"
 #include "base/command_line.h"
 #include "model/load.h"
-#include "task/scoring.h"
-#include "task/translation.h"
+#include "task/task.h"
 
 namespace CLI {
 class App;
@@ -30,11 +29,11 @@ class Metric {
   bool is_perplexity() const { return name_ == "perplexity"; }
   // Error(usage) for BLEU of what is no pairs, a score that the examples have not, a sample, or a model that cannot
   // decode. `how`: as given.
-  void check(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
-             const task::ScoringOptions& how) const;
+  void check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
+             const data::ScoringOptions& how) const;
   // Of all pairs or rows; not of perplexity. `observer` sees each pass, and may be null; `progress` is told of
   // sentences or rows, and may be left out.
-  double of(model::LoadedModel& m, const task::Corpus& corpus, const std::string& shard,
+  double of(model::LoadedModel& m, const task::Dataset& dataset,
             const std::function<void(int64_t done, int64_t all)>& progress,
             attention::Observer* observer = nullptr) const;
   // The columns that say how it was made; none but for BLEU.
@@ -43,6 +42,7 @@ class Metric {
   void describe(Fields& f);
 
  private:
+  task::EvaluationOptions options() const;
   bool is_bleu() const { return name_ == "bleu"; }
 
   std::string name_ = "perplexity";

@@ -6,46 +6,33 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "nn/device.h"
-#include "text/records/whole_shard.h"
 #include "train/run_config.h"
 
 namespace mh {
 
-namespace {
-
-using File = std::unique_ptr<io::ShardFile>;
-
-std::variant<File, text::TokenText, text::PairText> opened(const std::string& path) {
-  if (MappedFile::possible(path)) return std::make_unique<io::ShardFile>(path);
+TextSource::TextSource(const std::string& path) : name_(path) {
+  if (MappedFile::possible(path)) {
+    file_ = std::make_unique<io::ShardFile>(path);
+    task_ = task::task_of_kind(file_->header().kind, path);
+    records_ = std::make_unique<text::FileRecords>(*file_);
+    return;
+  }
   io::ShardStream stream(path);
-  if (stream.header().kind == io::kPairsKind) return text::read_pairs(stream);
-  if (stream.header().kind == io::kTextKind) return text::read_tokens(stream);
-  throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
-                                   "write it to a file first"});
-}
-
-}  // namespace
-
-TextSource::TextSource(const std::string& path) : name_(path), data_(opened(path)) {}
-
-const io::ShardHeader& TextSource::header() const {
-  if (const File* file = std::get_if<File>(&data_)) return (*file)->header();
-  if (const auto* pairs = std::get_if<text::PairText>(&data_)) return pairs->header;
-  return std::get<text::TokenText>(data_).header;
-}
-
-const io::ShardCounts& TextSource::counts() const {
-  if (const File* file = std::get_if<File>(&data_)) return (*file)->counts();
-  if (const auto* pairs = std::get_if<text::PairText>(&data_)) return pairs->counts;
-  return std::get<text::TokenText>(data_).counts;
+  task_ = task::task_of_kind(stream.header().kind, path);
+  if (!task_->reads_pipes())
+    throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
+                                     "write it to a file first"});
+  records_ = std::make_unique<text::HeldRecords>(stream);
 }
 
 void TextSource::require(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
                          const std::string& name) const {
-  const std::string kind = task::kind_for(model);
+  const std::unique_ptr<task::Task> task = task::task_of(model);
+  const std::string kind = task->record_kind();
   if (header().kind != kind)
-    throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
-                                     header().kind, str("make it with mh-prep ", task::preparation_of(kind))});
+    throw Error(Exit::input,
+                Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"), header().kind,
+                        "make it with mh-prep " + join(task->preparations(), " or mh-prep ")});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
@@ -63,40 +50,45 @@ Config run_config_of(const model::LoadedModel& m) {
 
 }  // namespace
 
-// Rows are made as they were in the model's training.
-task::ExampleOptions example_options(const model::LoadedModel& m) {
+// Rows are made as in the model's training.
+std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& m) const {
+  require(m.config.model, m.tokenizers, m.name);
   Config config = run_config_of(m);
   train::RunConfig run = train::RunConfig::read(config);
   run.model = m.config;
-  return run.example_options(false);
+  std::shared_ptr<const task::Dataset> dataset = run.task().open(*records_, m.tokenizers, run.dataset_options(false));
+  if (dataset->corpus().targets() == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
+  return dataset;
 }
 
-task::Corpus TextSource::text_for(const model::LoadedModel& m) const {
-  require(m.config.model, m.tokenizers, m.name);
-  const int32_t source_end = m.tokenizers.of_source().end_of_line(), end = m.tokenizers.target->end_of_line();
-  task::Corpus corpus;
-  if (const File* file = std::get_if<File>(&data_)) corpus = task::corpus_of(**file, m.tokenizers, example_options(m));
-  else if (const auto* pairs = std::get_if<text::PairText>(&data_)) corpus = task::pairs_of(*pairs, source_end, end);
-  else corpus = task::text_of(std::get<text::TokenText>(data_).tokens, end);
-  if (task::targets_in(corpus) == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
-  return corpus;
+std::shared_ptr<const task::Dataset> TextSource::labelled_dataset_for(const model::LoadedModel& m) const {
+  auto dataset = dataset_for(m);
+  dataset->require_targets();
+  return dataset;
 }
 
-task::Corpus TextSource::measure_for(const model::LoadedModel& m) const {
-  task::Corpus corpus = text_for(m);
-  task::require_targets(corpus, name_);
-  return corpus;
+namespace {
+
+// Whether a key of this assignment is an option of a task that steers scores.
+bool steers_scores(const std::string& assignment) {
+  for (const std::string& name : task::tasks().names())
+    if (const auto task = task::tasks().make(name, "task");
+        task->options_steer_scores() && assignment.starts_with(str(task->section(), ".")))
+      return true;
+  return false;
 }
+
+}  // namespace
 
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
                            const std::vector<std::string>& sets) {
   static const at::Device device = nn::choose_device(a.device);
-  std::vector<std::string> of_model, of_answers;
-  for (const std::string& set : sets) (set.rfind("squad.", 0) == 0 ? of_answers : of_model).push_back(set);
+  std::vector<std::string> of_model, of_task;
+  for (const std::string& set : sets) (steers_scores(set) ? of_task : of_model).push_back(set);
   model::LoadedModel m = model::load_model(checkpoint, device, of_model);
-  if (!of_answers.empty()) {
+  if (!of_task.empty()) {
     Config config = run_config_of(m);
-    for (const std::string& set : of_answers) config.set(set);
+    for (const std::string& set : of_task) config.set(set);
     m.toml = train::RunConfig::read(config).toml();
   }
   const attention::Path attention = attention::path_named(a.attention);
@@ -107,26 +99,26 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
   return m;
 }
 
-task::ScoringOptions scoring_for(const model::LoadedModel& m, const task::ScoringOptions& given,
-                                 const task::Corpus& corpus) {
-  if (!std::holds_alternative<task::Text>(corpus)) return task::resolve(given, *m.model, corpus);
+data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& given,
+                                 const task::Dataset& dataset) {
+  if (!task::task_of(m.config.model)->traits().text_order) return dataset.corpus().resolve(given, *m.model);
   Config config = run_config_of(m);
   train::TrainOptions training;
   config.read("train", training);
-  task::ScoringOptions options = given;
+  data::ScoringOptions options = given;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
     log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ",
                     training.batch.block));
-  return task::resolve(options, *m.model, corpus);
+  return dataset.corpus().resolve(options, *m.model);
 }
 
-nlohmann::ordered_json settings_of(const task::ScoringOptions& how, const std::string& precision) {
+nlohmann::ordered_json settings_of(const data::ScoringOptions& how, const std::string& precision) {
   return {{"block", how.block},          {"context", how.context},  {"memory", how.memory},
           {"blocks", how.sample.blocks}, {"seed", how.sample.seed}, {"precision", precision}};
 }
 
-std::string measured_by(const std::string& measure, const task::ScoringOptions& how) {
+std::string measured_by(const std::string& measure, const data::ScoringOptions& how) {
   return str(" by ", measure, how.sentences ? " on whole records, " : str(" in blocks of ", how.block, " tokens, "),
              how.sample.blocks == 0 ? "all" : str(how.sample.blocks), " of them; seed ", how.sample.seed);
 }

@@ -46,8 +46,11 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
       if (line.rfind('[', 0) == 0) log_info(str("taken over from ", from->name(), ": ", line));
   }
   if (from != nullptr && a.takes_over && !a.train.empty() &&
-      model::reads_of(model::config_of(*from).model) == model::Reads::examples)
-    for (const std::string& key : task::head_keys(io::ShardFile(a.train).header(), a.train)) config.set(key);
+      task::task_of(model::config_of(*from).model)->traits().counts_rows) {
+    const io::ShardFile shard(a.train);
+    const auto task = task::task_of_kind(shard.header().kind, a.train);
+    for (const std::string& key : task->head_keys(shard.header(), a.train)) config.set(key);
+  }
   if (a.resume) {
     const std::string stored = a.out + "/config.toml";
     config.load_text(read_text_file(stored), stored);

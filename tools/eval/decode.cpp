@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "common/option_columns.h"
 #include "common/subject.h"
+#include "data/pairs.h"
 #include "score.h"
 
 namespace mh::eval {
@@ -26,16 +27,16 @@ void DecodeJob::start() {
   if (!references.empty()) lines = std::make_shared<text::Lines>(references);
 }
 
-void DecodeJob::check(const task::Corpus& corpus, const std::string& shard) const {
+void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
   if (!wanted) return;
-  const auto* pairs = std::get_if<task::Pairs>(&corpus);
+  const data::Pairs* pairs = dataset.pairs();
   if (pairs == nullptr)
     throw Error(Exit::usage, Problem{"--hypotheses, --beam and the like", "a shard of pairs to translate",
                                      str(shard, ", which is none"), "leave them out"});
   if (lines != nullptr) text::require_as_many(shard, static_cast<size_t>(pairs->size()), *lines);
 }
 
-ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pairs& pairs, const std::string& shard,
+ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs, const std::string& shard,
                     const std::string& file) {
   const auto began = std::chrono::steady_clock::now();
   task::Translator translator(*m.model, m.tokenizers, job.translation);

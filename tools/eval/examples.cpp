@@ -7,10 +7,7 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "metrics/predictions.h"
 #include "score.h"
-#include "task/example_options.h"
-#include "task/example_scores.h"
 
 namespace mh::eval {
 
@@ -21,22 +18,16 @@ namespace {
 // Null for no path. Opened before there is work.
 std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() ? nullptr : open_sink(path); }
 
-// As a server or an official script takes them.
-void write_predictions(ByteSink& sink, const task::Examples& examples, const task::ExampleScores& found) {
-  if (examples.asked != nullptr) sink.write(metrics::predictions_json(examples.asked->questions, found.answers));
-  else text::write_predictions(sink, examples.classified->task(), found.predicted);
-  sink.close();
-}
-
-void check(const ScoreJob& score, const task::Examples& examples, const std::string& name) {
+void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, "leave it out"});
   };
-  if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", name);
-  const bool words = examples.head == model::HeadTask::words;
-  if (!job.predictions.empty() && words) refuse("--predictions", "classes, numbers or answers", "masked words");
-  if (!job.best.empty() && examples.asked == nullptr) refuse("--best-answers", "a shard of questions", name);
+  if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
+  if (!job.predictions.empty() && !dataset.writes_predictions())
+    refuse("--predictions", "classes, numbers or answers", source.task().predicts());
+  if (!job.best.empty() && !dataset.writes_best_answers())
+    refuse("--best-answers", "a shard of questions", source.name());
 }
 
 }  // namespace
@@ -62,30 +53,25 @@ void score_examples(const ScoreJob& score, const TextSource& source) {
   Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < score.files.size(); ++i) {
     model::LoadedModel m = load(a, score.files[i]);
-    const task::Corpus corpus = source.text_for(m);
-    score.decoding.check(corpus, source.name());  // refuses what is of pairs
-    const auto& examples = std::get<task::Examples>(corpus);
-    check(score, examples, source.name());
-    const task::ScoringOptions options = scoring_for(m, score.scoring, corpus);  // refuses what is of texts
+    const auto dataset = source.dataset_for(m);
+    score.decoding.check(*dataset, source.name());  // refuses options of pairs
+    check(score, source, *dataset);
+    task::EvaluationOptions how;
+    how.scoring = scoring_for(m, score.scoring, *dataset);  // refuses options of texts
+    how.progress = progress_bar("score", "rows");
     const auto predictions = opened(job.predictions), best = opened(job.best);
-    task::ExampleScores found = task::score_examples(*m.model, examples, {nullptr, progress_bar("score", "rows")});
-    if (predictions != nullptr) write_predictions(*predictions, examples, found);
-    if (best != nullptr) best->write(metrics::best_json(examples.asked->questions, found.answers)), best->close();
+    const task::Evaluation found = dataset->evaluate(*m.model, how);
+    how.progress = {};
+    if (predictions != nullptr) dataset->write_predictions(*predictions, found), predictions->close();
+    if (best != nullptr) dataset->write_best_answers(*best, found), best->close();
     ordered_json j{{"model", m.name},
-                   {"task", examples.classified != nullptr ? examples.classified->task().name : source.header().kind},
+                   {"task", dataset->name()},
                    {"rows", found.rows},
                    {"scored", found.scored},
                    {"loss", found.scored > 0 ? found.loss : NAN}};
     for (const auto& [name, value] : found.scores) j[name] = value;
-    j["longest"] = options.block;
-    if (examples.asked != nullptr) {
-      const task::ExampleOptions how = example_options(m);
-      j.update({{"stride", how.squad.stride},
-                {"question", how.squad.question},
-                {"best", how.answers.best},
-                {"longest_answer", how.answers.longest},
-                {"null_threshold", how.answers.null_threshold}});
-    }
+    j["longest"] = how.scoring.block;
+    j.update(dataset->columns());
     j.update({{"precision", a.precision}, {"set", join(a.sets, " ")}});
     if (shows) table.row(j);
     else

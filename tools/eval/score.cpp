@@ -74,29 +74,30 @@ void score(ScoreJob& job) {
   const TextSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
-  if (source.holds_examples()) return score_examples(job, source);
+  if (!source.task().traits().perplexity) return score_examples(job, source);
   if (!job.examples.predictions.empty() || !job.examples.best.empty())
     throw Error(Exit::usage, Problem{"--predictions", "a shard of examples or questions",
                                      str(source.name(), ", of the kind ", source.header().kind), "leave it out"});
   Table table(Table::format_named(a.format));
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
     model::LoadedModel m = load(a, job.files[i]);
-    const task::Corpus text = source.text_for(m);
-    job.decoding.check(text, source.name());
-    const task::ScoringOptions options = scoring_for(m, job.scoring, text);
+    const auto dataset = source.dataset_for(m);
+    job.decoding.check(*dataset, source.name());
+    const data::ScoringOptions options = scoring_for(m, job.scoring, *dataset);
     std::unique_ptr<ByteSink> tokens = job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, i));
     if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
-    task::Listener listener;
-    listener.progress = progress_bar("score", "rows");
+    task::ScoreObserver observer;
+    observer.progress = progress_bar("score", "rows");
     int64_t unknown = 0;
-    listener.each = [&](int64_t index, int32_t token, double p) {
+    observer.each = [&](const task::TokenScore& scored) {
+      const auto [index, token, p] = scored;
       unknown += token == m.tokenizers.target->unknown();
       if (tokens != nullptr)
         tokens->write(
             str(index, '\t', token, '\t', text::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
     };
-    const task::Score s = task::score(*m.model, text, options, listener);
-    listener.progress = {};
+    const task::Score s = task::score(*m.model, dataset->corpus(), options, observer);
+    observer.progress = {};
     if (tokens != nullptr) tokens->close();
     const double nll = s.nll / static_cast<double>(s.tokens);
     ordered_json j{{"model", m.name},
@@ -113,10 +114,9 @@ void score(ScoreJob& job) {
                    {"streams", options.streams},
                    {"precision", a.precision},
                    {"set", join(a.sets, " ")},
-                   {"protocol", task::protocol_of(options)}};
+                   {"protocol", data::protocol_of(options)}};
     if (job.decoding.wanted)
-      j.update(decode(job.decoding, m, std::get<task::Pairs>(text), source.name(),
-                      file_of(job, job.decoding.hypotheses, i)));
+      j.update(decode(job.decoding, m, *dataset->pairs(), source.name(), file_of(job, job.decoding.hypotheses, i)));
     table.row(j);
   }
 }

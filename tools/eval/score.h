@@ -8,8 +8,8 @@
 
 #include "eval.h"
 #include "metrics/bleu.h"
-#include "task/scoring.h"
-#include "task/translation.h"
+#include "task/token_score.h"
+#include "task/translator.h"
 #include "text/lines.h"
 
 namespace mh::eval {
@@ -24,7 +24,7 @@ struct DecodeJob {
   void describe(Fields& f);
   // Before a model is read: refuses options, and reads the references.
   void start();
-  void check(const task::Corpus& corpus, const std::string& shard) const;
+  void check(const task::Dataset& dataset, const std::string& shard) const;
 };
 
 // Predictions for a shard of examples.
@@ -37,7 +37,7 @@ struct ScoreJob {
   std::shared_ptr<Arguments> shared;
   std::vector<std::string> files;  // models, then the shard
   std::string per_token;           // file
-  task::ScoringOptions scoring;
+  data::ScoringOptions scoring;
   DecodeJob decoding;
   ExamplesJob examples;
 };
@@ -46,7 +46,7 @@ struct ScoreJob {
 void score_examples(const ScoreJob& job, const TextSource& source);
 
 // Writes the hypotheses to `file`, unless it is empty; returns the columns of BLEU.
-nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Pairs& pairs,
+nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs,
                               const std::string& shard, const std::string& file);
 
 }  // namespace mh::eval

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "eval.h"
-#include "task/translation.h"
+#include "task/translator.h"
 #include "text/lines.h"
 #include "text/text_batches.h"
 

@@ -45,7 +45,7 @@ void add_measures(CLI::App& app, Question& q) {
 }
 
 analysis::Subject Asked::subject(const std::string& label) {
-  return {*model.model, text, how, side, progress_bar(label, "rows"), kinds};
+  return {*model.model, dataset->corpus(), how, side, progress_bar(label, "rows"), kinds};
 }
 
 Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_(q) {
@@ -75,15 +75,16 @@ Asked& Asking::ask(size_t index) {
   if (asked_ != nullptr && index_ == index) return *asked_;
   asked_.reset();
   model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
-  task::Corpus text = text_->measure_for(model);
-  const auto how = scoring_for(model, q_.scoring, text);
+  auto dataset = text_->labelled_dataset_for(model);
+  const auto how = scoring_for(model, q_.scoring, *dataset);
   const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");
-  asked_ = std::make_unique<Asked>(Asked{std::move(model), std::move(text), how, analysis::side_named(q_.side), kinds});
+  asked_ =
+      std::make_unique<Asked>(Asked{std::move(model), std::move(dataset), how, analysis::side_named(q_.side), kinds});
   index_ = index;
   return *asked_;
 }
 
-ordered_json with_protocol(ordered_json row, const Question& q, const task::ScoringOptions& how) {
+ordered_json with_protocol(ordered_json row, const Question& q, const data::ScoringOptions& how) {
   row.update({{"block", how.block},
               {"context", how.context},
               {"memory", how.memory},
@@ -92,7 +93,7 @@ ordered_json with_protocol(ordered_json row, const Question& q, const task::Scor
               {"seed", how.sample.seed},
               {"precision", q.precision},
               {"set", join(q.sets, " ")},
-              {"protocol", task::protocol_of(how)}});
+              {"protocol", data::protocol_of(how)}});
   return row;
 }
 

@@ -24,7 +24,7 @@ struct Question : ModelArguments {
   std::vector<std::string> files, sets, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;
-  task::ScoringOptions scoring;
+  data::ScoringOptions scoring;
   std::unique_ptr<CommandLineFields> fields;
   void describe(Fields& f) {
     scoring.describe(f);
@@ -40,8 +40,8 @@ void add_measures(CLI::App& app, Question& q);
 // A model and the text, ready to be asked.
 struct Asked {
   model::LoadedModel model;
-  task::Corpus text;
-  task::ScoringOptions how;
+  std::shared_ptr<const task::Dataset> dataset;
+  data::ScoringOptions how;
   analysis::Side side;
   analysis::Kinds kinds;  // whose heads are asked about; none: all
   // With a progress bar of this name. It refers to this.
@@ -68,6 +68,6 @@ class Asking {
 };
 
 // A row, and behind it the columns that say what its figures were measured on.
-nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const Question& q, const task::ScoringOptions& how);
+nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const Question& q, const data::ScoringOptions& how);
 
 }  // namespace mh::prune

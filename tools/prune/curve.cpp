@@ -27,30 +27,30 @@ void draw_curves(Curves& c) {
   if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
   if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input for one file", "- more than once", ""});
-  Asking asking(c, [&](Asked& asked) { c.metric.check(asked.model, asked.text, c.files.back(), c.scoring); });
+  Asking asking(c, [&](Asked& asked) { c.metric.check(asked.model, *asked.dataset, c.files.back(), c.scoring); });
   if (!c.rank_data.empty()) {
     refuse_output_onto_input("-", {c.rank_data});
     if (!c.plot.empty()) refuse_output_onto_input(c.plot, {c.rank_data});
   }
   const auto rank_source = c.rank_data.empty() ? nullptr : std::make_unique<TextSource>(c.rank_data);
-  const auto rank_text = [&](const Asked& asked) {
-    return rank_source == nullptr ? asked.text : rank_source->measure_for(asked.model);
+  const auto rank_dataset = [&](const Asked& asked) {
+    return rank_source == nullptr ? asked.dataset : rank_source->labelled_dataset_for(asked.model);
   };
-  for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_text(asking.ask(i));
+  for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_dataset(asking.ask(i));
   Table table(Table::format_named(c.format));
   Chart chart{"", "heads gone, %", c.metric.title(), {}};
   for (size_t i = 0; i < asking.models(); ++i) {
     Asked& asked = asking.ask(i);
-    const task::Corpus text = rank_text(asked);
-    const auto how = scoring_for(asked.model, c.scoring, text);
+    const auto dataset = rank_dataset(asked);
+    const auto how = scoring_for(asked.model, c.scoring, *dataset);
     for (const std::string& measure : c.measures) {
       const analysis::Subject scored = asked.subject("curve");
-      const analysis::Subject measured{*asked.model.model, text, how, asked.side, progress_bar(measure, "rows"),
-                                       asked.kinds};
+      const analysis::Subject measured{
+          *asked.model.model, dataset->corpus(), how, asked.side, progress_bar(measure, "rows"), asked.kinds};
       Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!c.metric.is_perplexity())
-        metric = [&] { return c.metric.of(asked.model, asked.text, asking.data(), progress_bar(measure, "rows")); };
+        metric = [&] { return c.metric.of(asked.model, *asked.dataset, progress_bar(measure, "rows")); };
       analysis::CurveMeter meter(scored, metric);
       for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {
         const analysis::CurveLoss loss = meter.loss(point);

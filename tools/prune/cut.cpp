@@ -27,7 +27,7 @@ struct Arguments : ModelArguments {
   std::vector<std::string> heads, kinds;
   int64_t count = 0;
   bool per_layer = false;
-  task::ScoringOptions scoring;
+  data::ScoringOptions scoring;
 };
 
 // What can be seen before anything is read.
@@ -70,10 +70,10 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
   const analysis::Side side = analysis::side_named(a.side);
   analysis::check_share(*m.model, side, kinds, share, a.per_layer, where);
   analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
-  const task::Corpus text = data->measure_for(m);
-  const task::ScoringOptions how = scoring_for(m, a.scoring, text);
-  const auto scores =
-      analysis::importance_of(a.measure, {*m.model, text, how, side, progress_bar("measure", "rows"), kinds});
+  const auto dataset = data->labelled_dataset_for(m);
+  const data::ScoringOptions how = scoring_for(m, a.scoring, *dataset);
+  const auto scores = analysis::importance_of(
+      a.measure, {*m.model, dataset->corpus(), how, side, progress_bar("measure", "rows"), kinds});
   return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
 }
 

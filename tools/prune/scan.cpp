@@ -40,11 +40,11 @@ HeadSet chosen(const ScanQuestion& q, Asked& asked) {
   return some;
 }
 
-analysis::Scan scanned(const ScanQuestion& q, Asked& asked, const std::string& data) {
+analysis::Scan scanned(const ScanQuestion& q, Asked& asked) {
   analysis::Judge judge;
   if (!q.metric.is_perplexity())
     judge = [&](const std::function<void(int64_t, int64_t)>& progress) {
-      return q.metric.of(asked.model, asked.text, data, progress);
+      return q.metric.of(asked.model, *asked.dataset, progress);
     };
   auto cases =
       analysis::scan_cases(*asked.model.model, asked.side, asked.kinds, {chosen(q, asked), q.layers, q.all_but_one});
@@ -84,7 +84,7 @@ struct Line {
   std::string model;
   double full = 0;              // by the metric
   std::vector<double> without;  // each head
-  task::ScoringOptions how;
+  data::ScoringOptions how;
   int64_t tokens = 0;
 };
 using Lines = std::map<analysis::ScanLayer, std::vector<Line>>;
@@ -120,13 +120,13 @@ void scan(const ScanQuestion& q) {
     throw Error(Exit::usage, Problem{"--summary", "heads, whose deviation it tells", "--layers", "leave one out"});
   Asking asking(q, [&](Asked& asked) {
     chosen(q, asked);
-    q.metric.check(asked.model, asked.text, q.files.back(), q.scoring);
+    q.metric.check(asked.model, *asked.dataset, q.files.back(), q.scoring);
   });
   Table table(Table::format_named(q.format));
   Lines lines;
   for (size_t i = 0; i < asking.models(); ++i) {
     Asked& asked = asking.ask(i);
-    const analysis::Scan scan = scanned(q, asked, asking.data());
+    const analysis::Scan scan = scanned(q, asked);
     if (!q.summary) print_cases(q, table, asked, scan);
     for (const auto& [place, without] : scan.by_layer)
       lines[place].push_back({i, asked.model.name, scan.full(), without, asked.how, scan.scores[0].tokens});

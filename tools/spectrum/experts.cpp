@@ -25,11 +25,12 @@ struct Experts {
 using Print = std::function<void(ordered_json row)>;
 
 // Perplexity, or the metric, with the model's own gates, specialised ones and random ones.
-void show_scores(const Experts& e, model::LoadedModel& m, const analysis::Subject& subject, const Print& print) {
+void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& dataset,
+                 const analysis::Subject& subject, const Print& print) {
   std::function<double(attention::Observer*)> judged;
   if (!e.metric.is_perplexity())
     judged = [&](attention::Observer* observer) {
-      return e.metric.of(m, subject.text, e.data, progress_bar(e.show, "rows"), observer);
+      return e.metric.of(m, dataset, progress_bar(e.show, "rows"), observer);
     };
   for (const auto& s : analysis::evaluate_experts(subject, e.random, judged)) {
     ordered_json row{{"model", m.name},
@@ -83,9 +84,9 @@ void show_experts(const Experts& e) {
   data.require_for(checkpoint);
   model::LoadedModel m = load_as(a, checkpoint, a.sets);
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
-  const task::Corpus text = data.text_for(m);
+  const auto dataset = data.dataset_for(m);
   analysis::require_experts(*m.model, kinds);
-  analysis::Subject subject{*m.model, text, scoring_for(m, a.scoring, text)};
+  analysis::Subject subject{*m.model, dataset->corpus(), scoring_for(m, a.scoring, *dataset)};
   subject.kinds = kinds;
   subject.progress = progress_bar(e.show, "rows");
   Table table(Table::format_named(a.format));
@@ -94,8 +95,8 @@ void show_experts(const Experts& e) {
     table.row(row);
   };
   if (e.show == "scores") {
-    e.metric.check(m, text, data.name(), a.scoring);
-    return show_scores(e, m, subject, print);
+    e.metric.check(m, *dataset, data.name(), a.scoring);
+    return show_scores(e, m, *dataset, subject, print);
   }
   const auto report = analysis::report_experts(subject, e.tokens, e.least);
   if (e.show == "tokens") show_tokens(report, m, print);

@@ -83,7 +83,7 @@ class Inputs {
 
   const std::vector<std::string>& models() const { return models_; }
   bool holds_pairs() const { return data_ && data_->holds_pairs(); }
-  task::Corpus text_for(const model::LoadedModel& m) const { return data_->text_for(m); }
+  std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& m) const { return data_->dataset_for(m); }
   const model::LoadedModel& loaded(size_t index) {  // valid until the next call with another index
     if (loaded_ && index_ == index) return *loaded_;
     loaded_.reset();
@@ -104,7 +104,7 @@ class Inputs {
 // The source of a model's spectra, and how it reads the text.
 struct Prepared {
   std::unique_ptr<analysis::SpectrumSource> source;
-  task::ScoringOptions how;
+  data::ScoringOptions how;
 };
 
 void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text) {
@@ -118,12 +118,12 @@ void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text)
 Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m) {
   auto [source, argument] = analysis::source_named(a.of, "--of");
   const bool reads_text = source->reads_text();
-  task::ScoringOptions how;
+  data::ScoringOptions how;
   bool too_short = false;
   if (reads_text) {
-    const task::Corpus text = inputs.text_for(m);
-    how = scoring_for(m, a.shared->scoring, text);
-    too_short = !how.sentences && task::targets_in(text) < how.block;
+    const auto dataset = inputs.dataset_for(m);
+    how = scoring_for(m, a.shared->scoring, *dataset);
+    too_short = !how.sentences && dataset->corpus().targets() < how.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(a.shared->kinds, m.model->parameters(), "--kind");
   source->start(*m.model, {argument, !a.curves.empty(), how.block, how.sentences, kinds});
@@ -137,9 +137,10 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
 
 // Shows the source the forward passes over the text; --dump sees them too.
 void watch(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
-  const task::ScoringOptions& how = prepared.how;
-  const task::Corpus text = inputs.text_for(m);
-  const analysis::Subject subject{*m.model, text, how, analysis::Side::whole, progress_bar("spectra", "rows")};
+  const data::ScoringOptions& how = prepared.how;
+  const auto dataset = inputs.dataset_for(m);
+  const analysis::Subject subject{*m.model, dataset->corpus(), how, analysis::Side::whole,
+                                  progress_bar("spectra", "rows")};
   if (a.dump.empty()) return analysis::observe(subject, *prepared.source);
   analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
   auto sink = open_sink(a.dump);
@@ -203,7 +204,7 @@ void Arguments::take(CommandLineFields* of_subcommand) {
   scoring.sample.at_most = blocks == 0;
 }
 
-void add_settings(ordered_json& row, const Arguments& a, const task::ScoringOptions& how) {
+void add_settings(ordered_json& row, const Arguments& a, const data::ScoringOptions& how) {
   row.update(settings_of(how, a.precision));
   row["set"] = join(a.sets, " ");
 }

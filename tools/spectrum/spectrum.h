@@ -18,7 +18,7 @@ struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto", scoring.sample.blocks = 64; }
   std::vector<std::string> sets, kinds;
   std::string format = "table";
-  task::ScoringOptions scoring;
+  data::ScoringOptions scoring;
   std::unique_ptr<CommandLineFields> fields;  // of `scoring`
 
   // Declares the fields of `scoring` and its sample, as main does for itself.
@@ -35,6 +35,6 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
                  Jobs& jobs);
 
 // Adds the columns of options that change figures, for every row.
-void add_settings(nlohmann::ordered_json& row, const Arguments& a, const task::ScoringOptions& how);
+void add_settings(nlohmann::ordered_json& row, const Arguments& a, const data::ScoringOptions& how);
 
 }  // namespace mh::spectrum

@@ -65,20 +65,20 @@ void check(const Exchange& a) {
 struct Choice {
   std::vector<HeadPair> pairs;
   std::map<Kind, analysis::LayerScores> scores;  // with data
-  task::ScoringOptions how;
+  data::ScoringOptions how;
 };
 
 // Measures the heads of the kinds that `choice` and `heads` have.
 void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data,
           const std::map<Kind, std::vector<int64_t>>& heads, Choice& choice) {
-  const task::Corpus text = data.measure_for(m);
+  const auto dataset = data.labelled_dataset_for(m);
   analysis::Kinds kinds;  // of what is exchanged
   for (const auto& [kind, layers] : heads) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
   analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole, kinds);
-  choice.how = scoring_for(m, a.shared->scoring, text);
+  choice.how = scoring_for(m, a.shared->scoring, *dataset);
   choice.scores = analysis::importance_of(
-      a.by, {*m.model, text, choice.how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
+      a.by, {*m.model, dataset->corpus(), choice.how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
 // A row for each pair that would be exchanged.

@@ -84,23 +84,23 @@ void report(const Report& r) {
   for (size_t i = 0; i + 1 < r.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(r.files[i]));
   const TextSource data(r.files.back());
   const std::string first = layers_of(*checkpoints[0]);
-  std::vector<task::ScoringOptions> protocols;
+  std::vector<data::ScoringOptions> protocols;
   for (const auto& checkpoint : checkpoints) {
     data.require_for(*checkpoint);
     if (const std::string layers = layers_of(*checkpoint); layers != first)
       throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first), layers,
                                        "compare models layer by layer"});
     const model::LoadedModel m = load_as(a, *checkpoint);
-    protocols.push_back(scoring_for(m, a.scoring, data.text_for(m)));
+    protocols.push_back(scoring_for(m, a.scoring, *data.dataset_for(m)));
   }
   Table table(Table::format_named(a.format));
   std::map<Kind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel m = load_as(a, *checkpoints[i]);
-    const task::Corpus text = data.text_for(m);
-    const task::ScoringOptions& how = protocols[i];
+    const auto dataset = data.dataset_for(m);
+    const data::ScoringOptions& how = protocols[i];
     Discrepancy seen;
-    analysis::observe({*m.model, text, how, analysis::Side::whole, progress_bar("report", "rows")}, seen);
+    analysis::observe({*m.model, dataset->corpus(), how, analysis::Side::whole, progress_bar("report", "rows")}, seen);
     if (baseline.empty()) baseline = seen.layers();
     print_layers(table, settings_of(how, a.precision), m.name, seen, baseline);
   }

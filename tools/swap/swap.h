@@ -8,7 +8,7 @@
 #include "base/command_line.h"
 #include "common/job.h"
 #include "common/model_options.h"
-#include "task/scoring.h"
+#include "task/token_score.h"
 
 namespace mh::swap {
 
@@ -16,15 +16,15 @@ namespace mh::swap {
 struct ScoringFields {
   explicit ScoringFields(CLI::App& app) : scoring(app), sample(app) {}
   CommandLineFields scoring, sample;
-  void declare(task::ScoringOptions& options) { scoring.declare(options), sample.declare(options.sample); }
-  void take(task::ScoringOptions& options) { scoring.take(options), sample.take(options.sample); }
+  void declare(data::ScoringOptions& options) { scoring.declare(options), sample.declare(options.sample); }
+  void take(data::ScoringOptions& options) { scoring.take(options), sample.take(options.sample); }
 };
 
 // Options of mh-swap itself, which hold for its subcommand too unless that excludes them.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
   std::string format = "table";
-  task::ScoringOptions scoring;
+  data::ScoringOptions scoring;
   std::unique_ptr<ScoringFields> fields;  // of `scoring`
 };
 

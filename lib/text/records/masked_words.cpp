@@ -176,4 +176,13 @@ void Pretraining::hide(Example& row, RandomSequence& random) const {
   }
 }
 
+double next_sentence_weight(std::span<const Example> update) {
+  int64_t words = 0, sentences = 0;
+  for (const Example& e : update) {
+    sentences += e.targets[0] >= 0;
+    words += std::count_if(e.targets.begin() + 1, e.targets.end(), [](int64_t t) { return t >= 0; });
+  }
+  return sentences > 0 ? static_cast<double>(words) / static_cast<double>(sentences) : 1;
+}
+
 }  // namespace mh::text

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/fields.h"
@@ -105,5 +106,9 @@ class Pretraining {
   std::vector<Sentences> documents_;
   RandomStream rows_, segments_, masks_;
 };
+
+// Returns the weight of a next-sentence class beside a word in an update of these rows: BERT's loss is the mean over
+// the words plus the mean over the rows.
+double next_sentence_weight(std::span<const Example> update);
 
 }  // namespace mh::text

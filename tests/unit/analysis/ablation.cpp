@@ -10,6 +10,7 @@
 #include "analysis/curve.h"
 #include "analysis/scan.h"
 #include "attention/head_scales.h"
+#include "data/text.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -120,10 +121,10 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(model << attention);
       auto m = build(model, attention + (model.empty() ? "" : "score = 'relative'\n"));
-      task::ScoringOptions how;
+      data::ScoringOptions how;
       how.block = 6, how.streams = model.empty() ? 0 : 3;
       how.batch = 2;
-      const task::Corpus source = task::text_of(text, 0);
+      const data::Text source = data::text_of(text, 0);
       check_same({*m, source, how, Side::whole});
       check_same({*m, source, how, Side::value});
       for (Side side : {Side::score, Side::output})
@@ -137,10 +138,10 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
 TEST_CASE("layers with other numbers of heads on their sides are scored without heads of one side", "[ablation]") {
   const auto text = some_text(77);
   const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
-  const task::Corpus source = task::text_of(text, 0);
+  const data::Text source = data::text_of(text, 0);
   Subject s{*mixed, source, {}};
   s.how.block = 8, s.how.batch = 3;
-  s.how = task::resolve(s.how, *mixed, source);
+  s.how = source.resolve(s.how, *mixed);
   CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
   for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
     s.side = side;
@@ -151,24 +152,24 @@ TEST_CASE("layers with other numbers of heads on their sides are scored without 
 
 TEST_CASE("a sample is scored without heads as one after the other, contexts too", "[ablation]") {
   const auto text = some_text(90);
-  const task::Corpus source = task::text_of(text, 0);
+  const data::Text source = data::text_of(text, 0);
   auto m = build("", "");
-  task::ScoringOptions how;
+  data::ScoringOptions how;
   how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
-  check_same({*m, source, task::resolve(how, *m, source)});
+  check_same({*m, source, source.resolve(how, *m)});
   auto xl =
       build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
   how.context = 0;
-  check_same({*xl, source, task::resolve(how, *xl, source)});
+  check_same({*xl, source, source.resolve(how, *xl)});
 }
 
 TEST_CASE("heads that are not there are refused, with the range", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(20);
-  const task::Corpus source = task::text_of(text, 0);
-  task::ScoringOptions how;
+  const data::Text source = data::text_of(text, 0);
+  data::ScoringOptions how;
   how.block = 5;
-  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const Subject s{*m, source, source.resolve(how, *m)};
   for (const HeadSet& heads : {HeadSet{{Kind::decoder_self, {{3, 0}}}}, HeadSet{{Kind::decoder_self, {{1, 3}}}},
                                HeadSet{{Kind::decoder_self, {{0, -1}}}}, HeadSet{{Kind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
@@ -181,10 +182,10 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
 TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(40);
-  const task::Corpus source = task::text_of(text, 0);
-  task::ScoringOptions how;
+  const data::Text source = data::text_of(text, 0);
+  data::ScoringOptions how;
   how.block = 8;
-  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const Subject s{*m, source, source.resolve(how, *m)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{Kind::decoder_self, set}}; };
   const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
@@ -208,10 +209,10 @@ TEST_CASE("the sample deviation of the published first rows", "[ablation]") {
 TEST_CASE("ablation is the loss without the head, and random is drawn by a seed", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const task::Corpus source = task::text_of(text, 0);
-  task::ScoringOptions how;
+  const data::Text source = data::text_of(text, 0);
+  data::ScoringOptions how;
   how.block = 8;
-  Subject s{*m, source, task::resolve(how, *m, source)};
+  Subject s{*m, source, source.resolve(how, *m)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{Kind::decoder_self, {{layer, head}}}});
@@ -228,10 +229,10 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
 TEST_CASE("a scan is the model without each head, all heads but one and each layer, one by one", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const task::Corpus source = task::text_of(text, 0);
-  task::ScoringOptions how;
+  const data::Text source = data::text_of(text, 0);
+  data::ScoringOptions how;
   how.block = 8;
-  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const Subject s{*m, source, source.resolve(how, *m)};
   const HeadSet heads{{Kind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{Kind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
@@ -294,10 +295,10 @@ TEST_CASE("heads are ranked from the least important; ties go by layer and head"
 TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
   auto m = build("", "", 4);
   const auto text = some_text(50);
-  const task::Corpus source = task::text_of(text, 0);
-  task::ScoringOptions how;
+  const data::Text source = data::text_of(text, 0);
+  data::ScoringOptions how;
   how.block = 10;
-  const Subject s{*m, source, task::resolve(how, *m, source)};
+  const Subject s{*m, source, source.resolve(how, *m)};
   const auto order = ranked(importance_of("ablation", s), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {

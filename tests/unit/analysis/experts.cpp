@@ -10,6 +10,7 @@
 #include <set>
 
 #include "analysis/experts_report.h"
+#include "data/text.h"
 #include "fixtures/layers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -42,8 +43,8 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-Subject subject_of(model::LanguageModel& model, const task::Corpus& text, int64_t batch = 0) {
-  task::ScoringOptions how;
+Subject subject_of(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
+  data::ScoringOptions how;
   how.block = 6, how.batch = batch;
   return {model, text, how};
 }
@@ -103,19 +104,19 @@ TEST_CASE("one expert alone is attention without its heads, scaled up", "[expert
 TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   c10::NoGradGuard no_gradient;
   auto model = build(kMae);
-  const task::Corpus text = task::text_of(some_text(), 0);
+  const data::Text text = data::text_of(some_text(), 0);
   const Subject subject = subject_of(*model, text, 3);
   const ExpertReport report = report_experts(subject, 3, 2);
   Seen seen;
-  task::Walk walk;
-  walk.observer = &seen;
+  data::BatchVisitor visitor;
+  visitor.observer = &seen;
   std::vector<int32_t> inputs;  // of real positions, in order
-  walk.visit = [&](const task::Pass& pass) {
+  visitor.visit = [&](const data::VisitedBatch& pass) {
     for (size_t b = 0; b < pass.rows.size(); ++b)
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
         inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
   };
-  task::walk(*model, text, subject.how, walk);
+  data::for_each_batch(*model, text, subject.how, visitor);
   REQUIRE(report.layers.size() == 2);
   std::vector<int64_t> first;  // experts of the first layer's positions
   for (size_t layer = 0; layer < 2; ++layer) {
@@ -168,7 +169,7 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
 
 TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alone", "[experts]") {
   auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
-  const task::Corpus text = task::text_of(some_text(), 0);
+  const data::Text text = data::text_of(some_text(), 0);
   const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);

@@ -11,6 +11,7 @@
 #include "analysis/rotation.h"
 #include "attention/head_scales.h"
 #include "attention/weighing.h"
+#include "data/text.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -51,13 +52,13 @@ std::vector<int32_t> some_text(int n) {
 struct Asked {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
-  task::Corpus text = task::text_of(tokens, 0);
-  task::ScoringOptions how;
+  data::Text text = data::text_of(tokens, 0);
+  data::ScoringOptions how;
   explicit Asked(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
     how.block = 8;
     if (!more.empty()) how.streams = 3;
     how.batch = 1;
-    how = task::resolve(how, *model, text);
+    how = text.resolve(how, *model);
   }
   Subject subject(Side side, int64_t batch = 2) const {
     Subject s{*model, text, how, side};
@@ -94,9 +95,9 @@ struct Store : attention::Observer, attention::Subscriber<attention::WeightObser
 Shown shown(Asked& asked) {
   Shown all;
   Store store;
-  task::Walk walk;
-  walk.observer = &store;
-  walk.visit = [&](const task::Pass& pass) {
+  data::BatchVisitor visitor;
+  visitor.observer = &store;
+  visitor.visit = [&](const data::VisitedBatch& pass) {
     const auto loss = asked.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
     // The sliced loss has its gradient once.
     std::vector<at::Tensor> of;
@@ -117,7 +118,7 @@ Shown shown(Asked& asked) {
     }
     for (auto& n : store.now) n = {};
   };
-  task::walk(*asked.model, asked.text, asked.how, walk);
+  data::for_each_batch(*asked.model, asked.text, asked.how, visitor);
   return all;
 }
 
@@ -345,16 +346,16 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
       INFO(stages.attention << analysis::name_of(side));
       HeadProducts products(*asked.model, side);
       std::vector<at::Tensor> sums(2);
-      task::Walk walk;
-      walk.observer = &products;
-      walk.visit = [&](const task::Pass& pass) {
+      data::BatchVisitor visitor;
+      visitor.observer = &products;
+      visitor.visit = [&](const data::VisitedBatch& pass) {
         for (const auto& layer : products.take(asked.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
           at::Tensor& sum = sums[static_cast<size_t>(layer.shape->layer)];
           const at::Tensor now = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
           sum = sum.defined() ? sum + now : now;
         }
       };
-      task::walk(*asked.model, asked.text, asked.how, walk);
+      data::for_each_batch(*asked.model, asked.text, asked.how, visitor);
       double largest = 0;
       for (size_t layer = 0; layer < 2; ++layer)
         for (int64_t head = 0; head < 3; ++head) {
@@ -443,10 +444,10 @@ TEST_CASE("head discrepancy is what plain loops give, before and after the heads
     Asked asked("combiner = 'alphas'\n", more);
     const Shown seen = shown(asked);
     Discrepancy discrepancy;
-    task::Walk walk;
-    walk.observer = &discrepancy;
-    walk.visit = [](const task::Pass&) {};
-    task::walk(*asked.model, asked.text, asked.subject(Side::whole, 3).how, walk);
+    data::BatchVisitor visitor;
+    visitor.observer = &discrepancy;
+    visitor.visit = [](const data::VisitedBatch&) {};
+    data::for_each_batch(*asked.model, asked.text, asked.subject(Side::whole, 3).how, visitor);
     const auto layers = discrepancy.layers().at(Kind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)

@@ -12,6 +12,7 @@
 
 #include "analysis/importance.h"
 #include "base/error.h"
+#include "data/text.h"
 #include "fixtures/layers.h"
 #include "fixtures/runs.h"
 
@@ -503,8 +504,8 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));
     for (int64_t block = 0; block < 51; ++block) {
-      const task::Row row{block * 8, std::min<int64_t>(8, 403 - block * 8), 0};
-      const task::Batch batch = task::load_rows(task::text_of(shard, 0), {row}, 8);
+      const data::Row row{block * 8, std::min<int64_t>(8, 403 - block * 8), 0};
+      const data::Batch batch = data::load_rows(data::text_of(shard, 0), {row}, 8);
       measure->begin(at::tensor({row.length}, at::kLong));
       run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
     }

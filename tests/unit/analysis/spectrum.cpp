@@ -13,6 +13,7 @@
 #include "analysis/observers.h"
 #include "analysis/spectrum_source.h"
 #include "attention/head_mix.h"
+#include "data/text.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
 #include "fixtures/status.h"
@@ -105,8 +106,8 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-task::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
-  task::ScoringOptions o;
+data::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
+  data::ScoringOptions o;
   o.block = block, o.sample.blocks = sample;
   return o;
 }
@@ -116,7 +117,7 @@ std::unique_ptr<SpectrumSource> watched(model::LanguageModel& model, const std::
   auto [source, argument] = source_named(of, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
-  const task::Corpus text = task::text_of(some_text(), 0);
+  const data::Text text = data::text_of(some_text(), 0);
   observe({model, text, blocks_of(block, sample)}, *source);
   return std::move(source);
 }
@@ -144,7 +145,7 @@ struct Keep : attention::Observer, attention::Subscriber<attention::MixingObserv
 Keep kept(model::LanguageModel& model, bool whole, int64_t block = 6) {
   Keep keep;
   keep.whole = whole;
-  const task::Corpus text = task::text_of(some_text(), 0);
+  const data::Text text = data::text_of(some_text(), 0);
   observe({model, text, blocks_of(block)}, keep);
   return keep;
 }
@@ -432,8 +433,8 @@ TEST_CASE("a dump holds the attention matrices of the sample", "[spectrum]") {
   AttentionDump dump(*model, 7, 6, 6);
   Keep keep;
   Observers both({&keep, &dump});
-  const task::Corpus text = task::text_of(some_text(), 0);
-  task::ScoringOptions how = blocks_of(6, 7);
+  const data::Text text = data::text_of(some_text(), 0);
+  data::ScoringOptions how = blocks_of(6, 7);
   how.batch = 2;
   observe({*model, text, how}, both);
   auto sink = open_sink(folder.file("p.safetensors"));

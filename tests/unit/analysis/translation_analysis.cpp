@@ -33,7 +33,7 @@ struct Asked {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
   pairs::Sentences sentences;
-  task::Corpus corpus;
+  data::Pairs corpus;
 
   explicit Asked(const std::string& attention, int count = 13)
       : config(translation::config_of(attention)),
@@ -43,7 +43,7 @@ struct Asked {
   // `tokens`: so many in a pass, at most; those of one pair at least.
   Subject subject(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
     Subject s{*model, corpus, {}, side, {}, kinds};
-    s.how = task::resolve(s.how, *model, corpus);
+    s.how = corpus.resolve(s.how, *model);
     s.how.batch = std::max<int64_t>(1, tokens / s.how.block);
     return s;
   }
@@ -88,7 +88,7 @@ std::map<Place, std::vector<Shown>> shown(const Asked& asked) {
   std::map<Place, std::vector<Shown>> all;
   for (int64_t pair = 0; pair < asked.size(); ++pair) {
     Store store;
-    const task::Batch batch = translation::alone(asked.corpus, pair);
+    const data::Batch batch = translation::alone(asked.corpus, pair);
     const at::Tensor hidden = asked.model->hidden(batch.input, {}, nullptr, &store);
     const at::Tensor loss = asked.model->loss(hidden, batch.targets, 0).smoothed;
     std::vector<at::Tensor> outputs;
@@ -278,10 +278,10 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
       const int64_t lost = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (by_pairs ? 2 : 1) : 0;
       CHECK(s.value_heads == 4 - lost);
     }
-    const auto& all = std::get<task::Pairs>(asked.corpus);
-    std::vector<task::Row> rows;
-    for (int64_t pair = 0; pair < asked.size(); ++pair) rows.push_back(task::row_of(all, pair));
-    const task::Batch batch = task::load_pairs(all, rows);
+    const data::Pairs& all = asked.corpus;
+    std::vector<data::Row> rows;
+    for (int64_t pair = 0; pair < asked.size(); ++pair) rows.push_back(all.row_of(pair));
+    const data::Batch batch = data::load_pairs(all, rows);
     {
       c10::NoGradGuard no_gradient;
       const Masked masked(*asked.model, Side::whole, cut);
@@ -291,7 +291,7 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
         CHECK(numbers::close(found[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length),
                              wanted[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length), 3e-5));
       // Token by token, layers without heads included.
-      const task::Batch one = translation::alone(asked.corpus, 1);
+      const data::Batch one = translation::alone(asked.corpus, 1);
       const at::Tensor full = left.model->logits(left.model->hidden(one.input, {}));
       auto state = left.model->new_state();
       for (int64_t t = 0; t < one.input.tokens.size(1); ++t)

@@ -149,7 +149,7 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
       train::RecordedPass pass(*recorded, work_of(*recorded), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
-        const task::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};
+        const data::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext step{true, 1, update, 0};
         const SlicedLoss found = pass(batch, step),
                          wanted = work_of(*plain)(batch.input.to(device), batch.wanted(), step);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/text.h"
 #include "fixtures/device.h"
 #include "fixtures/numbers.h"
 #include "fixtures/skip.h"
@@ -17,7 +18,7 @@
 #include "nn/ops.h"
 #include "oracle/tolerance.h"
 #include "search/generation.h"
-#include "task/scoring.h"
+#include "task/token_score.h"
 #include "train/optimizer.h"
 
 using namespace mh;
@@ -209,10 +210,10 @@ TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
   auto here = small_model(at::kCPU), there = small_model(gpu);
   std::vector<int32_t> text;
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
-  task::ScoringOptions scoring;
+  data::ScoringOptions scoring;
   scoring.block = 16, scoring.context = 4;
-  CHECK(task::score(*here, task::text_of(text, 0), scoring).nll ==
-        Approx(task::score(*there, task::text_of(text, 0), scoring).nll).epsilon(1e-5));
+  CHECK(task::score(*here, data::text_of(text, 0), scoring).nll ==
+        Approx(task::score(*there, data::text_of(text, 0), scoring).nll).epsilon(1e-5));
   search::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> written[2];

@@ -4,10 +4,11 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "data/text.h"
 #include "fixtures/status.h"
 #include "model/memories.h"
 #include "model/model_config.h"
-#include "task/scoring.h"
+#include "task/token_score.h"
 
 using namespace mh;
 
@@ -33,14 +34,14 @@ struct Scored {
   std::vector<double> log_probabilities;
 };
 
-Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, const task::ScoringOptions& o) {
+Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& o) {
   Scored s;
-  task::Listener listener;
-  listener.each = [&](int64_t index, int32_t, double p) {
-    s.indices.push_back(index);
-    s.log_probabilities.push_back(p);
+  task::ScoreObserver observer;
+  observer.each = [&](const task::TokenScore& scored) {
+    s.indices.push_back(scored.index);
+    s.log_probabilities.push_back(scored.log_probability);
   };
-  const task::Score total = task::score(model, task::text_of(text, 0), o, listener);
+  const task::Score total = task::score(model, data::text_of(text, 0), o, observer);
   CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
@@ -50,11 +51,11 @@ Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, cons
 TEST_CASE("a sample is of whole blocks, drawn by its seed, scored as if alone", "[sample]") {
   auto model = build("");
   const auto text = some_text(61);
-  task::ScoringOptions o;
+  data::ScoringOptions o;
   o.block = 6, o.context = 2, o.sample.blocks = 5;
   std::set<std::vector<int64_t>> draws;
   const Scored all = score(*model, text, [&] {
-    task::ScoringOptions whole = o;
+    data::ScoringOptions whole = o;
     whole.sample.blocks = 0;
     return whole;
   }());
@@ -84,7 +85,7 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
   c10::NoGradGuard no_gradient;
   auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
   const auto text = some_text(61);
-  task::ScoringOptions o;
+  data::ScoringOptions o;
   o.block = 4, o.sample.blocks = 6;
   const Scored s = score(*model, text, o);
   REQUIRE(s.indices.size() == 24);
@@ -93,7 +94,7 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
     auto memory = model->new_memory(9);
     at::Tensor log_p;
     for (int64_t block = s.indices[i] / 4 - 3; block <= s.indices[i] / 4; ++block) {
-      const task::Batch batch = task::load_rows(task::text_of(text, 0), {{4 * block, 4, 0}}, 4);
+      const data::Batch batch = data::load_rows(data::text_of(text, 0), {{4 * block, 4, 0}}, 4);
       log_p = model->target_log_probabilities(model->hidden(batch.input.tokens, {}, memory.get()), batch.targets)[0];
     }
     for (int64_t t = 0; t < 4; ++t)
@@ -103,12 +104,12 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
     int64_t rows = 0;
     void begin(const attention::Lengths& lengths) override { rows += lengths.decoder.sum().item<int64_t>(); }
   } count;
-  task::Walk walk;
-  walk.observer = &count;
+  data::BatchVisitor visitor;
+  visitor.observer = &count;
   int64_t passes = 0;
-  walk.visit = [&](const task::Pass& pass) { passes += static_cast<int64_t>(pass.rows.size()); };
-  const task::Corpus source = task::text_of(text, 0);
-  task::walk(*model, source, o, walk);
+  visitor.visit = [&](const data::VisitedBatch& pass) { passes += static_cast<int64_t>(pass.rows.size()); };
+  const data::Text source = data::text_of(text, 0);
+  data::for_each_batch(*model, source, o, visitor);
   CHECK(count.rows == 24);
   CHECK(passes == 6);
 }

@@ -1,4 +1,6 @@
 // Training on masked words: short documents with small rows, and how many words each phase predicts.
+#include "text/records/masked_words.h"
+
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -55,7 +57,7 @@ RunConfig config(const std::string& path, const std::string& extra) {
 int64_t predicted(Batches& batches, int64_t update) {
   int64_t most = 0;
   for (const auto& part : batches.parts(update)) {
-    const task::Batch batch = batches.load(update, part);
+    const data::Batch batch = batches.load(update, part);
     most = std::max(most, batch.targets.ge(0).slice(1, 1).sum(1).max().item<int64_t>());
   }
   return most;
@@ -129,7 +131,8 @@ TEST_CASE("a stored configuration without a bound for long rows keeps that of th
 
 TEST_CASE("rows of 512 after rows of 128 that predict 20 words predict 80 by default", "[masked-words]") {
   RunConfig run;
+  run.model.model.backbone = "bert";
   run.train.batch.block = 128, run.train.batch.long_block = 512;
-  CHECK(run.mlm.max_predictions == 20);
+  CHECK(text::PretrainingOptions().max_predictions == 20);
   CHECK(run.long_predictions() == 80);  // no less than 0.15 * 512, so that the share alone decides
 }

@@ -85,7 +85,7 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   uint32_t update = 0;
   const auto compare = [&](int64_t rows, int64_t length) {
     INFO("update " << update);
-    mh::task::Batch batch{{some_tokens(rows, length, 23, update)}, some_tokens(rows, length, 23, update + 100)};
+    mh::data::Batch batch{{some_tokens(rows, length, 23, update)}, some_tokens(rows, length, 23, update + 100)};
     const mh::nn::ForwardContext step{true, 1, update++, 0};
     here->parameters().zero_gradients(), other->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // never the same
@@ -126,7 +126,7 @@ TEST_CASE("work that cannot be recorded is refused, with what to do", "[record]"
   mh::train::RecordedPass pass(
       *model, [](const auto&, const auto&, const auto&) { return SlicedLoss{}; },
       [] { return std::make_unique<Broken>(); });
-  const mh::task::Batch batch{{some_tokens(1, 2, 9, 1)}, some_tokens(1, 2, 9, 2)};
+  const mh::data::Batch batch{{some_tokens(1, 2, 9, 1)}, some_tokens(1, 2, 9, 2)};
   for (int i = 0; i < mh::train::RecordedPass::kBefore; ++i) CHECK_NOTHROW(pass(batch, {}));
   try {
     pass(batch, {});

@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
-#include "task/scoring.h"
+#include "task/token_score.h"
 #include "text/records/whole_shard.h"
 #include "train/run_folder.h"
 
@@ -106,7 +106,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   shard.read(0, text);
   TrainOptions o;
   o.batch.block = 10, o.batch.tokens = 70;
-  auto made = make_batches(task::text_of(shard, 0), o);
+  auto made = make_batches(data::text_of(shard, 0), o);
   TextBatches& batches = *made;
   CHECK(batches.updates_per_epoch() == 15);
   std::vector<int64_t> first_order;
@@ -118,7 +118,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
       auto update = batches.rows_of(epoch * 15 + u);
       std::vector<int64_t> rows;
       for (const auto& row : update.rows) rows.push_back(row.first / 10);
-      task::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
+      data::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
       CHECK_FALSE(batches.goes_on(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
         seen.insert(rows[r]);
@@ -146,7 +146,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
   CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
   o.batch.tokens = 9;
-  CHECK_THROWS_AS(make_batches(task::text_of(shard, 0), o), Error);
+  CHECK_THROWS_AS(make_batches(data::text_of(shard, 0), o), Error);
 }
 
 TEST_CASE("a run learns, in fp32 and bf16") {
@@ -158,9 +158,9 @@ TEST_CASE("a run learns, in fp32 and bf16") {
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
     text::TokenText text = text::read_tokens(folder.file("t.mhs"));
-    task::ScoringOptions scoring;
+    data::ScoringOptions scoring;
     scoring.block = 8;
-    task::Score score = task::score(*loaded.model, task::text_of(text.tokens, 0), scoring);
+    task::Score score = task::score(*loaded.model, data::text_of(text.tokens, 0), scoring);
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
   }
@@ -274,7 +274,7 @@ TEST_CASE("every token is scored exactly once, whatever the context") {
   for (auto [tokens, block, context] :
        {std::tuple{100, 7, 0}, {100, 7, 3}, {100, 7, 6}, {5, 7, 6}, {1, 1, 0}, {49, 7, 1}}) {
     std::vector<int> seen(static_cast<size_t>(tokens));
-    for (const auto& c : task::make_chunks(tokens, block, context)) {
+    for (const auto& c : data::make_chunks(tokens, block, context)) {
       CHECK(c.length <= block);
       if (c.first > 0) CHECK(c.scored == context);
       CHECK((c.first + c.scored) % (block - context) == 0);  // fairseq: chunks of n - c, the first one too
@@ -282,7 +282,7 @@ TEST_CASE("every token is scored exactly once, whatever the context") {
     }
     for (int s : seen) CHECK(s == 1);
   }
-  CHECK_THROWS_AS(task::make_chunks(10, 5, 5), Error);
+  CHECK_THROWS_AS(data::make_chunks(10, 5, 5), Error);
 }
 
 TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluation") {
@@ -292,17 +292,17 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
   model->parameters().initialise(1);
   std::vector<int32_t> text;
   for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
-  task::ScoringOptions o;
+  data::ScoringOptions o;
   o.block = 8, o.context = 5;
   auto score = [&](int64_t batch) {
     o.batch = batch;
-    return task::score(*model, task::text_of(text, 0), o).nll;
+    return task::score(*model, data::text_of(text, 0), o).nll;
   };
   CHECK(score(1) == Approx(score(4)).epsilon(1e-6));
   CHECK(score(1) == Approx(score(100)).epsilon(1e-6));
   double sum = 0;
   c10::NoGradGuard no_gradient;
-  for (const auto& c : task::make_chunks(53, 8, 5))
+  for (const auto& c : data::make_chunks(53, 8, 5))
     for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) {
       std::vector<int64_t> inputs;
       for (int64_t k = c.first; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);

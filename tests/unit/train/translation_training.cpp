@@ -87,7 +87,7 @@ TEST_CASE("head rotation of translation models: pairs of any kind, there and bac
 
 TEST_CASE("head rotation ranks each kind by itself, on sentences without what fills them up", "[kinds]") {
   const Data data;
-  const task::Corpus corpus = translation::corpus_of(data.sentences);
+  const data::Pairs corpus = translation::corpus_of(data.sentences);
   struct Case {
     std::string options;
     analysis::Selection selection;
@@ -113,7 +113,7 @@ TEST_CASE("head rotation ranks each kind by itself, on sentences without what fi
     {
       const c10::NoGradGuard no_gradient;
       for (int64_t pair = 0; pair < static_cast<int64_t>(data.sentences.size()); ++pair) {
-        const task::Batch batch = translation::alone(corpus, pair);
+        const data::Batch batch = translation::alone(corpus, pair);
         measure->begin(batch.input.lengths);
         run.model->hidden(batch.input, {}, nullptr, measure.get());
       }
@@ -248,7 +248,7 @@ struct Trained {
   std::map<std::string, at::Tensor> gradients, statistics;
 };
 
-Trained trained(const model::ModelConfig& config, const std::string& regulariser, const task::Corpus& corpus,
+Trained trained(const model::ModelConfig& config, const std::string& regulariser, const data::Pairs& corpus,
                 const std::vector<int64_t>& order, int64_t wider, bool samples) {
   Config section;
   if (!regulariser.empty()) section.load_text("[train.regularisers." + regulariser, "test");
@@ -256,10 +256,9 @@ Trained trained(const model::ModelConfig& config, const std::string& regulariser
   if (!regulariser.empty()) terms.read(section, "train.regularisers", regularisers());
   const auto model = translation::built(config);
   if (!regulariser.empty()) terms.start(model->parameters(), config.attention);
-  const auto& all = std::get<task::Pairs>(corpus);
-  std::vector<task::Row> rows;
-  for (int64_t pair : order) rows.push_back(task::row_of(all, pair));
-  task::Batch batch = task::load_pairs(all, rows);
+  std::vector<data::Row> rows;
+  for (int64_t pair : order) rows.push_back(corpus.row_of(pair));
+  data::Batch batch = data::load_pairs(corpus, rows);
   const auto widened = [&](const at::Tensor& x, int64_t by, int64_t value) {
     return at::constant_pad_nd(x, {0, by}, static_cast<double>(value));
   };
@@ -308,7 +307,7 @@ void check_same(const Trained& a, const Trained& b) {
 
 TEST_CASE("a pass of training is the same in any order of its rows and however far they are filled up", "[kinds]") {
   const pairs::Sentences sentences = translation::sentences(9);
-  const task::Corpus corpus = translation::corpus_of(sentences);
+  const data::Pairs corpus = translation::corpus_of(sentences);
   const std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8}, other{7, 2, 5, 0, 8, 1, 6, 4, 3};
   const std::string mae = "combiner = 'mae'\n[attention.mae]\nhidden = 6\ndropout = 0.0\n",
                     full = "[attention.encoder.self.mae]\nmean = 'full'\n";

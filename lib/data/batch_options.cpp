@@ -1,0 +1,27 @@
+#include "data/batch_options.h"
+
+#include "base/error.h"
+
+namespace mh::data {
+
+namespace {
+
+[[noreturn]] void refuse(const char* key, const std::string& expected, const std::string& found,
+                         const std::string& next) {
+  throw Error(Exit::usage, Problem{key, expected, found, next});
+}
+
+}  // namespace
+
+void BatchOptions::check() const {
+  const std::string least = str("at least a block of ", block, " tokens");
+  if (tokens < block)
+    refuse("train.batch.tokens", least, std::to_string(tokens), "raise it, or lower train.batch.block");
+  if (micro_tokens > 0 && micro_tokens < block)
+    refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
+  if (micro_tokens > 0 && micro_tokens < long_block)
+    refuse("train.batch.micro_tokens", str("0, or a row of train.batch.long_block, ", long_block), str(micro_tokens),
+           "");
+}
+
+}  // namespace mh::data

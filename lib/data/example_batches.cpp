@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "data/batches.h"
+
+namespace mh::data {
+
+namespace {
+
+using text::Example;
+
+// Rows in an order drawn anew in each epoch by (seed, epoch), as many in every epoch as the first has: where another
+// has more some are left out, where it has fewer some come twice. Within an update rows of like length come together,
+// so that little is filled up; it changes the update by rounding alone. With options.bucket_updates updates have other
+// rows.
+class ExampleBatches : public Batches {
+ public:
+  ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)
+      : examples_(std::move(examples)), options_(o), seed_(seed) {
+    count_ = examples_.size();
+    if (count_ == 0) throw Error(Exit::input, Problem{"the training data", "rows to train on", "none", ""});
+    wanted_rows_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
+    updates_per_epoch_ = divided_up(count_, wanted_rows_);
+    tokens_ = wanted_rows_ * o.block;
+  }
+
+  // Those that cost least, filled-up tokens included.
+  std::vector<Part> parts(int64_t update) override {
+    load_update(update);
+    const auto rows = static_cast<int64_t>(rows_now_.size());
+    // Of the rows from each one on: what they cost, and where their first part ends.
+    std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), next(static_cast<size_t>(rows));
+    for (int64_t first = rows - 1; first >= 0; --first) {
+      const auto at = static_cast<size_t>(first);
+      for (int64_t end = first + 1; end <= rows; ++end) {
+        const int64_t tokens = width(first) * (end - first);
+        if (options_.micro_tokens > 0 && tokens > options_.micro_tokens && end > first + 1) break;
+        const int64_t all = kPartTokens + tokens + cost[static_cast<size_t>(end)];
+        if (end == first + 1 || all < cost[at]) cost[at] = all, next[at] = end;
+      }
+    }
+    std::vector<Part> parts;
+    for (int64_t first = 0; first < rows; first = next[static_cast<size_t>(first)])
+      parts.push_back({first, next[static_cast<size_t>(first)] - first});
+    return parts;
+  }
+
+  Batch load(int64_t update, const Part& part) override {
+    load_update(update);
+    const std::span<const Example> all(rows_now_);
+    Batch batch =
+        load_examples(examples_, all.subspan(static_cast<size_t>(part.first), static_cast<size_t>(part.count)));
+    batch.next_weight = next_weight_;
+    return batch;
+  }
+
+  std::string place(int64_t update) override {
+    load_update(update);
+    return str(rows_now_.size(), " rows, the longest is row ", first_, " of the epoch");
+  }
+
+  int64_t updates(const Length& length) const override {
+    switch (length.unit) {
+      case Length::Unit::updates:
+        return length.count;
+      case Length::Unit::epochs:
+        return updates_of(length.count, updates_per_epoch_, length);
+      case Length::Unit::tokens:
+        throw Error(Exit::usage, Problem{"a length of training", "updates or epochs, as rows are no stream of tokens",
+                                         to_string(length), "such as 3e or 1000u"});
+    }
+    return 0;
+  }
+
+ private:
+  int64_t width(int64_t row) const { return static_cast<int64_t>(rows_now_[static_cast<size_t>(row)].tokens.size()); }
+
+  void draw_order(int64_t epoch) {
+    const int64_t rows = examples_.source().rows(epoch);
+    order_.resize(static_cast<size_t>(rows));
+    std::iota(order_.begin(), order_.end(), 0);
+    RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "examples"), static_cast<uint32_t>(epoch));
+    random.shuffle(order_);
+    for (int64_t i = rows; i < count_; ++i) order_.push_back(order_[static_cast<size_t>(i % rows)]);
+    order_.resize(static_cast<size_t>(count_));
+    if (options_.bucket_updates > 1) deal_by_length(epoch, random);
+  }
+
+  // Of the rows of bucket_updates updates the longest are one update, the next ones another, and these come in any
+  // order. What makes no whole update stays behind.
+  void deal_by_length(int64_t epoch, RandomSequence& random) {
+    std::vector<int64_t> dealt;
+    for (int64_t first = 0; first < count_; first += options_.bucket_updates * wanted_rows_) {
+      const auto begin = order_.begin() + first,
+                 end = order_.begin() + std::min(count_, first + options_.bucket_updates * wanted_rows_);
+      longest_first(epoch, begin, end);
+      std::vector<int64_t> turns(static_cast<size_t>((end - begin) / wanted_rows_));
+      std::iota(turns.begin(), turns.end(), 0);
+      random.shuffle(turns);
+      for (int64_t turn : turns)
+        dealt.insert(dealt.end(), begin + turn * wanted_rows_, begin + (turn + 1) * wanted_rows_);
+      dealt.insert(dealt.end(), begin + static_cast<int64_t>(turns.size()) * wanted_rows_, end);
+    }
+    order_ = std::move(dealt);
+  }
+
+  template <class Iterator>
+  void longest_first(int64_t epoch, Iterator begin, Iterator end) const {
+    const ExampleSource& source = examples_.source();
+    std::stable_sort(begin, end,
+                     [&](int64_t a, int64_t b) { return source.length(epoch, a) > source.length(epoch, b); });
+  }
+
+  void load_update(int64_t update) {
+    if (update == update_) return;
+    const int64_t epoch = update / updates_per_epoch_, first = update % updates_per_epoch_ * wanted_rows_;
+    if (epoch != epoch_) draw_order(epoch);
+    epoch_ = epoch;
+    const ExampleSource& source = examples_.source();
+    std::vector<int64_t> rows(order_.begin() + first, order_.begin() + std::min(count_, first + wanted_rows_));
+    longest_first(epoch, rows.begin(), rows.end());
+    rows_now_.clear();
+    for (int64_t row : rows) rows_now_.push_back(source.make(epoch, row));
+    first_ = rows[0];
+    next_weight_ = source.next_weight(rows_now_);
+    update_ = update;
+  }
+
+  const Examples examples_;
+  const BatchOptions options_;
+  const int64_t seed_;
+  int64_t count_ = 0, wanted_rows_ = 0;  // rows of an epoch, of an update
+  int64_t epoch_ = -1, update_ = -1, first_ = 0;
+  std::vector<int64_t> order_;     // of the epoch
+  std::vector<Example> rows_now_;  // of the update, the longest first
+  double next_weight_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed) {
+  return std::make_unique<ExampleBatches>(std::move(examples), options, seed);
+}
+
+}  // namespace mh::data

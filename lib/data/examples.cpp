@@ -1,0 +1,57 @@
+#include "data/examples.h"
+
+#include <algorithm>
+
+#include "data/batches.h"
+
+namespace mh::data {
+
+int64_t Examples::longest() const {
+  int64_t longest = 0;
+  for (int64_t row = 0; row < size(); ++row) longest = std::max(longest, source_->length(0, row));
+  return longest;
+}
+
+Batch Examples::load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const {
+  std::vector<text::Example> made;
+  for (int64_t row : numbers) {
+    made.push_back(source_->make(0, row));
+    rows.push_back({0, static_cast<int64_t>(made.back().targets.size()), 0, row});
+  }
+  return load_examples(*this, made);
+}
+
+std::unique_ptr<Batches> Examples::batches(const BatchOptions& options, int64_t seed) const {
+  return make_batches(*this, options, seed);
+}
+
+Batch load_examples(const Examples& corpus, std::span<const text::Example> examples) {
+  const auto count = static_cast<int64_t>(examples.size());
+  const bool add_length = corpus.source().needs_lengths();
+  size_t width = 0, targets = 0;
+  for (const text::Example& e : examples) {
+    width = std::max(width, e.tokens.size());
+    targets = std::max(targets, e.targets.size() + (add_length ? 1 : 0));
+  }
+  const auto wide = static_cast<int64_t>(width), n = static_cast<int64_t>(targets);
+  Batch batch{at::full({count, wide}, static_cast<int64_t>(corpus.padding()), at::kLong),
+              at::full({count, n}, -1, at::kLong)};
+  batch.input.segments = at::zeros({count, wide}, at::kLong);
+  batch.input.lengths.encoder = at::empty({count}, at::kLong);
+  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* segment = batch.input.segments.mutable_data_ptr<int64_t>();
+  auto* out = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
+  for (const text::Example& e : examples) {
+    const auto tokens = static_cast<int64_t>(e.tokens.size());
+    std::copy(e.tokens.begin(), e.tokens.end(), in);
+    std::fill(segment + e.first, segment + tokens, 1);
+    std::copy(e.targets.begin(), e.targets.end(), out);
+    if (add_length) out[e.targets.size()] = -tokens;
+    *length++ = tokens;
+    in += wide, segment += wide, out += n;
+  }
+  return batch;
+}
+
+}  // namespace mh::data

@@ -1,0 +1,69 @@
+#include "data/independent_rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "data/sample.h"
+
+namespace mh::data {
+
+namespace {
+
+// Rows that are sorted by length together; results in the order of the rows are held for no more than these.
+constexpr int64_t kSortedRows = 4096;
+
+}  // namespace
+
+ScoringOptions IndependentRows::resolve(const ScoringOptions& given, model::LanguageModel& model) const {
+  if (given.sentences) return given;  // resolved already
+  auto refuse = [](const char* option, int64_t found) {
+    throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences and examples stand alone", str(found),
+                                     "leave it out"});
+  };
+  ScoringOptions o = given;
+  if (o.block > 0) refuse("--block", o.block);
+  if (o.context > 0) refuse("--context", o.context);
+  if (o.memory > 0) refuse("--memory", o.memory);
+  if (o.streams > 0) refuse("--streams", o.streams);
+  o.sample.blocks = sample_size(o.sample, size(), "the pairs or rows there are", "lower it");
+  o.memory = 0;
+  o.sentences = true;
+  o.block = std::max<int64_t>(1, longest());
+  model.require_length("the longest sentence", o.block);
+  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
+  return o;
+}
+
+MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
+  std::vector<int64_t> chosen(static_cast<size_t>(size()));
+  if (o.sample.blocks > 0) chosen = draw_sample(o.sample.blocks, size(), o.sample.seed);
+  else std::iota(chosen.begin(), chosen.end(), 0);
+  const auto rows = static_cast<int64_t>(chosen.size());
+  auto next = [this, chosen = std::move(chosen), room = o.batch * o.block, window = std::vector<int64_t>(),
+               begin = size_t{0}, at = size_t{0}]() mutable -> std::optional<MiniBatch> {
+    if (at == window.size()) {
+      const size_t end = std::min(chosen.size(), begin + static_cast<size_t>(kSortedRows));
+      if (begin == end) return std::nullopt;
+      window.assign(chosen.begin() + static_cast<int64_t>(begin), chosen.begin() + static_cast<int64_t>(end));
+      std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
+      begin = end, at = 0;
+    }
+    std::vector<int64_t> numbers;
+    int64_t widest = 0;
+    for (; at < window.size(); ++at) {
+      const auto [target, source] = lengths(window[at]);
+      widest = std::max({widest, target, source});
+      if (!numbers.empty() && widest * (static_cast<int64_t>(numbers.size()) + 1) > room) break;
+      numbers.push_back(window[at]);
+    }
+    MiniBatch made;
+    made.batch = load(numbers, made.rows);
+    made.last = at == window.size();
+    made.done = static_cast<int64_t>(made.rows.size());
+    return made;
+  };
+  return {std::move(next), rows};
+}
+
+}  // namespace mh::data

@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "data/batches.h"
+
+namespace mh::data {
+
+namespace {
+
+class PairBatches : public Batches {
+ public:
+  PairBatches(Pairs pairs, const BatchOptions& o, int64_t seed) : pairs_(std::move(pairs)), options_(o), seed_(seed) {
+    check();
+    order_.resize(static_cast<size_t>(pairs_.size()));
+    sort(0);
+    // Sorted by length, pair after pair has the same lengths in every epoch, so batches end at the same places.
+    int64_t widest = 0, first = 0;
+    for (int64_t i = 0; i < pairs_.size(); ++i) {
+      const int64_t now = std::max(widest, width(order_[static_cast<size_t>(i)]));
+      if (i > first && now * (i - first + 1) > o.tokens) {
+        batches_.push_back({first, i - first});
+        first = i, widest = width(order_[static_cast<size_t>(i)]);
+      } else {
+        widest = now;
+      }
+    }
+    batches_.push_back({first, pairs_.size() - first});
+    updates_per_epoch_ = static_cast<int64_t>(batches_.size());
+    tokens_ = o.tokens;
+    draw_turns(0);
+  }
+
+  std::vector<Part> parts(int64_t update) override {
+    const Part all = batch_of(update);
+    if (options_.micro_tokens == 0) return {{0, all.count}};
+    int64_t widest = 0;
+    for (int64_t i = 0; i < all.count; ++i) widest = std::max(widest, width(pair_at(all, i)));
+    std::vector<Part> parts;
+    const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / widest);
+    for (int64_t first = 0; first < all.count; first += rows)
+      parts.push_back({first, std::min(rows, all.count - first)});
+    return parts;
+  }
+
+  Batch load(int64_t update, const Part& part) override {
+    const Part all = batch_of(update);
+    std::vector<Row> rows;
+    for (int64_t i = 0; i < part.count; ++i) rows.push_back(pairs_.row_of(pair_at(all, part.first + i)));
+    return load_pairs(pairs_, rows);
+  }
+
+  std::string place(int64_t update) override {
+    const Part all = batch_of(update);
+    return str(all.count, " pairs, the first is pair ", pair_at(all, 0) + 1, " of the data");
+  }
+
+  int64_t updates(const Length& length) const override {
+    switch (length.unit) {
+      case Length::Unit::updates:
+        return length.count;
+      case Length::Unit::epochs:
+        return updates_of(length.count, updates_per_epoch_, length);
+      case Length::Unit::tokens:
+        // Batches differ in what they hold; a part of an epoch is counted by their mean.
+        return updates_of(length.count / pairs_.targets(), updates_per_epoch_, length) +
+               divided_up(length.count % pairs_.targets() * updates_per_epoch_, pairs_.targets());
+    }
+    return 0;
+  }
+
+ private:
+  void check() const {
+    int64_t longer = 0;
+    for (int64_t i = 0; i < pairs_.size(); ++i) longer += width(i) > options_.block;
+    if (longer > 0)
+      throw Error(Exit::usage,
+                  Problem{"train.batch.block", str("at least ", pairs_.longest(), ", the longest side of a pair"),
+                          str(options_.block, ", which ", longer, " of ", pairs_.size(), " pairs exceed"),
+                          "raise it and train.batch.tokens, or make the shard with mh-prep translation "
+                          "--max-length"});
+  }
+  // Tokens of its longer side.
+  int64_t width(int64_t pair) const { return std::max(pairs_.source_length(pair), pairs_.target_length(pair)); }
+
+  void sort(int64_t epoch) {
+    std::iota(order_.begin(), order_.end(), 0);
+    RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "pairs"), static_cast<uint32_t>(epoch));
+    random.shuffle(order_);
+    const auto lengths = [&](int64_t pair) {
+      return std::pair(pairs_.target_length(pair), pairs_.source_length(pair));
+    };
+    std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
+  }
+
+  void draw_turns(int64_t epoch) {
+    turns_.resize(batches_.size());
+    std::iota(turns_.begin(), turns_.end(), 0);
+    RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
+    random.shuffle(turns_);
+  }
+
+  // Which pairs of `order_` an update takes.
+  Part batch_of(int64_t update) {
+    const int64_t epoch = update / updates_per_epoch_;
+    if (epoch != epoch_) {
+      sort(epoch);
+      draw_turns(epoch);
+      epoch_ = epoch;
+    }
+    return batches_[static_cast<size_t>(turns_[static_cast<size_t>(update % updates_per_epoch_)])];
+  }
+  int64_t pair_at(const Part& batch, int64_t row) const { return order_[static_cast<size_t>(batch.first + row)]; }
+
+  const Pairs pairs_;
+  const BatchOptions options_;
+  const int64_t seed_;
+  std::vector<Part> batches_;  // of the sorted pairs, the same in every epoch
+  int64_t epoch_ = 0;
+  std::vector<int64_t> order_;  // of the epoch: pairs, sorted by length
+  std::vector<int64_t> turns_;  // of the epoch: which batch each update takes
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed) {
+  return std::make_unique<PairBatches>(std::move(pairs), options, seed);
+}
+
+}  // namespace mh::data

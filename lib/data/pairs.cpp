@@ -1,0 +1,68 @@
+#include "data/pairs.h"
+
+#include <algorithm>
+
+#include "data/batches.h"
+
+namespace mh::data {
+
+Pairs::Pairs(text::Runs runs, int32_t source_end, int32_t target_end)
+    : runs_(std::make_shared<const text::Runs>(std::move(runs))), source_end_(source_end), target_end_(target_end) {
+  const auto lengths = std::make_shared<Lengths>();
+  const size_t count = runs_->ends.size() / 2;
+  lengths->targets_before.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto pair = static_cast<int64_t>(i);
+    lengths->targets_before.push_back(lengths->targets);
+    lengths->targets += target_length(pair);
+    lengths->longest = std::max({lengths->longest, source_length(pair), target_length(pair)});
+  }
+  lengths_ = lengths;
+}
+
+Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end) {
+  return {text::runs_of(shard), source_end, target_end};
+}
+
+Row Pairs::row_of(int64_t pair) const {
+  return {lengths_->targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
+}
+
+Batch Pairs::load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const {
+  for (int64_t pair : numbers) rows.push_back(row_of(pair));
+  return load_pairs(*this, rows);
+}
+
+std::unique_ptr<Batches> Pairs::batches(const BatchOptions& options, int64_t seed) const {
+  return make_batches(*this, options, seed);
+}
+
+Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  int64_t width = 0, source_width = 0;
+  for (const Row& row : rows) {
+    width = std::max(width, row.length);
+    source_width = std::max(source_width, pairs.source_length(row.pair));
+  }
+  Batch batch{{at::full({count, width}, static_cast<int64_t>(pairs.target_end()), at::kLong),
+               at::full({count, source_width}, static_cast<int64_t>(pairs.source_end()), at::kLong),
+               {at::empty({count}, at::kLong), at::empty({count}, at::kLong)}},
+              at::full({count, width}, -1, at::kLong)};
+  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* source = batch.input.source.mutable_data_ptr<int64_t>();
+  auto* out = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
+  auto* source_length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
+  for (const Row& row : rows) {
+    const std::vector<int32_t> from = pairs.source(row.pair), to = pairs.target(row.pair);
+    std::copy(from.begin(), from.end(), source);
+    if (!to.empty()) std::copy(to.begin(), to.end() - 1, in + 1);  // after the end-of-line symbol
+    std::copy(to.begin(), to.end(), out);
+    *length++ = row.length;
+    *source_length++ = static_cast<int64_t>(from.size());
+    in += width, out += width, source += source_width;
+  }
+  return batch;
+}
+
+}  // namespace mh::data

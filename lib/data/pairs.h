@@ -1,0 +1,52 @@
+// Sentences and their translations as a corpus.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/independent_rows.h"
+#include "text/records/runs.h"
+
+namespace mh::data {
+
+// Each side ends with its vocabulary's end-of-line token. The target of a sentence that is to be translated may be
+// empty.
+class Pairs : public IndependentRows {
+ public:
+  // The runs are the first source, its target, the second source, ...
+  Pairs(text::Runs runs, int32_t source_end, int32_t target_end);
+
+  int64_t size() const override { return static_cast<int64_t>(lengths_->targets_before.size()); }
+  int64_t longest() const override { return lengths_->longest; }
+  int64_t targets() const override { return lengths_->targets; }
+  std::pair<int64_t, int64_t> lengths(int64_t pair) const override {
+    return {target_length(pair), source_length(pair)};
+  }
+  Batch load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const override;
+  std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
+
+  int64_t source_length(int64_t pair) const { return runs_->length(2 * static_cast<size_t>(pair)); }
+  int64_t target_length(int64_t pair) const { return runs_->length(2 * static_cast<size_t>(pair) + 1); }
+  std::vector<int32_t> source(int64_t pair) const { return runs_->run(2 * static_cast<size_t>(pair)); }
+  std::vector<int32_t> target(int64_t pair) const { return runs_->run(2 * static_cast<size_t>(pair) + 1); }
+  int32_t source_end() const { return source_end_; }
+  int32_t target_end() const { return target_end_; }
+  Row row_of(int64_t pair) const;
+
+ private:
+  struct Lengths {
+    std::vector<int64_t> targets_before;  // of each pair: tokens of the targets before its own
+    int64_t targets = 0;                  // tokens of all targets
+    int64_t longest = 0;
+  };
+  std::shared_ptr<const text::Runs> runs_;
+  std::shared_ptr<const Lengths> lengths_;
+  int32_t source_end_, target_end_;
+};
+Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end);
+
+// Returns rows of pairs, either side as wide as its longest.
+Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);
+
+}  // namespace mh::data

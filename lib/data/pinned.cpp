@@ -1,0 +1,13 @@
+#include "data/pinned.h"
+
+#include <ATen/ATen.h>
+
+namespace mh::data {
+
+Batch pinned(Batch batch) {
+  for (at::Tensor* t : {&batch.input.tokens, &batch.input.source, &batch.input.segments, &batch.targets})
+    if (t->defined()) *t = t->pin_memory();
+  return batch;
+}
+
+}  // namespace mh::data

@@ -1,0 +1,84 @@
+#include "data/prefetched_batches.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/ahead.h"
+#include "data/pinned.h"
+
+namespace mh::data {
+
+namespace {
+
+struct Update {
+  int64_t number = 0;
+  std::vector<Batches::Part> parts;
+  std::vector<Batch> batches;  // of each part
+};
+
+class PrefetchedBatches : public Batches {
+ public:
+  PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare)
+      : batches_(std::move(batches)), end_(end), prepare_(std::move(prepare)) {
+    rows_ = batches_->rows_per_update();
+    rows_of_part_ = batches_->rows_per_part();
+    updates_per_epoch_ = batches_->updates_per_epoch();
+    tokens_ = batches_->tokens_per_update();
+  }
+
+  std::vector<Part> parts(int64_t update) override { return at(update).parts; }
+  // Of a part that parts() has named. Its passes share it.
+  Batch load(int64_t update, const Part& part) override {
+    const Update& now = at(update);
+    const auto same = [&](const Part& p) { return p.first == part.first && p.count == part.count; };
+    return now.batches.at(
+        static_cast<size_t>(std::find_if(now.parts.begin(), now.parts.end(), same) - now.parts.begin()));
+  }
+  std::string place(int64_t update) override {
+    prefetched_.reset();  // the thread must not load meanwhile
+    return batches_->place(update);
+  }
+  bool goes_on(int64_t update) const override { return batches_->goes_on(update); }
+  int64_t updates(const Length& length) const override { return batches_->updates(length); }
+
+ private:
+  const Update& at(int64_t update) {
+    if (now_ && now_->number == update) return *now_;
+    if (prefetched_ == nullptr || !now_ || update != now_->number + 1) begin(update);
+    now_ = prefetched_->next();
+    if (!now_) {  // beyond the end
+      begin(update);
+      now_ = prefetched_->next();
+    }
+    return *now_;
+  }
+
+  // The thread loads from this update on.
+  void begin(int64_t update) {
+    prefetched_.reset();
+    now_.reset();  // also where loading throws: what comes next is not what follows it
+    prefetched_ = std::make_unique<Ahead<Update>>(
+        kBatchesAhead, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
+          if (next >= end) return std::nullopt;
+          Update made{next++, {}, {}};
+          made.parts = batches_->parts(made.number);
+          for (const Part& part : made.parts) made.batches.push_back(prepare_(batches_->load(made.number, part)));
+          return made;
+        });
+  }
+
+  const std::unique_ptr<Batches> batches_;  // the thread's while there is one
+  const int64_t end_;
+  const std::function<Batch(Batch)> prepare_;
+  std::optional<Update> now_;
+  std::unique_ptr<Ahead<Update>> prefetched_;  // of the updates behind now_
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> prefetch(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare) {
+  return std::make_unique<PrefetchedBatches>(std::move(batches), end, std::move(prepare));
+}
+
+}  // namespace mh::data

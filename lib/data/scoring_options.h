@@ -1,0 +1,55 @@
+// How a corpus is cut into rows to score a model on:
+//
+//   independent-blocks  blocks of n tokens, each without context
+//   context-window      chunks of n - c tokens, each after the c tokens before it (fairseq)
+//   streams             contiguous streams side by side, block after block, each after a memory of the blocks before it
+//                       (Transformer-XL)
+//   sentences           rows that stand alone: each target of a pair after its source, each example
+//
+// Every token, or every known target of a row, is scored exactly once.
+#pragma once
+
+#include <cstdint>
+
+#include "base/fields.h"
+
+namespace mh::data {
+
+// Some of a text's blocks, or of rows that stand alone, drawn evenly without repeats, in place of all.
+struct Sample {
+  int64_t blocks = 0;
+  int64_t seed = 1;
+  bool at_most = false;  // whether a corpus with fewer blocks is taken whole; otherwise it is refused
+  void describe(Fields& f) {
+    f.field("blocks", blocks, "look at so many of the text's whole blocks, or of pairs, drawn evenly; 0: at all",
+            at_least(0));
+    f.field("seed", seed, "of the draw", at_least(0));
+  }
+};
+
+struct ScoringOptions {
+  int64_t block = 0;
+  int64_t context = 0;
+  int64_t memory = -1;
+  int64_t streams = 0;
+  int64_t batch = 0;
+  Sample sample;           // listed by itself, where a tool takes one
+  bool sentences = false;  // rows that stand alone; Corpus::resolve() sets it
+  void describe(Fields& f) {
+    f.field("block", block, "text: tokens in a row of a forward pass; 0: the model's block in training", at_least(0));
+    f.field("context", context, "of them, tokens that are only context; 0: none", at_least(0));
+    f.field("memory", memory, "positions kept from block to block; -1: as the model was trained, but 0 with --context",
+            between(-1, 1 << 24));
+    f.field("streams", streams, "with a memory: parts of the text that are read side by side; 0: 10",
+            between(0, 1 << 24));
+    f.field("batch", batch, "forward passes at once; 0: about 4096 tokens. Changes speed, not the score", at_least(0));
+  }
+};
+
+// Returns the name, as above, of what resolved options do.
+inline const char* protocol_of(const ScoringOptions& resolved) {
+  if (resolved.sentences) return "sentences";
+  return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";
+}
+
+}  // namespace mh::data

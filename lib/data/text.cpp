@@ -1,0 +1,167 @@
+#include "data/text.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/batches.h"
+#include "data/sample.h"
+#include "io/shard.h"
+
+namespace mh::data {
+
+namespace {
+
+constexpr int64_t kStreams = 10;  // the published evaluation's batch
+
+// Rows that go through the model one after another, in `count` streams side by side; each stream has its own memory.
+// The rows of a few neighbouring streams, taken together, are a contiguous part of the text, unless they are a sample.
+struct StreamRows {
+  int64_t count, steps;
+  std::function<Row(int64_t stream, int64_t step)> row;
+  int64_t warm_up = 0;  // first steps, which fill the memory
+};
+
+void require_context(int64_t block, int64_t context) {
+  if (context >= block)
+    throw Error(Exit::usage, Problem{"--context", str("less than the block of ", block, " tokens"), str(context),
+                                     "raise --block, or lower --context"});
+}
+
+// Blocks of the sample, each behind the blocks that fill its memory.
+StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
+  const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
+  // Blocks scored from a multiple of `wide` on, with all of their context and memory in front.
+  const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
+  const int64_t blocks = sample_size(
+      o.sample, all, str("the text's whole blocks of ", o.block, " tokens", before > 0 ? " behind a full memory" : ""),
+      "lower it, or --block");
+  const auto chosen = draw_sample(blocks, all, o.sample.seed);
+  return {blocks, before + 1,
+          [=](int64_t stream, int64_t step) -> Row {
+            const int64_t scored = (first + chosen[static_cast<size_t>(stream)] - before + step) * wide;
+            return {scored - o.context, o.block, o.context};
+          },
+          before};
+}
+
+StreamRows streams_of(const ScoringOptions& o, int64_t tokens) {
+  if (o.sample.blocks > 0) return sampled_streams(o, tokens);
+  if (o.memory > 0) {
+    const Streams streams(tokens, o.streams, o.block);
+    return {o.streams, streams.segments(),
+            [streams](int64_t stream, int64_t step) { return streams.row(stream, step); }};
+  }
+  auto chunks = make_chunks(tokens, o.block, o.context);
+  const auto count = static_cast<int64_t>(chunks.size());
+  return {count, 1, [chunks](int64_t stream, int64_t) { return chunks[static_cast<size_t>(stream)]; }};
+}
+
+}  // namespace
+
+Text text_of(const io::ShardFile& shard, int32_t end_of_line) {
+  return {static_cast<int64_t>(shard.counts().tokens), end_of_line,
+          [&shard](int64_t first, std::span<int32_t> out) { shard.read(static_cast<uint64_t>(first), out); }};
+}
+
+Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
+  return {static_cast<int64_t>(tokens.size()), end_of_line, [&tokens](int64_t first, std::span<int32_t> out) {
+            std::copy_n(tokens.begin() + first, out.size(), out.begin());
+          }};
+}
+
+Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
+  const auto count = static_cast<int64_t>(rows.size());
+  Batch batch{
+      {at::full({count, width}, static_cast<int64_t>(text.end_of_line), at::kLong), {}, at::empty({count}, at::kLong)},
+      at::full({count, width}, -1, at::kLong)};
+  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* out = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
+  std::vector<int32_t> tokens(static_cast<size_t>(width) + 1);
+  for (const Row& row : rows) {
+    *length++ = row.length;
+    if (row.length > 0) {
+      // The token before the row comes along: the row's first input.
+      const int64_t before = row.first > 0 ? 1 : 0;
+      tokens[0] = text.end_of_line;
+      text.read(row.first - before,
+                std::span(tokens).subspan(static_cast<size_t>(1 - before), static_cast<size_t>(row.length + before)));
+      std::copy_n(tokens.begin(), row.length, in);
+      std::copy_n(tokens.begin() + 1 + row.scored, row.length - row.scored, out + row.scored);
+    }
+    in += width, out += width;
+  }
+  return batch;
+}
+
+Row Streams::row(int64_t stream, int64_t segment) const {
+  const int64_t each = tokens_ / count_, longer = tokens_ % count_;
+  const int64_t first = stream * each + std::min(stream, longer), length = each + (stream < longer ? 1 : 0);
+  const int64_t at = std::min(segment * block_, length);
+  return {first + at, std::min(block_, length - at), 0};
+}
+
+std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
+  require_context(block, context);
+  std::vector<Row> chunks;
+  for (int64_t scored = 0; scored < tokens; scored += block - context) {
+    const int64_t first = std::max<int64_t>(0, scored - context);
+    chunks.push_back({first, std::min(tokens, scored + block - context) - first, scored - first});
+  }
+  return chunks;
+}
+
+ScoringOptions Text::resolve(const ScoringOptions& given, model::LanguageModel& model) const {
+  auto refuse = [](const char* option, const char* expected, int64_t found, const char* next) {
+    throw Error(Exit::usage, Problem{option, expected, str(found), next});
+  };
+  ScoringOptions o = given;
+  if (o.memory > 0 && o.context > 0) refuse("--context", "a context or a memory, not both", o.context, "");
+  if (o.memory > 0 && model.memory() == 0)
+    refuse("--memory", "a model that keeps a memory", o.memory, "--context gives any model a context");
+  if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
+  if (o.streams > 0 && o.memory == 0) refuse("--streams", "a memory, which streams are for", o.streams, "");
+  // More streams than tokens would have nothing in them.
+  if (o.memory > 0)
+    o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
+  model.require_length("--block", o.block);
+  require_context(o.block, o.context);
+  if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, tokens).count;
+  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
+  return o;
+}
+
+MiniBatches Text::mini_batches(const ScoringOptions& o) const {
+  const StreamRows streams = streams_of(o, tokens);
+  auto next = [this, streams, at_once = o.batch, begin = int64_t{0},
+               step = int64_t{0}]() mutable -> std::optional<MiniBatch> {
+    for (; begin < streams.count; begin += at_once, step = 0) {
+      if (step == streams.steps) continue;
+      const int64_t end = std::min(streams.count, begin + at_once);
+      MiniBatch made;
+      int64_t width = 0, following = 0;  // of these rows, and of those after them
+      for (int64_t stream = begin; stream < end; ++stream) {
+        made.rows.push_back(streams.row(stream, step));
+        width = std::max(width, made.rows.back().length);
+        if (step + 1 < streams.steps) following = std::max(following, streams.row(stream, step + 1).length);
+      }
+      if (width == 0) continue;  // the shorter streams have ended
+      made.batch = load_rows(*this, made.rows, width);
+      made.first_stream = begin;
+      made.begins = step == 0;
+      made.visited = step >= streams.warm_up;
+      made.last = following == 0;
+      made.done = end - begin;
+      ++step;
+      return made;
+    }
+    return std::nullopt;
+  };
+  return {next, streams.count * streams.steps};
+}
+
+std::unique_ptr<Batches> Text::batches(const BatchOptions& options, int64_t seed) const {
+  return make_batches(*this, options, seed);
+}
+
+}  // namespace mh::data

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "data/batches.h"
+
+namespace mh::data {
+
+namespace {
+
+int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
+
+int64_t updates_in_epoch(const BatchOptions& o, int64_t tokens) {
+  const int64_t rows = rows_per_update(o);
+  return o.order == Batching::streams ? Streams(tokens, rows, o.block).segments()
+                                      : divided_up(divided_up(tokens, o.block), rows);
+}
+
+class ShuffledBlocks : public TextBatches {
+ public:
+  ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed) : TextBatches(std::move(text), o, seed) {}
+
+  Rows rows_of(int64_t update) override {
+    const int64_t epoch = update / updates_per_epoch_, blocks = divided_up(text_.tokens, options_.block);
+    if (epoch != epoch_) {
+      order_.resize(static_cast<size_t>(blocks));
+      std::iota(order_.begin(), order_.end(), 0);
+      RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
+      random.shuffle(order_);
+      epoch_ = epoch;
+    }
+    const int64_t first = update % updates_per_epoch_ * rows_, last = std::min(blocks, first + rows_);
+    Rows found{{}, options_.block};
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t at = order_[static_cast<size_t>(i)] * options_.block;
+      found.rows.push_back({at, std::min(options_.block, text_.tokens - at), 0});
+    }
+    return found;
+  }
+
+ private:
+  int64_t epoch_ = -1;
+  std::vector<int64_t> order_;  // of the epoch
+};
+
+class OrderedStreams : public TextBatches {
+ public:
+  OrderedStreams(Text text, const BatchOptions& o, int64_t seed)
+      : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_, o.block) {
+    if (text_.tokens < rows_)
+      throw Error(Exit::usage, Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, a token in each"),
+                                       str(rows_, " streams of ", o.block, " tokens an update"), "lower it"});
+  }
+
+  Rows rows_of(int64_t update) override {
+    const int64_t segment = update % updates_per_epoch_;
+    Rows found{{}, streams_.width(segment)};
+    for (int64_t s = 0; s < rows_; ++s) found.rows.push_back(streams_.row(s, segment));
+    return found;
+  }
+  bool goes_on(int64_t update) const override { return update % updates_per_epoch_ != 0; }
+
+ private:
+  Streams streams_;
+};
+
+}  // namespace
+
+int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length) {
+  int64_t updates;
+  if (__builtin_mul_overflow(epochs, per_epoch, &updates))
+    throw Error(Exit::usage, Problem{"a length in [train]", "updates that 63 bits can count", to_string(length), ""});
+  return updates;
+}
+
+int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) {
+  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
+  switch (length.unit) {
+    case Length::Unit::updates:
+      return length.count;
+    case Length::Unit::epochs:
+      return updates_of(length.count, in_epoch, length);
+    case Length::Unit::tokens:
+      // The last update of an epoch is short, so whole epochs are counted by what they hold.
+      if (tokens == 0) return divided_up(length.count, per_update);
+      return updates_of(length.count / tokens, in_epoch, length) +
+             std::min(in_epoch, divided_up(length.count % tokens, per_update));
+  }
+  return 0;
+}
+
+TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
+    : text_(std::move(text)), options_(o), seed_(seed) {
+  rows_ = data::rows_per_update(o);
+  rows_of_part_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
+  updates_per_epoch_ = updates_in_epoch(o, text_.tokens);
+  tokens_ = rows_ * o.block;
+}
+
+std::vector<Batches::Part> TextBatches::parts(int64_t update) {
+  std::vector<Part> parts;
+  const auto rows = static_cast<int64_t>(rows_of(update).rows.size());
+  for (int64_t first = 0; first < rows; first += rows_of_part_)
+    parts.push_back({first, std::min(rows_of_part_, rows - first)});
+  return parts;
+}
+
+Batch TextBatches::load(int64_t update, const Part& part) {
+  const Rows all = rows_of(update);
+  const auto begin = all.rows.begin() + part.first;
+  return load_rows(text_, {begin, begin + part.count}, all.width);
+}
+
+std::string TextBatches::place(int64_t update) {
+  const auto rows = rows_of(update).rows;
+  return str(rows.size(), " rows, the first from token ", rows[0].first);
+}
+
+std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed) {
+  if (options.order == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options, seed);
+  return std::make_unique<ShuffledBlocks>(std::move(text), options, seed);
+}
+
+}  // namespace mh::data

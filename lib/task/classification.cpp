@@ -1,0 +1,159 @@
+// The class of a text or of two, or a number for them, such as the tasks of GLUE (Wang et al. 2018).
+//
+// Scores: those that the shard names (metrics/scores.h): accuracy, f1, matthews; of numbers pearson, spearman.
+#include "text/records/classification.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/shard.h"
+#include "metrics/scores.h"
+#include "model/language_model.h"
+#include "task/example_dataset.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
+
+namespace mh::task {
+
+namespace {
+
+using text::ExampleTask;
+
+double score_of(const std::string& name, std::span<const double> truth, std::span<const double> found) {
+  if (name == "pearson") return metrics::pearson(truth, found);
+  if (name == "spearman") return metrics::spearman(truth, found);
+  const std::vector<int32_t> classes(truth.begin(), truth.end()), predicted(found.begin(), found.end());
+  if (name == "f1") return metrics::f1(classes, predicted);
+  return name == "matthews" ? metrics::matthews(classes, predicted) : metrics::accuracy(classes, predicted);
+}
+
+// Of each row one value: its class, or its number.
+class ClassTally : public ExampleTally {
+ public:
+  explicit ClassTally(const text::Classification& examples)
+      : names_(examples.task().metrics),
+        numbers_(examples.task().is_number()),
+        truth_(static_cast<size_t>(examples.size()), -1),
+        found_(truth_) {}
+  void add(const ScoredExamples& seen) override {
+    const at::Tensor logits = require_finite(seen.model.logits(seen.hidden)).select(1, 0);  // (B, classes), or (B, 1)
+    const at::Tensor values = (numbers_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
+    const double unit = numbers_ ? kNumberUnit : 1;
+    for (size_t i = 0; i < seen.rows.size(); ++i) {
+      const auto row = static_cast<size_t>(seen.rows[i]);
+      truth_[row] = static_cast<double>(seen.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
+      found_[row] = values.const_data_ptr<double>()[i];
+    }
+  }
+  void finish(Evaluation& result) override {
+    std::vector<double> truth, found;
+    for (size_t i = 0; i < truth_.size(); ++i)
+      if (truth_[i] >= 0) truth.push_back(truth_[i]), found.push_back(found_[i]);
+    for (const std::string& name : names_)
+      if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, found));
+    result.predicted = std::move(found_);
+  }
+
+ private:
+  static constexpr double kNumberUnit = 0.001;  // of the numbers that a shard holds
+  std::vector<std::string> names_;
+  bool numbers_;
+  std::vector<double> truth_, found_;  // truth: below 0 where it is not known
+};
+
+class ClassificationDataset : public ExampleDataset {
+ public:
+  ClassificationDataset(const std::shared_ptr<const text::Classification>& examples, int32_t padding, std::string shard)
+      : ExampleDataset(data::Examples(std::make_shared<FixedExamples<text::Classification>>(examples), padding)),
+        examples_(examples),
+        shard_(std::move(shard)) {}
+  std::string name() const override { return examples_->task().name; }
+  void require_targets() const override { require_known(examples_->unlabelled() < examples_->size(), shard_); }
+  std::vector<std::string> score_names() const override { return examples_->task().metrics; }
+  bool writes_predictions() const override { return true; }
+  void write_predictions(ByteSink& sink, const Evaluation& evaluation) const override {
+    text::write_predictions(sink, examples_->task(), evaluation.predicted);
+  }
+
+ protected:
+  std::unique_ptr<ExampleTally> tally() const override { return std::make_unique<ClassTally>(*examples_); }
+
+ private:
+  std::shared_ptr<const text::Classification> examples_;
+  std::string shard_;
+};
+
+// Throws Error where the model does not predict the labels of these examples.
+void check_labels(const ExampleTask& task, const model::BertOptions& model, const std::string& shard) {
+  const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::input, Problem{shard, expected, found, next});
+  };
+  if (task.is_number() != (model.head == "number"))
+    refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
+           task.is_number() ? "numbers" : "classes", "take a model of the other head");
+  if (!task.is_number() && model.classes == 0)
+    throw Error(Exit::usage, Problem{"model.bert.classes", str(task.labels.size(), ", as ", shard, " has"), "0", ""});
+  if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != model.classes)
+    refuse(str(model.classes, " classes, as the model has"), str(task.labels.size()), "");
+  if (!model.labels.empty() && task.labels != model.labels)
+    refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
+           "make the shard with these labels, or, where they mean the same, set model.bert.labels=[]");
+}
+
+class Classification : public Task {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
+  const char* predicts() const override { return "classes or numbers"; }
+  const char* record_kind() const override { return io::kExamplesKind; }
+  std::vector<std::string> preparations() const override { return {"glue", "examples"}; }
+  bool serves(const model::ModelOptions& model) const override {
+    return model::reads_of(model) == model::Reads::examples &&
+           (model.bert.head == "classes" || model.bert.head == "number");
+  }
+  Traits traits() const override { return {.counts_rows = true}; }
+  std::vector<std::string> score_names() const override {
+    return {"accuracy", "f1", "matthews", "pearson", "spearman"};
+  }
+
+  std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) const override {
+    const ExampleTask task = text::task_of(header, name);
+    std::vector<std::string> labels = task.labels;
+    std::ranges::transform(labels, labels.begin(), quoted_toml);
+    return {str("model.bert.head='", task.is_number() ? "number" : "classes", "'"),
+            str("model.bert.classes=", labels.size()), "model.bert.labels=[" + join(labels, ", ") + "]",
+            "model.bert.next_sentence=false"};
+  }
+  // So that a checkpoint names its classes.
+  void complete(model::ModelOptions& model, const io::ShardHeader& header, const std::string& name) const override {
+    if (model.bert.head != "classes" || !model.bert.labels.empty()) return;
+    const std::vector<std::string> labels = text::task_of(header, name).labels;
+    if (static_cast<int64_t>(labels.size()) == model.bert.classes) model.bert.labels = labels;
+  }
+  std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
+                                const DatasetOptions& o) const override {
+    records.verify();  // a number beyond its field's limit would be an index into nothing
+    const std::string& name = records.name();
+    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
+    const ExampleTask task = text::task_of(records.header(), name);
+    check_labels(task, o.bert, name);
+    require_segments(task.sentences, o, name);
+    const auto examples = std::make_shared<const text::Classification>(records.runs(), task, tokenizer, o.block);
+    if (const int64_t without = examples->unlabelled(); o.learn && without > 0)
+      throw Error(Exit::input, Problem{name, "labels to learn from",
+                                       str(without, " of ", examples->size(), " examples without one"), ""});
+    if (const int64_t truncated = examples->truncated(); truncated > 0)
+      log_info(
+          str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are cut to ", o.block, " tokens"));
+    return std::make_unique<ClassificationDataset>(examples, tokenizer.special().padding, name);
+  }
+};
+
+const Registered<Task, Classification> entry(tasks(), "classification", "classes of texts, or numbers for them");
+
+}  // namespace
+
+}  // namespace mh::task

@@ -1,0 +1,53 @@
+// Language modelling: each token of a text from those before it.
+#include "base/error.h"
+#include "data/text.h"
+#include "io/shard.h"
+#include "model/language_model.h"
+#include "task/task.h"
+#include "task/token_score.h"
+#include "text/tokenizers.h"
+
+namespace mh::task {
+
+namespace {
+
+class TextDataset : public Dataset {
+ public:
+  explicit TextDataset(data::Text text) : text_(std::move(text)) {}
+  const data::Text& corpus() const override { return text_; }
+  std::string name() const override { return io::kTextKind; }
+  Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
+    const Score found = task::score(model, text_, options.scoring, {{}, options.progress, options.observer});
+    Evaluation result;
+    result.loss = found.nll / static_cast<double>(std::max<int64_t>(1, found.tokens));
+    result.scored = found.tokens;
+    return result;
+  }
+
+ private:
+  data::Text text_;
+};
+
+class LanguageModelling : public Task {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<LanguageModelling>(*this); }
+  const char* predicts() const override { return "tokens of a text"; }
+  const char* record_kind() const override { return io::kTextKind; }
+  std::vector<std::string> preparations() const override { return {"lm"}; }
+  bool serves(const model::ModelOptions& model) const override { return model::reads_of(model) == model::Reads::text; }
+  Traits traits() const override { return {.perplexity = true, .text_order = true}; }
+  bool reads_pipes() const override { return true; }
+  std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
+                                const DatasetOptions&) const override {
+    return std::make_unique<TextDataset>(data::Text(
+        static_cast<int64_t>(records.counts().tokens), tokenizers.target->end_of_line(),
+        [read = records.reader()](int64_t first, std::span<int32_t> out) { read(static_cast<uint64_t>(first), out); }));
+  }
+};
+
+const Registered<Task, LanguageModelling> entry(tasks(), "language-modelling",
+                                                "tokens of a text from those before them");
+
+}  // namespace
+
+}  // namespace mh::task

@@ -1,0 +1,167 @@
+// Masked words, and whether a sentence follows another: the pre-training of BERT (Devlin et al. 2019), on documents.
+//
+// Scores: word_accuracy, the share of the masked words, and with model.bert.next_sentence next_accuracy, of the rows.
+#include "task/masked_words.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "base/config.h"
+#include "base/error.h"
+#include "io/shard.h"
+#include "task/example_dataset.h"
+#include "text/records/masked_words.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
+
+namespace mh::task {
+
+namespace {
+
+// The plan of an epoch is kept until another one is asked for.
+class Documents : public data::ExampleSource {
+ public:
+  Documents(text::Runs runs, const text::WordPieceTokenizer& tokenizer, const text::PretrainingOptions& options,
+            uint64_t seed)
+      : pretraining_(std::move(runs), tokenizer, options, seed) {}
+  int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
+  int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
+  text::Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
+  double next_weight(std::span<const text::Example> update) const override {
+    return text::next_sentence_weight(update);
+  }
+
+ private:
+  std::shared_ptr<const text::Pretraining::Epoch> plan(int64_t epoch) const {
+    const std::lock_guard lock(mutex_);
+    if (plan_ == nullptr || epoch != epoch_) {
+      plan_ = std::make_shared<const text::Pretraining::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
+      epoch_ = epoch;
+    }
+    return plan_;
+  }
+  text::Pretraining pretraining_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const text::Pretraining::Epoch> plan_;
+  mutable int64_t epoch_ = 0;
+};
+
+double share(int64_t right, int64_t all) {
+  return all > 0 ? static_cast<double>(right) / static_cast<double>(all) : std::numeric_limits<double>::quiet_NaN();
+}
+
+class WordTally : public ExampleTally {
+ public:
+  void add(const ScoredExamples& seen) override {
+    const at::Tensor& targets = seen.batch.targets;
+    at::Tensor asked = targets.ge(0);
+    const at::Tensor first = targets.select(1, 0), is_first = asked.select(1, 0).clone();
+    asked.select(1, 0).fill_(false);
+    const at::Tensor places = asked.flatten().nonzero().squeeze(1);
+    const at::Tensor wanted = targets.flatten().index_select(0, places);
+    const at::Tensor states = seen.hidden.flatten(0, 1).index_select(0, places.to(seen.hidden.device()));
+    for (int64_t at = 0; at < states.size(0); at += kAtOnce) {
+      const int64_t n = std::min(kAtOnce, states.size(0) - at);
+      const at::Tensor logits = require_finite(seen.model.logits(states.narrow(0, at, n).unsqueeze(0)));
+      const at::Tensor found = logits[0].argmax(1).to(at::kCPU);
+      right_ += found.eq(wanted.narrow(0, at, n)).sum().item<int64_t>();
+    }
+    words_ += places.numel();
+    if (!seen.next.defined()) return;
+    right_next_ += (seen.next.argmax(1).to(at::kCPU).eq(first) & is_first).sum().item<int64_t>();
+    nexts_ += is_first.sum().item<int64_t>();
+  }
+  void finish(Evaluation& result) override {
+    result.scores = {{"word_accuracy", share(right_, words_)}};
+    if (nexts_ > 0) result.scores.emplace_back("next_accuracy", share(right_next_, nexts_));
+  }
+
+ private:
+  static constexpr int64_t kAtOnce = 256;  // rows of logits held
+  int64_t words_ = 0, right_ = 0, nexts_ = 0, right_next_ = 0;
+};
+
+class MaskedWordsDataset : public ExampleDataset {
+ public:
+  using ExampleDataset::ExampleDataset;
+  std::string name() const override { return io::kDocumentsKind; }
+  std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
+
+ protected:
+  std::unique_ptr<ExampleTally> tally() const override { return std::make_unique<WordTally>(); }
+};
+
+class MaskedWords : public Task {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
+  const char* predicts() const override { return "masked words"; }
+  const char* record_kind() const override { return io::kDocumentsKind; }
+  std::vector<std::string> preparations() const override { return {"mlm"}; }
+  bool serves(const model::ModelOptions& model) const override {
+    return model::reads_of(model) == model::Reads::examples && model.bert.head == "words";
+  }
+  Traits traits() const override { return {.counts_rows = true}; }
+  std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
+
+  const char* section() const override { return "mlm"; }
+  void describe(Fields& f) override { options_.describe(f); }
+  void check(int64_t long_block) const override {
+    if (options_.long_predictions > 0 && long_block == 0)
+      throw Error(Exit::usage,
+                  Problem{"mlm.long_predictions", "train.batch.long_block, whose rows it bounds, or 0",
+                          str(options_.long_predictions), "set mlm.max_predictions, or train.batch.long_block"});
+  }
+  // Earlier versions gave long rows the bound of the others.
+  void complete_stored(Config& config, int64_t long_block) const override {
+    const auto stored = config.keys_below(section());
+    if (long_block == 0 || stored.empty() ||
+        std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
+      return;
+    text::PretrainingOptions options;
+    config.read(section(), options);
+    config.set(str("mlm.long_predictions=", options.max_predictions));
+  }
+  std::optional<int64_t> long_predictions(int64_t block, int64_t long_block) const override {
+    if (options_.long_predictions > 0) return options_.long_predictions;
+    const int64_t shorter = std::min(options_.max_predictions, block);  // a row has no more tokens to predict
+    return (shorter * long_block + block - 1) / block;
+  }
+  std::unique_ptr<Task> for_long_rows(int64_t block, int64_t long_block) const override {
+    auto task = std::make_unique<MaskedWords>(*this);
+    task->options_.max_predictions = *long_predictions(block, long_block);
+    return task;
+  }
+
+  std::vector<std::string> head_keys(const io::ShardHeader&, const std::string&) const override {
+    return {"model.bert.head='words'", "model.bert.classes=0", "model.bert.labels=[]"};
+  }
+  std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
+                                const DatasetOptions& o) const override {
+    records.verify();  // a number beyond its field's limit would be an index into nothing
+    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
+    text::PretrainingOptions options = options_;
+    options.next_sentence = o.bert.next_sentence;
+    options.length = o.block;
+    if (options.next_sentence) require_segments(2, o, records.name());
+    constexpr uint64_t kSeedToScore = 1;
+    return masked_words_of(
+        data::Examples(std::make_shared<Documents>(records.runs(), tokenizer, options, o.learn ? o.seed : kSeedToScore),
+                       tokenizer.special().padding));
+  }
+
+ private:
+  text::PretrainingOptions options_;
+};
+
+const Registered<Task, MaskedWords> entry(tasks(), "masked-words", "masked words and next sentences of documents");
+
+}  // namespace
+
+std::unique_ptr<Dataset> masked_words_of(data::Examples examples) {
+  return std::make_unique<MaskedWordsDataset>(std::move(examples));
+}
+
+}  // namespace mh::task

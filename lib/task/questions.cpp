@@ -1,0 +1,173 @@
+// Where a paragraph answers a question, or whether it does: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
+//
+// Scores: exact and f1, those of the official scripts, in percent.
+#include "text/records/questions.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/shard.h"
+#include "metrics/answers.h"
+#include "metrics/predictions.h"
+#include "model/language_model.h"
+#include "task/example_dataset.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
+
+namespace mh::task {
+
+namespace {
+
+// How paragraphs are cut into rows, and what is taken for an answer.
+struct QuestionOptions {
+  text::WindowOptions windows;
+  metrics::AnswerOptions answers;
+  void describe(Fields& f) {
+    f.section("", windows);
+    f.section("", answers);
+  }
+};
+
+class QuestionRows : public FixedExamples<text::Questions> {
+ public:
+  using FixedExamples::FixedExamples;
+  bool needs_lengths() const override { return true; }
+};
+
+class SpanTally : public ExampleTally {
+ public:
+  explicit SpanTally(const text::Questions& questions, const metrics::AnswerOptions& options)
+      : questions_(questions), search_(questions, options) {}
+  void add(const ScoredExamples& seen) override {
+    const std::vector<int64_t>& rows = seen.rows;
+    const at::Tensor scores =
+        require_finite(seen.model.logits(seen.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
+    const auto width = static_cast<size_t>(scores.size(2));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto real = static_cast<size_t>(seen.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
+      const auto of = [&](size_t end) {
+        return std::span(scores.const_data_ptr<float>() + (end * rows.size() + i) * width, real);
+      };
+      search_.add(rows[i], of(0), of(1));
+    }
+  }
+  void finish(Evaluation& result) override {
+    metrics::Predictions predictions;
+    for (size_t q = 0; q < questions_.questions().size(); ++q) {
+      const auto [first, end] = questions_.rows_of(static_cast<int64_t>(q));
+      result.answers.push_back(first < end ? search_.answers(static_cast<int64_t>(q)) : metrics::Answers{});
+      if (first < end) predictions[questions_.questions()[q].id] = result.answers.back().text;
+    }
+    const metrics::PredictionScores scores = metrics::score_predictions(questions_, predictions);
+    const auto add = [&](const std::string& prefix, const metrics::AnswerScores& part) {
+      result.scores.emplace_back(prefix + "exact", part.percent().exact);
+      result.scores.emplace_back(prefix + "f1", part.percent().f1);
+    };
+    add("", scores.all);
+    if (!questions_.unanswerable()) return;
+    add("possible_", scores.possible);
+    add("impossible_", scores.impossible);
+  }
+
+ private:
+  const text::Questions& questions_;
+  metrics::AnswerSearch search_;
+};
+
+class QuestionsDataset : public ExampleDataset {
+ public:
+  QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding,
+                   const QuestionOptions& options, std::string shard)
+      : ExampleDataset(data::Examples(std::make_shared<QuestionRows>(questions), padding)),
+        questions_(questions),
+        options_(options),
+        shard_(std::move(shard)) {}
+  std::string name() const override { return io::kQuestionsKind; }
+  void require_targets() const override {
+    require_known(std::ranges::any_of(questions_->questions(),
+                                      [](const text::Question& q) { return q.impossible || !q.answers.empty(); }),
+                  shard_);
+  }
+  std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
+  bool writes_predictions() const override { return true; }
+  bool writes_best_answers() const override { return true; }
+  void write_predictions(ByteSink& sink, const Evaluation& evaluation) const override {
+    sink.write(metrics::predictions_json(*questions_, evaluation.answers));
+  }
+  void write_best_answers(ByteSink& sink, const Evaluation& evaluation) const override {
+    sink.write(metrics::best_json(*questions_, evaluation.answers));
+  }
+  nlohmann::ordered_json columns() const override {
+    return {{"stride", options_.windows.stride},
+            {"question", options_.windows.question},
+            {"best", options_.answers.best},
+            {"longest_answer", options_.answers.longest},
+            {"null_threshold", options_.answers.null_threshold}};
+  }
+
+ protected:
+  std::unique_ptr<ExampleTally> tally() const override {
+    return std::make_unique<SpanTally>(*questions_, options_.answers);
+  }
+
+ private:
+  std::shared_ptr<const text::Questions> questions_;
+  QuestionOptions options_;
+  std::string shard_;
+};
+
+void report(int64_t count, const std::string& what) {
+  if (count > 0) log_info(with_commas(count) + what);
+}
+
+class Questions : public Task {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
+  const char* predicts() const override { return "answers"; }
+  const char* record_kind() const override { return io::kQuestionsKind; }
+  std::vector<std::string> preparations() const override { return {"squad"}; }
+  bool serves(const model::ModelOptions& model) const override {
+    return model::reads_of(model) == model::Reads::examples && model.bert.head == "span";
+  }
+  Traits traits() const override { return {.counts_rows = true}; }
+  std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
+
+  const char* section() const override { return "squad"; }
+  void describe(Fields& f) override { options_.describe(f); }
+  bool options_steer_scores() const override { return true; }
+
+  std::vector<std::string> head_keys(const io::ShardHeader&, const std::string&) const override {
+    return {"model.bert.head='span'", "model.bert.classes=0", "model.bert.labels=[]", "model.bert.next_sentence=false"};
+  }
+  std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
+                                const DatasetOptions& o) const override {
+    records.verify();  // a number beyond its field's limit would be an index into nothing
+    const std::string& name = records.name();
+    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
+    text::WindowOptions windows = options_.windows;
+    windows.length = o.block;
+    windows.check();
+    require_segments(2, o, name);
+    const auto questions =
+        std::make_shared<const text::Questions>(records.runs(), records.header(), tokenizer, windows,
+                                                o.learn ? text::QuestionUse::learn : text::QuestionUse::answer, name);
+    report(questions->cut(), str(" questions of ", name, " are cut to ", windows.question, " tokens"));
+    report(questions->left_out(),
+           str(" questions of ", name, " are left out, as their answer is not in the paragraph"));
+    return std::make_unique<QuestionsDataset>(questions, tokenizer.special().padding, options_, name);
+  }
+
+ private:
+  QuestionOptions options_;
+};
+
+const Registered<Task, Questions> entry(tasks(), "questions", "answers to questions, in paragraphs");
+
+}  // namespace
+
+}  // namespace mh::task

@@ -1,0 +1,89 @@
+#include "task/task.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::task {
+
+double score_named(const NamedScores& scores, const std::string& name) {
+  for (const auto& [found, value] : scores)
+    if (found == name) return value;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+double Dataset::score(model::LanguageModel& model, const std::string& name, const EvaluationOptions& options) const {
+  return score_named(evaluate(model, options).scores, name);
+}
+
+void Dataset::write_predictions(ByteSink&, const Evaluation&) const {
+  throw std::logic_error(str(name(), " has no predictions"));
+}
+
+void Dataset::write_best_answers(ByteSink&, const Evaluation&) const {
+  throw std::logic_error(str(name(), " has no answers"));
+}
+
+nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }
+
+std::vector<std::string> Task::head_keys(const io::ShardHeader& header, const std::string& name) const {
+  io::require_kind(header, name, io::kExamplesKind);
+  return {};
+}
+
+Registry<Task>& tasks() {
+  static Registry<Task> registry("task");
+  return registry;
+}
+
+namespace {
+
+std::unique_ptr<Task> first_task(const std::function<bool(const Task&)>& wanted) {
+  for (const std::string& name : tasks().names())
+    if (auto task = tasks().make(name, "task"); wanted(*task)) return task;
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Task> task_of(const model::ModelOptions& model) {
+  auto task = first_task([&](const Task& t) { return t.serves(model); });
+  if (task == nullptr)
+    throw std::logic_error(
+        str("no task for model.backbone='", model.backbone, "', model.bert.head='", model.bert.head, "'"));
+  return task;
+}
+
+std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard) {
+  std::vector<std::string> kinds;
+  auto task = first_task([&](const Task& t) {
+    kinds.emplace_back(t.record_kind());
+    return t.record_kind() == kind;
+  });
+  if (task == nullptr)
+    throw Error(Exit::input, Problem{shard, "a shard of one of the kinds " + join(kinds, ", "), "the kind " + kind,
+                                     "make it with mh-prep"});
+  return task;
+}
+
+const std::vector<std::string>& all_score_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const std::string& task : tasks().names())
+      for (const std::string& name : tasks().make(task, "task")->score_names())
+        if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+    return all;
+  }();
+  return names;
+}
+
+void require_segments(int64_t wanted, const DatasetOptions& options, const std::string& shard) {
+  if (wanted > options.bert.segments)
+    throw Error(Exit::usage, Problem{"model.bert.segments", "2 or more, for the two parts of rows of " + shard,
+                                     str(options.bert.segments), ""});
+}
+
+}  // namespace mh::task

@@ -1,0 +1,53 @@
+#include "task/task_options.h"
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "base/error.h"
+
+namespace mh::task {
+
+TaskOptions::TaskOptions() {
+  for (const std::string& name : tasks().names()) tasks_.push_back(tasks().make(name, "task"));
+}
+
+TaskOptions::TaskOptions(const TaskOptions& other) {
+  for (const auto& task : other.tasks_) tasks_.push_back(task->clone());
+}
+
+TaskOptions& TaskOptions::operator=(const TaskOptions& other) { return *this = TaskOptions(other); }
+
+void TaskOptions::read(Config& config, const model::ModelOptions& model) {
+  for (const auto& task : tasks_) {
+    const std::string section = task->section();
+    if (section.empty()) continue;
+    config.read(section, *task);
+    if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model))
+      throw Error(Exit::usage,
+                  Problem{str(section, ".", keys[0]), "a model.bert.head that it is for, of model.backbone='bert'",
+                          "another model", "leave the key out"});
+  }
+}
+
+void TaskOptions::describe(Fields& f) {
+  for (const auto& task : tasks_)
+    if (const std::string section = task->section(); !section.empty()) f.section(section, *task);
+}
+
+void TaskOptions::describe(Fields& f, const model::ModelOptions& model) {
+  for (const auto& task : tasks_)
+    if (const std::string section = task->section(); !section.empty() && task->serves(model)) f.section(section, *task);
+}
+
+const Task& TaskOptions::of(const model::ModelOptions& model) const {
+  const auto it = std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& task) { return task->serves(model); });
+  if (it == tasks_.end()) throw std::logic_error("no task for model.backbone='" + model.backbone + "'");
+  return **it;
+}
+
+void TaskOptions::replace(std::unique_ptr<Task> task) {
+  for (auto& other : tasks_)
+    if (std::string(other->record_kind()) == task->record_kind()) return other.swap(task);
+}
+
+}  // namespace mh::task

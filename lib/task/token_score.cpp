@@ -1,0 +1,46 @@
+#include "task/token_score.h"
+
+#include <c10/core/GradMode.h>
+
+#include <map>
+#include <vector>
+
+namespace mh::task {
+
+Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
+            const ScoreObserver& observer) {
+  c10::NoGradGuard no_gradient;
+  Score score;
+  // Streams are visited side by side but reported one after the other.
+  std::map<int64_t, std::vector<TokenScore>> held;
+  const auto report = [&] {
+    for (const auto& [stream, all] : held)
+      for (const TokenScore& token : all) observer.each(token);
+    held.clear();
+  };
+  data::BatchVisitor visitor;
+  visitor.observer = observer.observer;
+  visitor.progress = observer.progress;
+  visitor.visit = [&](const data::VisitedBatch& now) {
+    const at::Tensor log_p = model.target_log_probabilities(now.hidden, now.batch.targets).to(at::kCPU).contiguous();
+    const auto* p = log_p.const_data_ptr<float>();
+    const auto* target = now.batch.targets.const_data_ptr<int64_t>();
+    const int64_t width = log_p.size(1);
+    for (size_t r = 0; r < now.rows.size(); ++r, p += width, target += width) {
+      const data::Row& row = now.rows[r];
+      for (int64_t t = row.scored; t < row.length; ++t) {
+        if (target[t] < 0) continue;
+        score.nll -= static_cast<double>(p[t]);
+        ++score.tokens;
+        if (observer.each)
+          held[now.stream_of(r)].push_back({row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
+      }
+    }
+    if (now.last) report();
+  };
+  data::for_each_batch(model, corpus, options, visitor);
+  report();  // of what a signal has stopped
+  return score;
+}
+
+}  // namespace mh::task

@@ -1,0 +1,71 @@
+// The records of a shard to read from, in a file or held in memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "io/shard.h"
+#include "text/records/runs.h"
+#include "text/records/whole_shard.h"
+
+namespace mh::text {
+
+class ShardRecords {
+ public:
+  virtual ~ShardRecords() = default;
+  virtual const io::ShardHeader& header() const = 0;
+  virtual const io::ShardCounts& counts() const = 0;
+  virtual const std::string& name() const = 0;
+  // Checks every sum and all runs, as read_runs() does. Error(input).
+  virtual void verify() const = 0;
+  // Returns the runs, which this must outlive.
+  virtual Runs runs() const = 0;
+  // Returns a function that reads tokens [first, first + out.size()) of all runs, which this must outlive.
+  using Reader = std::function<void(uint64_t first, std::span<int32_t> out)>;
+  virtual Reader reader() const = 0;
+};
+
+// Records of a file, which must outlive what this returns.
+class FileRecords : public ShardRecords {
+ public:
+  explicit FileRecords(const io::ShardFile& shard) : shard_(shard) {}
+  const io::ShardHeader& header() const override { return shard_.header(); }
+  const io::ShardCounts& counts() const override { return shard_.counts(); }
+  const std::string& name() const override { return shard_.name(); }
+  void verify() const override { text::verify(shard_); }
+  Runs runs() const override { return runs_of(shard_); }
+  Reader reader() const override {
+    return [&shard = shard_](uint64_t first, std::span<int32_t> out) { shard.read(first, out); };
+  }
+
+ private:
+  const io::ShardFile& shard_;
+};
+
+// Records of a pipe, all in memory.
+class HeldRecords : public ShardRecords {
+ public:
+  explicit HeldRecords(io::ShardStream& stream)  // nothing of it read yet
+      : name_(stream.name()), text_(read_runs(stream, stream.header().kind)) {}
+  HeldRecords(const HeldRecords&) = delete;  // runs() refer to it
+  HeldRecords& operator=(const HeldRecords&) = delete;
+  const io::ShardHeader& header() const override { return text_.header; }
+  const io::ShardCounts& counts() const override { return text_.counts; }
+  const std::string& name() const override { return name_; }
+  void verify() const override {}  // read_runs() did
+  Runs runs() const override { return runs_of(text_); }
+  Reader reader() const override {
+    return [&tokens = text_.tokens](uint64_t first, std::span<int32_t> out) {
+      std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
+    };
+  }
+
+ private:
+  std::string name_;
+  RunText text_;
+};
+
+}  // namespace mh::text

@@ -1,0 +1,336 @@
+// Rows of examples: how they are filled up, drawn and parted; what is learnt from them in parts; what is adopted.
+#include <c10/core/GradMode.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "fixtures/folder.h"
+#include "fixtures/models.h"
+#include "fixtures/status.h"
+#include "model/adopt.h"
+#include "task/masked_words.h"
+#include "text/records/masked_words.h"
+#include "train/batches.h"
+
+using namespace mh;
+
+namespace {
+
+// Row r of epoch e: [CLS] (r + e) (r + e) … of a length drawn once.
+class Drawn : public data::ExampleSource {
+ public:
+  Drawn(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
+      : lengths_(std::move(lengths)), head_(head), growth_(growth) {}
+  int64_t rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
+  int64_t length(int64_t epoch, int64_t row) const override {
+    return lengths_[static_cast<size_t>(row) % lengths_.size()] + (growth_ != 0 ? epoch : 0);
+  }
+  text::Example make(int64_t epoch, int64_t row) const override {
+    text::Example e;
+    e.tokens.assign(static_cast<size_t>(length(epoch, row)), static_cast<int32_t>(row + 1));
+    e.first = static_cast<int32_t>(e.tokens.size() / 2);
+    if (head_ == "words") {
+      e.targets.assign(e.tokens.size(), -1);
+      e.targets[0] = row % 2;
+      for (size_t t = 1; t < e.tokens.size(); t += 2) e.targets[t] = static_cast<int64_t>(t);
+    } else if (head_ == "span") {
+      e.targets = {1, 2};
+    } else {
+      e.targets = {row % 3};
+    }
+    return e;
+  }
+  bool needs_lengths() const override { return head_ == "span"; }
+  double next_weight(std::span<const text::Example> update) const override {
+    return head_ == "words" ? text::next_sentence_weight(update) : 1;
+  }
+
+ private:
+  std::vector<int64_t> lengths_;
+  std::string head_;
+  int64_t growth_;
+};
+
+data::Examples examples(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0,
+                        int32_t padding = 0) {
+  return data::Examples(std::make_shared<Drawn>(std::move(lengths), head, growth), padding);
+}
+
+train::TrainOptions options(int64_t rows) {
+  train::TrainOptions o;
+  o.batch.block = 64, o.batch.rows = rows, o.batch.tokens = 64;
+  return o;
+}
+
+// The numbers of all rows of an update, from their tokens.
+std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
+  std::vector<int64_t> rows;
+  for (const auto& part : batches.parts(update)) {
+    const data::Batch batch = batches.load(update, part);
+    for (int64_t b = 0; b < part.count; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
+  }
+  return rows;
+}
+
+// Of all ways to part rows of these widths, by trying each.
+int64_t least_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
+  const auto rows = static_cast<int64_t>(widths.size());
+  int64_t least = INT64_MAX;
+  for (uint32_t ends = 0; ends < 1U << (rows - 1); ++ends) {
+    int64_t cost = 0, first = 0;
+    for (int64_t row = 1; row <= rows; ++row) {
+      if (row < rows && (ends >> (row - 1) & 1U) == 0) continue;
+      const int64_t tokens = widths[static_cast<size_t>(first)] * (row - first);
+      if (micro_tokens > 0 && tokens > micro_tokens && row > first + 1) cost += 1 << 20;
+      cost += data::kPartTokens + tokens;
+      first = row;
+    }
+    least = std::min(least, cost);
+  }
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("rows of examples are filled up behind their end", "[examples]") {
+  for (const char* head : {"words", "classes", "span"}) {
+    const data::Examples all = examples({4, 6}, head, 0, 9);
+    const std::vector<text::Example> made{all.source().make(0, 0), all.source().make(0, 1)};
+    const data::Batch batch = data::load_examples(all, made);
+    CHECK(batch.input.tokens.equal(at::tensor({1, 1, 1, 1, 9, 9, 2, 2, 2, 2, 2, 2}, at::kLong).view({2, 6})));
+    CHECK(batch.input.segments.equal(at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1}, at::kLong).view({2, 6})));
+    CHECK(batch.input.lengths.encoder.equal(at::tensor({4, 6}, at::kLong)));
+    if (std::string(head) == "words")
+      CHECK(batch.targets.equal(at::tensor({0, 1, -1, 3, -1, -1, 1, 1, -1, 3, -1, 5}, at::kLong).view({2, 6})));
+    if (std::string(head) == "classes") CHECK(batch.targets.equal(at::tensor({0, 1}, at::kLong).view({2, 1})));
+    if (std::string(head) == "span")
+      CHECK(batch.targets.equal(at::tensor({1, 2, -4, 1, 2, -6}, at::kLong).view({2, 3})));
+  }
+}
+
+TEST_CASE("every row is in one update of an epoch, in the parts that cost least", "[examples]") {
+  CHECK(rc::check([] {
+    const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
+    train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 12));
+    o.batch.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
+    const auto all = examples(lengths, "classes");
+    const auto batches = train::make_batches(all, o), again = train::make_batches(all, o);
+    std::vector<std::vector<int64_t>> orders;
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      std::vector<int64_t> order;
+      for (int64_t u = 0; u < batches->updates_per_epoch(); ++u) {
+        const int64_t update = epoch * batches->updates_per_epoch() + u;
+        int64_t rows = 0, before = 1 << 20, cost = 0;
+        std::vector<int64_t> widths;
+        for (const auto& part : batches->parts(update)) {
+          RC_ASSERT(part.first == rows);
+          const data::Batch batch = batches->load(update, part);
+          const int64_t width = batch.input.tokens.size(1);
+          RC_ASSERT(o.batch.micro_tokens == 0 || width * part.count <= o.batch.micro_tokens);
+          RC_ASSERT(width <= before);  // the longest first
+          widths.insert(widths.end(), static_cast<size_t>(part.count), 0);
+          for (int64_t b = 0; b < part.count; ++b)
+            widths[static_cast<size_t>(part.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
+          cost += data::kPartTokens + width * part.count;
+          RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
+          before = width, rows += part.count;
+        }
+        RC_ASSERT(cost == least_cost(widths, o.batch.micro_tokens));
+        const auto now = rows_of(*batches, update);
+        RC_ASSERT(static_cast<int64_t>(now.size()) == rows);
+        RC_ASSERT(rows == o.batch.rows || u + 1 == batches->updates_per_epoch());
+        RC_ASSERT(now == rows_of(*again, update));
+        order.insert(order.end(), now.begin(), now.end());
+      }
+      RC_ASSERT(std::set<int64_t>(order.begin(), order.end()).size() == lengths.size());
+      RC_ASSERT(order.size() == lengths.size());
+      orders.push_back(order);
+    }
+    if (lengths.size() > 20) RC_ASSERT(orders[0] != orders[1]);
+  }));
+}
+
+TEST_CASE("rows that are dealt out by length", "[examples]") {
+  CHECK(rc::check([] {
+    const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
+    train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 6));
+    o.batch.bucket_updates = *rc::gen::inRange<int64_t>(2, 5);
+    const auto batches = train::make_batches(examples(lengths, "classes"), o);
+    const int64_t updates = batches->updates_per_epoch();
+    std::set<int64_t> rows;
+    for (int64_t first = 0; first < updates; first += o.batch.bucket_updates) {
+      // Whole updates of a deal, by their longest row: none has a row between those of another.
+      std::vector<std::pair<int64_t, int64_t>> ranges;
+      for (int64_t u = first; u < std::min(updates, first + o.batch.bucket_updates); ++u) {
+        std::pair<int64_t, int64_t> range{1 << 20, 0};
+        const auto now = rows_of(*batches, u);
+        for (int64_t row : now) {
+          const int64_t length = lengths[static_cast<size_t>(row)];
+          range = {std::min(range.first, length), std::max(range.second, length)};
+        }
+        rows.insert(now.begin(), now.end());
+        RC_ASSERT(static_cast<int64_t>(now.size()) == o.batch.rows || u + 1 == updates);
+        ranges.push_back(range);
+      }
+      std::sort(ranges.begin(), ranges.end());
+      for (size_t i = 1; i < ranges.size(); ++i) RC_ASSERT(ranges[i - 1].second <= ranges[i].first);
+    }
+    RC_ASSERT(rows.size() == lengths.size());
+  }));
+  // The deals, and their updates, come in another order in another epoch.
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 40; ++i) lengths.push_back(2 + i);
+  train::TrainOptions o = options(4);
+  o.batch.bucket_updates = 10;
+  const auto batches = train::make_batches(examples(lengths, "classes"), o);
+  std::vector<std::vector<int64_t>> orders(2);
+  for (int64_t u = 0; u < 20; ++u) orders[static_cast<size_t>(u / 10)].push_back(rows_of(*batches, u)[0]);
+  CHECK(orders[0] != orders[1]);
+  std::sort(orders[0].begin(), orders[0].end());
+  CHECK(orders[0] == std::vector<int64_t>{3, 7, 11, 15, 19, 23, 27, 31, 35, 39});
+}
+
+TEST_CASE("epochs that draw other rows have as many as the first", "[examples]") {
+  for (const int64_t growth : {1, -1}) {
+    const auto batches = train::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), options(2));
+    REQUIRE(batches->updates_per_epoch() == 3);
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<int64_t> order;
+      for (int64_t u = 0; u < 3; ++u)
+        for (int64_t row : rows_of(*batches, 3 * epoch + u)) order.push_back(row);
+      CHECK(order.size() == 5);
+      const std::set<int64_t> distinct(order.begin(), order.end());
+      CHECK(static_cast<int64_t>(distinct.size()) == std::min<int64_t>(5, 5 + epoch * growth));
+    }
+  }
+}
+
+TEST_CASE("a next sentence counts as much as the words of its row, on average over the update", "[examples]") {
+  train::TrainOptions o = options(3);
+  const auto batches = train::make_batches(examples({5, 9, 120}, "words"), o);
+  const auto parts = batches->parts(0);
+  REQUIRE(parts.size() > 1);
+  for (const auto& part : parts) CHECK(batches->load(0, part).next_weight == Approx((2 + 4 + 60) / 3.0));
+}
+
+TEST_CASE("lengths of training on examples are updates and epochs", "[examples]") {
+  const auto batches = train::make_batches(examples({5, 6, 7, 8, 9}, "classes"), options(2));
+  CHECK(batches->updates({7, Length::Unit::updates}) == 7);
+  CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
+  CHECK(refusal([&] { batches->updates({7, Length::Unit::tokens}); }).find("updates or epochs") != std::string::npos);
+  CHECK(status_of([] { train::make_batches(examples({}, "classes"), options(2)); }) == 3);
+}
+
+namespace {
+
+const char* const kBert =
+    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nbert.segments = "
+    "2\nbert.embedding_norm = "
+    "true\n";
+
+}  // namespace
+
+TEST_CASE("the gradient of an update does not depend on its parts", "[examples]") {
+  for (const char* head :
+       {"bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'span'\n"}) {
+    const auto config = models::configured(str(kBert, head, "[attention]\nheads = 4\n"));
+    const auto all = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
+    std::vector<at::Tensor> gradients[2];
+    for (const int64_t micro : {0, 100}) {
+      auto model = model::build_language_model(config, 60, at::kCPU);
+      model->parameters().initialise(1);
+      train::TrainOptions o = options(7);
+      o.batch.micro_tokens = micro;
+      const auto batches = train::make_batches(all, o);
+      const auto parts = batches->parts(0);
+      CHECK(parts.size() == (micro > 0 ? 4 : 2));
+      for (const auto& part : parts) {
+        const data::Batch batch = batches->load(0, part);
+        model->loss(model->hidden(batch.input, {}), batch.wanted(), 0.1).smoothed.backward();
+      }
+      for (const nn::Parameter& p : model->parameters().all()) gradients[micro > 0].push_back(p.master().grad());
+    }
+    for (size_t i = 0; i < gradients[0].size(); ++i)
+      if (gradients[0][i].defined()) CHECK(at::allclose(gradients[0][i], gradients[1][i], 1e-4, 1e-5));
+  }
+}
+
+TEST_CASE("scores of examples are those of each row alone, in the order of the rows", "[examples]") {
+  c10::NoGradGuard no_gradient;
+  const auto config = models::configured(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
+  auto model = model::build_language_model(config, 30, at::kCPU);
+  model->parameters().initialise(3);
+  const auto all = examples({5, 9, 20, 21, 6, 29}, "words");
+  const task::Evaluation found = task::masked_words_of(all)->evaluate(*model, {});
+  double words = 0, next = 0;
+  int64_t asked = 0, right = 0, right_next = 0;
+  for (int64_t row = 0; row < 6; ++row) {
+    const std::vector<text::Example> one{all.source().make(0, row)};
+    const data::Batch batch = data::load_examples(all, one);
+    const at::Tensor hidden = model->hidden(batch.input, {}), logits = model->logits(hidden)[0];
+    const at::Tensor log_p = model->target_log_probabilities(hidden, batch.targets)[0];
+    next -= log_p[0].item<double>();
+    right_next += model->sentence_logits(hidden)[0].argmax().item<int64_t>() == one[0].targets[0];
+    for (size_t t = 1; t < one[0].targets.size(); ++t) {
+      if (one[0].targets[t] < 0) continue;
+      ++asked;
+      words -= log_p[static_cast<int64_t>(t)].item<double>();
+      right += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == one[0].targets[t];
+    }
+  }
+  CHECK(found.rows == 6);
+  CHECK(found.scored == asked);
+  CHECK(found.loss == Approx(words / static_cast<double>(asked) + next / 6).epsilon(1e-5));
+  CHECK(task::score_named(found.scores, "word_accuracy") ==
+        Approx(static_cast<double>(right) / static_cast<double>(asked)));
+  CHECK(task::score_named(found.scores, "next_accuracy") == Approx(static_cast<double>(right_next) / 6));
+  CHECK(std::isnan(task::score_named(found.scores, "f1")));
+}
+
+TEST_CASE("a model takes over what it shares with another, and nothing else may be missing", "[examples]") {
+  const Folder folder;
+  const auto build = [](const std::string& toml) {
+    auto model = model::build_language_model(models::configured(toml), 30, at::kCPU);
+    model->parameters().initialise(4);
+    return model;
+  };
+  const std::string words = str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n");
+  auto first = build(words);
+  first->parameters().initialise(5);
+  const std::string path = folder.file("m.safetensors");
+  model::Views views;
+  views.add(first->parameters());
+  {
+    auto sink = open_sink(path);
+    io::write_checkpoint(*sink, views.all(), {});
+    sink->close();
+  }
+  const io::Checkpoint checkpoint(path);
+  auto second =
+      build(str(kBert, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
+  const model::Adoption adoption = model::adoption_of(checkpoint, second->parameters(), "--init");
+  const std::set<std::string> added(adoption.added.begin(), adoption.added.end()),
+      left(adoption.left_out.begin(), adoption.left_out.end());
+  CHECK(added.count("head.classes.weight") == 1);
+  CHECK(added.count("pooler.weight") == 0);
+  CHECK(left.count("head.words.bias") == 1);
+  CHECK(left.count("head.next.weight") == 1);
+  for (const std::string& name : added)
+    CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
+  const at::Tensor before = second->parameters().find("head.classes.weight")->master().clone();
+  model::adopt_parameters(checkpoint, second->parameters());
+  CHECK(second->parameters().find("head.classes.weight")->master().equal(before));
+  for (const nn::Parameter& p : second->parameters().all())
+    if (added.count(p.name()) == 0) CHECK(p.master().equal(first->parameters().find(p.name())->master()));
+  // What is of the layers is neither left out nor new.
+  for (const char* other : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
+                            "layers = 3\n[attention]\nheads = 4\n"}) {
+    std::string toml = str(kBert, other);
+    if (const auto at = toml.find("layers = 2\n"); std::string(other).find("layers") == 0) toml.erase(at, 11);
+    if (const auto at = toml.find("ffn = 24\n"); std::string(other).find("ffn") == 0) toml.erase(at, 9);
+    auto odd = build(toml);
+    CHECK(refusal([&] { model::adoption_of(checkpoint, odd->parameters(), "--init m"); }).find("--init m") == 0);
+  }
+}

@@ -1,0 +1,196 @@
+// Every registered task: what the rest of the project relies on.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/config.h"
+#include "fixtures/folder.h"
+#include "fixtures/models.h"
+#include "fixtures/status.h"
+#include "io/record_kind.h"
+#include "io/shard.h"
+#include "model/encoder_head.h"
+#include "model/load.h"
+#include "task/task.h"
+#include "task/task_options.h"
+#include "text/records/classification/examples.h"
+#include "text/records/preparation.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
+#include "train/run_config.h"
+
+using namespace mh;
+
+namespace {
+
+constexpr int32_t kWords = 5;  // first entry that is no special one
+
+std::unique_ptr<text::Tokenizer> wordpiece() {
+  std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
+  for (int32_t i = kWords; i < 20; ++i) pieces.push_back({str("w", i), 0});
+  return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+}
+
+std::unique_ptr<text::Tokenizer> words() {
+  return text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+}
+
+using Runs = std::vector<std::vector<int32_t>>;
+
+// A shard of a kind and a model that has the task.
+struct Sample {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::function<void(io::ShardHeader&)> hold;
+  Runs runs;
+  std::string model;  // lines of [model]
+};
+
+const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn = 8\n";
+const char* kSmall = "layers = 1\nwidth = 8\nffn = 8\n";
+
+std::vector<int32_t> bytes(const std::string& text) {
+  std::vector<int32_t> numbers;
+  for (const char c : text) numbers.push_back(static_cast<unsigned char>(c));
+  return numbers;
+}
+
+// By kind of records; a new task adds a sample here.
+std::map<std::string, Sample> samples() {
+  std::map<std::string, Sample> all;
+  const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.hold(name); }; };
+  all[io::kTextKind] = {words(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
+  all[io::kPairsKind] = {words(),
+                         kind(io::kPairsKind),
+                         {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
+                         str("backbone = 'encoder-decoder'\n", kSmall)};
+  all[io::kDocumentsKind] = {wordpiece(),
+                             kind(io::kDocumentsKind),
+                             {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
+                             str(kBert, "bert.next_sentence = true\n")};
+  const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
+  all[io::kExamplesKind] = {wordpiece(),
+                            [task](io::ShardHeader& h) { text::hold_examples(h, task); },
+                            {{5, 6}, {}, {1}, {7}, {}, {0}},
+                            str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
+  const std::string about = R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
+  all[io::kQuestionsKind] = {wordpiece(),
+                             [](io::ShardHeader& h) {
+                               h.task = R"({"unanswerable": false})";
+                               h.hold(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
+                             },
+                             {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(about)},
+                             str(kBert, "bert.head = 'span'\n")};
+  return all;
+}
+
+void write(const std::string& path, const Sample& sample) {
+  io::ShardHeader header = text::header_of(*sample.tokenizer);
+  sample.hold(header);
+  auto sink = open_sink(path);
+  io::ShardWriter writer(*sink, header);
+  for (const auto& run : sample.runs) writer.add_run(run);
+  writer.finish();
+  sink->close();
+}
+
+}  // namespace
+
+TEST_CASE("a task reads a kind of records that shards can have, and no other task reads it", "[tasks]") {
+  std::set<std::string> kinds;
+  for (const std::string& name : task::tasks().names()) {
+    INFO(name);
+    const auto task = task::tasks().make(name, "task");
+    CHECK(io::record_kind(task->record_kind()) != nullptr);
+    CHECK(kinds.insert(task->record_kind()).second);
+    CHECK(!task->preparations().empty());
+    for (const std::string& preparation : task->preparations())
+      CHECK(status_of([&] { text::preparations().find(preparation, "mh-prep"); }) == 0);
+    CHECK(std::string(task::task_of_kind(task->record_kind(), "t.mhs")->predicts()) == task->predicts());
+    CHECK(task->clone()->record_kind() == std::string(task->record_kind()));
+  }
+  CHECK(status_of([] { task::task_of_kind("other", "t.mhs"); }) == 3);
+}
+
+TEST_CASE("every model has exactly one task", "[tasks]") {
+  for (const std::string& backbone : model::backbones().names())
+    for (const std::string& head : model::encoder_heads().names()) {
+      INFO(backbone << ", " << head);
+      model::ModelOptions options;
+      options.backbone = backbone, options.bert.head = head;
+      int serving = 0;
+      for (const std::string& name : task::tasks().names())
+        serving += task::tasks().make(name, "task")->serves(options);
+      CHECK(serving == 1);
+    }
+}
+
+TEST_CASE("a task returns the scores that it names, and its model's loss", "[tasks]") {
+  const auto all = samples();
+  for (const std::string& name : task::tasks().names()) {
+    INFO(name);
+    const auto task = task::tasks().make(name, "task");
+    REQUIRE(all.contains(task->record_kind()));
+    const Sample& sample = all.at(task->record_kind());
+    const Folder folder;
+    write(folder.file("t.mhs"), sample);
+    const io::ShardFile shard(folder.file("t.mhs"));
+    const auto tokenizers = text::tokenizers_of(shard.header(), shard.name());
+    const model::ModelConfig config = models::configured(str("[model]\n", sample.model, "[attention]\nheads = 2\n"));
+    REQUIRE(task->serves(config.model));
+    auto model = model::build_language_model(config, model::sizes_of(tokenizers), at::kCPU);
+    model->parameters().initialise(1);
+    const auto dataset = task->open(text::FileRecords(shard), tokenizers, {config.model.bert, 32, 1, false});
+    dataset->require_targets();
+    dataset->check(*model);
+    CHECK(dataset->corpus().targets() > 0);
+    task::EvaluationOptions options;
+    if (task->traits().text_order) options.scoring.block = 4;
+    const std::vector<std::string> named = task->score_names(), has = dataset->score_names();
+    for (const std::string& score : has) {
+      CHECK(std::find(named.begin(), named.end(), score) != named.end());
+      options.metric = score;
+      const auto evaluation = dataset->evaluate(*model, options);
+      CHECK(std::isfinite(evaluation.loss));
+      CHECK(evaluation.scored > 0);
+      CHECK(std::isfinite(task::score_named(evaluation.scores, score)));
+      CHECK(dataset->score(*model, score, options) == task::score_named(evaluation.scores, score));
+    }
+    // Nothing but the scores named, and parts of them for questions that may be impossible.
+    options.metric = "loss";
+    const auto evaluation = dataset->evaluate(*model, options);
+    CHECK(std::isfinite(evaluation.loss));
+    for (const auto& [score, value] : evaluation.scores) CHECK(std::find(has.begin(), has.end(), score) != has.end());
+    CHECK(dataset->writes_predictions() >= dataset->writes_best_answers());
+  }
+}
+
+TEST_CASE("the options of a task are read for its models alone, and copied", "[tasks]") {
+  for (const std::string& name : task::tasks().names()) {
+    const auto task = task::tasks().make(name, "task");
+    if (std::string(task->section()).empty()) continue;
+    INFO(name);
+    FieldLister lister;
+    lister.section(task->section(), *task);
+    REQUIRE(!lister.rows().empty());
+    const std::string key = lister.rows()[0].key;
+    const auto read = [&](const model::ModelOptions& model) {
+      Config config;
+      config.set(str(key, "=", lister.rows()[0].value));
+      task::TaskOptions options;
+      options.read(config, model);
+      TomlWriter writer;
+      task::TaskOptions(options).describe(writer, model);
+      return writer.text();
+    };
+    CHECK(status_of([&] { read({}); }) == 2);  // a decoder
+    model::ModelOptions model;
+    model.backbone = "bert";
+    for (const std::string& head : model::encoder_heads().names())
+      if (model.bert.head = head; task->serves(model))
+        CHECK(read(model).find(str("[", task->section(), "]")) != std::string::npos);
+  }
+}
