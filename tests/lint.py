@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checks of sources that take seconds: includes between folders, names of methods in the core, format, shell scripts, manual pages, words.
+"""The checks of sources that take seconds: includes between folders, names of methods in the core, decisions by task, format, shell scripts, manual pages, words.
 
     lint.py             runs them; a line each, and the closing line that ./run test adds up
     lint.py --write     lowers the numbers in words.tsv to how often each word is left
@@ -30,6 +30,10 @@ def check_layers():
 
 def check_methods():
     return run(sys.executable, "tests/method_names.py")
+
+
+def check_tasks():
+    return run(sys.executable, "tests/task_names.py")
 
 
 def check_format():
@@ -92,7 +96,8 @@ def main():
     if parser.parse_args().write:
         write_words()
         return 0
-    checks = {"layers": check_layers, "methods": check_methods, "format": check_format, "shell": check_shell, "manual pages": check_manual, "words": check_words}
+    checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "format": check_format, "shell": check_shell,
+              "manual pages": check_manual, "words": check_words}
     failed = 0
     for name, check in checks.items():
         output = check()

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Checks that only lib/task/ decides what a task is, and that each task has its files.
+
+- Code of lib and tools outside lib/task/ and lib/data/ neither asks which corpus, dataset or task an object is (get_if, holds_alternative, visit,
+  casts) nor compares or switches over heads of an encoder and what a backbone reads. lib/model/, which defines both, and lib/huggingface/, which
+  translates settings of published checkpoints, may do the last.
+- The kinds of records (kExamplesKind and so on) are used in lib/io/, lib/text/, lib/task/ and tools/prep/ alone.
+- Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp, and the subcommands of mh-prep that it
+  names are registered there.
+"""
+import pathlib
+import re
+import sys
+
+from method_names import ROOT, code_of, files
+
+TYPES = r"(?:const\s+)?(?:mh::)?(?:data|task)::\w+|(?:Text|Pairs|Examples|\w*Dataset|\w*Task)"
+RULES = [
+    (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
+     ("lib/task/", "lib/data/"), "ask the task or dataset through its interface"),
+    (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "ask the task or dataset through its interface"),
+    (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"(?:words|classes|number|span)\"|switch\s*\([^)]*\bhead\)|\bReads::"),
+     ("lib/task/", "lib/model/", "lib/huggingface/"), "ask task::task_of(model) what the model's task has"),
+    (re.compile(r"\bk(?:Text|Pairs|Documents|Examples|Questions)Kind\b"), ("lib/io/", "lib/text/", "lib/task/", "tools/prep/"),
+     "ask task::task_of_kind(kind) what its records are for"),
+]
+# Places that name a kind for another reason than to choose by it.
+ALLOWED = {"tools/common/subject.h": {"kPairsKind"}}  # whether rows have two sides, for spectra
+ENTRY = re.compile(r"const Registered<Task,\s*\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
+PREPARATIONS = re.compile(r"preparations\(\) const override \{\s*return \{([^}]*)\};")
+
+
+def faults_of(path, text):
+    """The decisions of the file at `path` that are a task's, a line each."""
+    faults = []
+    code = re.sub(r"#\s*include[^\n]*", "", code_of(text))
+    for rule, folders, instead in RULES:
+        if path.startswith(folders):
+            continue
+        for match in rule.finditer(code):
+            if match[0] not in ALLOWED.get(path, set()):
+                faults.append(f"{path}: expected no decision by task; found '{match[0]}': {instead}")
+    return faults
+
+
+def task_faults():
+    """The registered tasks, and which of their files are missing."""
+    names, faults = [], []
+    records = "".join(path.read_text(encoding="utf-8") for path in files("lib/text/records/**/*.cpp"))
+    jobs = set(re.findall(r"Registered<Preparation,\s*\w+>\s+\w+\(\s*preparations\(\),\s*\"([^\"]+)\"", records))
+    for path in files("lib/task/*.cpp"):
+        text = code_of(path.read_text(encoding="utf-8"))
+        for name in ENTRY.findall(text):
+            names.append(name)
+            stem = name.replace("-", "_")
+            if path.stem != stem:
+                faults.append(f"{path.relative_to(ROOT)}: expected task '{name}' in lib/task/{stem}.cpp")
+            for suffix in (".h", ".cpp"):
+                if not (ROOT / "lib/text/records" / (stem + suffix)).exists():
+                    faults.append(f"lib/text/records/{stem}{suffix}: expected the records of task '{name}'; found none")
+            made = [job for part in PREPARATIONS.findall(text) for job in re.findall(r'"([^"]+)"', part)]
+            for job in made if made else ["none"]:
+                if job not in jobs:
+                    faults.append(f"{path.relative_to(ROOT)}: expected a subcommand of mh-prep: {', '.join(sorted(jobs))}; found {job}")
+    registrations = sum(len(re.findall(r"\bRegistered<Task\b", path.read_text(encoding="utf-8"))) for path in files("lib/task/*.cpp"))
+    if len(names) != registrations:
+        faults.append(f"lib/task: expected a name for each of {registrations} tasks; found {len(names)}")
+    return names, faults
+
+
+def main():
+    names, faults = task_faults()
+    sources = files("lib/**/*", "tools/**/*")
+    for path in sources:
+        faults += faults_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
+    broken = [("lib/train/x.cpp", "if (const auto* pairs = std::get_if<data::Pairs>(&corpus)) {}"),
+              ("tools/eval/x.cpp", "if (std::holds_alternative<task::Text>(corpus)) {}"),
+              ("lib/analysis/x.cpp", "const auto* text = dynamic_cast<const data::Text*>(&corpus);"),
+              ("lib/train/x.cpp", "if (head == HeadTask::words) {}"), ("lib/train/x.cpp", 'if (model.bert.head == "span") {}'),
+              ("tools/common/x.cpp", "if (model::reads_of(o) == model::Reads::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;")]
+    for path, text in broken:
+        if len(faults_of(path, text)) != 1:
+            faults.append(f"task_names.py: expected a fault in {path}: {text}; found {faults_of(path, text)}")
+    for path, text in [("lib/task/x.cpp", 'return model.bert.head == "span";'), ("lib/io/x.cpp", "std::get_if<Dict>(&all)"),
+                       ("lib/train/x.cpp", "// by HeadTask"), ("lib/text/x.cpp", "kind == io::kPairsKind")]:
+        if faults_of(path, text):
+            faults.append(f"task_names.py: expected no fault in {path}: {text}")
+    print("\n".join(faults), end="\n" if faults else "")
+    print(f"{len(names)} tasks, {len(sources)} sources, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
