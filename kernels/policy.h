@@ -6,11 +6,9 @@
 #include <cstdint>
 
 #include "dropout_plan.h"
+#include "normaliser.h"
 
 namespace mh::kernels {
-
-// softmax, or Sigsoftmax (Kanai et al. 2018): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)).
-enum class Normaliser : uint8_t { softmax, sigsoftmax };
 
 // Keys that follow one another without a gap: `count` of them from key `first`. The distance of query t to key s among
 // them is that of row `row` + queries - 1 - t + s - first of what stands for distances.

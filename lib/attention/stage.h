@@ -6,7 +6,7 @@
 // heads, values, mixed probabilities and head outputs of value heads, what a combiner gives of output heads.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,6 @@
 #include <string>
 #include <type_traits>
 
-#include "attention/fused/fused_policy.h"
 #include "attention/mask.h"
 #include "attention/observer.h"
 #include "attention/shape.h"
@@ -22,8 +21,11 @@
 #include "base/registry.h"
 #include "nn/forward_context.h"
 #include "nn/parameter.h"
+#include "normaliser.h"
 
 namespace mh::attention {
+
+struct RelativePositions;  // attention/fused/attention_spec.h
 
 // Where a stage can act. Memory: keys longer than queries, the older ones from earlier segments. Incremental: decoding
 // with a cache, one or a few queries at a time.

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/fused/attention_spec.h"
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/fused_gpu.h"
 #include "attention/fused/mixed_cpu.h"
@@ -102,7 +103,7 @@ Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
 
 // By our own kernels, of heads that nothing mixes, or of those of a matrix.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                  const attention::FusedPolicy& policy) {
+                  const attention::AttentionSpec& policy) {
   if (q.is_cpu()) return m.defined() ? attention::mixed_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
   if (gpu.kernels == nullptr) throw Error(Exit::usage, "the build lacks kernels for this type or head size");
@@ -148,7 +149,7 @@ int measure(std::istream& arguments) {
     if (by_query) m = m.expand({batch, queries, heads, heads}).contiguous();
     m.requires_grad_();
   }
-  attention::FusedPolicy policy;
+  attention::AttentionSpec policy;
   policy.causal = !decodes;
   attention::RelativePositions& p = policy.relative;
   if (relative) {

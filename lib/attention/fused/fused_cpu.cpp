@@ -1,15 +1,11 @@
 #include "attention/fused/fused_cpu.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <optional>
-#include <utility>
 
+#include "attention/fused/autograd.h"
 #include "attention/fused/bf16_engine.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
@@ -40,135 +36,119 @@ void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t s
   });
 }
 
-kernels::Attention describe(const at::Tensor& q, const at::Tensor& k, const FusedPolicy& policy, bool gradient,
-                            const Distances& distances) {
+kernels::Attention params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
   kernels::Attention a{};
-  policy.describe(q, k, gradient, a);
-  a.size = q.size(3);
-  a.bf16 = bf16_engine(q.scalar_type());
+  x.spec.fill(x.q, x.k, gradient, a);
+  a.size = x.q.size(3);
+  a.bf16 = bf16_engine(x.q.scalar_type());
   a.cache = kernels::second_level_cache();
-  a.relative = distances.get();
+  a.relative = relative.params();
   return a;
 }
 
-// Of head i, counted over all rows; with the keys that are real in row b.
-kernels::Attention of_head(kernels::Attention a, const FusedPolicy& policy, int64_t i, int64_t b, int64_t head) {
+// Parameters of head i, counted over all rows, with the keys that are real in row b.
+kernels::Attention of_head(kernels::Attention a, const AttentionSpec& spec, int64_t i, int64_t b, int64_t head) {
   a.head = head;
-  if (const at::Tensor& s = policy.head_scales; s.defined())
+  if (const at::Tensor& s = spec.head_scales; s.defined())
     a.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
-  if (policy.drops) a.dropout_first = policy.drops->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
-  if (policy.key_lengths.defined())
-    a.keys = std::clamp<int64_t>(policy.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
+  if (spec.dropout) a.dropout_first = spec.dropout->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
+  if (spec.key_lengths.defined())
+    a.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
   return a;
 }
 
 template <class T>
-void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy,
-                   bool gradient, at::Tensor& out, at::Tensor& sums) {
-  const Distances distances(policy.relative);
-  const kernels::Attention all = describe(q, k, policy, gradient, distances);
-  auto* log_sums = sums.mutable_data_ptr<float>();
-  each_head(q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-    kernels::attention_forward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h),
-                                  head_of<const T>(k, b, all.key_head(h)), head_of<const T>(v, b, all.value_head(h)),
-                                  head_of<T>(out, b, h), log_sums + i * all.queries, scratch);
-  });
+void forward_heads(const Operands& x, bool gradient, ForwardResult& result) {
+  const PackedRelative relative(x.spec.relative);
+  const kernels::Attention all = params_of(x, gradient, relative);
+  auto* lse = result.lse.mutable_data_ptr<float>();
+  each_head(
+      x.q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+        kernels::attention_forward<T>(
+            of_head(all, x.spec, i, b, h), head_of<const T>(x.q, b, h), head_of<const T>(x.k, b, all.key_head(h)),
+            head_of<const T>(x.v, b, all.value_head(h)), head_of<T>(result.out, b, h), lse + i * all.queries, scratch);
+      });
 }
 
-struct Gradients {
-  std::array<at::Tensor, 3> qkv;
-  RelativePositions relative;  // of each head of each row, fp32: (B, h, d) twice and (B, h, D, d)
-  at::Tensor head_scales;      // (B, h)
-};
-
+// `once`: each head of keys and values is read once, and has its gradient in its place; else each reader's gradient has
+// a place of its own. Of relative positions and scales of heads d gets the gradients of each head of each row, fp32:
+// (B h, d) twice, (B h, D, d) and (B, h).
 template <class T>
-void backward_heads(const variable_list& saved, const at::Tensor& dout, const FusedPolicy& policy, Gradients& d) {
-  const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
-  const Distances distances(policy.relative);
-  const kernels::Attention all = describe(q, k, policy, true, distances);
-  const auto* log_sums = saved[4].const_data_ptr<float>();
+void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool once, OperandGradients& d) {
+  const Operands& x = saved.x;
+  const at::Tensor &q = x.q, &out = saved.result.out;
+  const PackedRelative relative(x.spec.relative);
+  const kernels::Attention all = params_of(x, true, relative);
+  const auto* lse = saved.result.lse.const_data_ptr<float>();
   const int64_t size = q.size(3), rows = q.size(0) * q.size(1);
-  std::array<float*, 3> of_positions{};
+  const int64_t distances = all.relative != nullptr ? all.relative->distances : 0;
+  float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (all.relative != nullptr) {
-    d.relative.u = at::empty({rows, size}, at::kFloat), d.relative.v = at::empty({rows, size}, at::kFloat);
-    d.relative.r = at::empty({rows, distances.rows(), size}, at::kFloat);
-    of_positions = {d.relative.u.mutable_data_ptr<float>(), d.relative.v.mutable_data_ptr<float>(),
-                    d.relative.r.mutable_data_ptr<float>()};
+    d.u = at::empty({rows, size}, at::kFloat), d.v_bias = at::empty({rows, size}, at::kFloat);
+    d.r = at::empty({rows, distances, size}, at::kFloat);
+    du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
+    dr = d.r.mutable_data_ptr<float>();
   }
-  if (policy.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
-  // Where a head is read twice, each reader's gradient has a place of its own.
-  const bool once = policy.each_head_once(k.size(1));
+  if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
   each_head(q, all.bf16, kernels::attention_backward_scratch(all),
             [&](int64_t i, int64_t b, int64_t h, float* scratch) {
               const int64_t key_head = all.key_head(h), value_head = all.value_head(h);
-              kernels::AttentionGradients<T> gradients{head_of<T>(d.qkv[0], b, h),
-                                                       head_of<T>(d.qkv[1], b, once ? key_head : h),
-                                                       head_of<T>(d.qkv[2], b, once ? value_head : h)};
+              kernels::AttentionGradients<T> gradients{head_of<T>(d.q, b, h), head_of<T>(d.k, b, once ? key_head : h),
+                                                       head_of<T>(d.v, b, once ? value_head : h)};
               if (d.head_scales.defined()) gradients.dscale = d.head_scales.mutable_data_ptr<float>() + i;
               if (all.relative != nullptr)
-                gradients.du = of_positions[0] + i * size, gradients.dv_bias = of_positions[1] + i * size,
-                gradients.dr = of_positions[2] + i * distances.rows() * size;
-              kernels::attention_backward<T>(of_head(all, policy, i, b, h), head_of<const T>(q, b, h),
-                                             head_of<const T>(k, b, key_head), head_of<const T>(v, b, value_head),
+                gradients.du = du + i * size, gradients.dv_bias = dv_bias + i * size,
+                gradients.dr = dr + i * distances * size;
+              kernels::attention_backward<T>(of_head(all, x.spec, i, b, h), head_of<const T>(q, b, h),
+                                             head_of<const T>(x.k, b, key_head), head_of<const T>(x.v, b, value_head),
                                              head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
-                                             log_sums + i * all.queries, gradients, scratch);
+                                             lse + i * all.queries, gradients, scratch);
             });
 }
 
-// x (B h, …) of each row -> (h, …), as `like` is.
-at::Tensor over_rows(const at::Tensor& x, const at::Tensor& like) {
+// x (B h, …) of each row -> (h, …), without what pads it, in the type of `like`.
+at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-// The result and each query's log-sum-exp.
-std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                         const FusedPolicy& policy, bool gradient) {
-  at::Tensor out = by_position(q, q.size(1), q.size(2), q.size(3));
-  at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-  if (q.scalar_type() == at::kFloat) forward_heads<float>(q, k, v, policy, gradient, out, sums);
-  else forward_heads<uint16_t>(q, k, v, policy, gradient, out, sums);
-  return {out, sums};
+// Empty gradients of q, k and v. As many queries as keys: side by side as in a joint projection, so that
+// split_projection returns them without a copy.
+OperandGradients empty_gradients(const Operands& x, bool once) {
+  const at::Tensor &q = x.q, &k = x.k;
+  if (q.size(2) == k.size(2) && once) {
+    const at::Tensor joint = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
+    const auto part = [&](int64_t i) { return joint.select(2, i).transpose(1, 2); };
+    return {part(0), part(1), part(2)};
+  }
+  return {by_position(q, q.size(1), q.size(2), q.size(3)), by_position(k, q.size(1), k.size(2), k.size(3)),
+          by_position(k, q.size(1), k.size(2), k.size(3))};
 }
 
-struct Fused : torch::autograd::Function<Fused> {
-  // u, bias, r and the scales are the policy's, as inputs of the graph.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const Given& u, const Given& bias, const Given& r, const Given& scales,
-                            const FusedPolicy& policy) {
-    const auto [out, sums] = attend(q, k, v, policy, true);
-    context->save_for_backward({q, k, v, out, sums, policy.key_lengths, policy.relative.u, policy.relative.v,
-                                policy.relative.r, policy.head_scales});
-    policy.keep(*context);
-    return out;
+struct PlainOnCpu {
+  static constexpr bool kReadsOut = true;
+
+  ForwardResult forward(const Operands& x, bool gradient) const {
+    ForwardResult result{by_position(x.q, x.q.size(1), x.q.size(2), x.q.size(3)),
+                         at::empty({x.q.size(0), x.q.size(1), x.q.size(2)}, x.q.options().dtype(at::kFloat))};
+    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, gradient, result);
+    else forward_heads<uint16_t>(x, gradient, result);
+    return result;
   }
 
-  static variable_list backward(AutogradContext* context, variable_list given) {
-    auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1];
-    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}}, saved[9]);
-    const bool once = policy.each_head_once(k.size(1));
-    at::Tensor dout = with_contiguous_rows(given[0]);
-    Gradients g;
-    std::array<at::Tensor, 3>& d = g.qkv;
-    if (q.size(2) == k.size(2) && once) {
-      // Side by side as in a joint projection; split_projection takes them as they are.
-      at::Tensor joint = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
-      for (int64_t i = 0; i < 3; ++i) d[static_cast<size_t>(i)] = joint.select(2, i).transpose(1, 2);
-    } else {
-      d[0] = by_position(q, q.size(1), q.size(2), q.size(3));
-      for (size_t i : {1, 2}) d[i] = by_position(k, q.size(1), k.size(2), k.size(3));
-    }
-    if (saved[5].defined())  // of keys that are not real
-      for (size_t i : {1, 2}) d[i].zero_();
-    if (q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, policy, g);
-    else backward_heads<uint16_t>(saved, dout, policy, g);
-    if (!once) d[1] = policy.of_heads(d[1], k), d[2] = policy.of_heads(d[2], saved[2]);
-    variable_list all{d[0], d[1], d[2], {}, {}, {}, {}, {}};
-    if (const RelativePositions& p = g.relative; p.u.defined())
-      all[3] = over_rows(p.u, saved[6]), all[4] = over_rows(p.v, saved[7]), all[5] = over_rows(p.r, saved[8]);
-    if (g.head_scales.defined()) all[6] = saved[9].dim() == 2 ? g.head_scales : g.head_scales.sum(0);
-    return all;
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& given) const {
+    const Operands& x = saved.x;
+    const bool once = x.spec.each_head_once(x.k.size(1));
+    const at::Tensor dout = with_contiguous_rows(given);
+    OperandGradients d = empty_gradients(x, once);
+    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // of keys that are not real
+    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, once, d);
+    else backward_heads<uint16_t>(saved, dout, once, d);
+    if (!once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (const RelativePositions& p = x.spec.relative; d.u.defined())
+      d.u = sum_over_rows(d.u, p.u), d.v_bias = sum_over_rows(d.v_bias, p.v), d.r = sum_over_rows(d.r, p.r);
+    if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);
+    return d;
   }
 };
 
@@ -210,24 +190,16 @@ bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
          q.size(3) % 16 == 0 && v.size(3) == q.size(3);
 }
 
-at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& given) {
-  FusedPolicy policy = given;
-  if (policy.key_lengths.defined()) policy.key_lengths = policy.key_lengths.contiguous();
-  at::Tensor& scales = policy.head_scales;
-  if (scales.defined()) {
+at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
+  Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
+  if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();
+  if (at::Tensor& scales = x.spec.head_scales; scales.defined()) {
     const auto shape = scales.sizes();
     TORCH_CHECK(!shape.empty() && shape.size() < 3 && shape.back() == q.size(1), "head_scales: ", shape);
     if (scales.dim() == 2) scales = scales.expand({q.size(0), q.size(1)});
     scales = scales.to(at::kFloat).contiguous();
   }
-  const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
-  const RelativePositions& p = policy.relative;
-  const auto wanted = [](const at::Tensor& x) { return x.requires_grad(); };
-  if (!c10::GradMode::is_enabled() ||
-      !(wanted(q) || wanted(k) || wanted(v) || p.wants_gradient() || (scales.defined() && wanted(scales))))
-    return attend(rows[0], rows[1], rows[2], policy, false).first;
-  return Fused::apply(rows[0], rows[1], rows[2], given_or_not(p.u), given_or_not(p.v), given_or_not(p.r),
-                      given_or_not(scales), policy);
+  return attend(PlainOnCpu{}, x);
 }
 
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,

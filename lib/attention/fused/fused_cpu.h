@@ -9,17 +9,17 @@
 #include <array>
 #include <cstdint>
 
-#include "attention/fused/fused_policy.h"
-
 namespace mh::attention {
+
+struct AttentionSpec;  // attention/fused/attention_spec.h
 
 // Whether the kernel takes these: fp32 or bf16 on a CPU, sizes of queries, keys and values equal and a multiple of 16.
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, or as the policy says, stored as (B,
-// Tq, h, d); with key_heads k and v may have other numbers of heads. Differentiable, in the policy's relative positions
+// q (B, h, Tq, d), k and v (B, h, Tk, d) -> (B, h, Tq, d) = softmax(q kᵀ / √d) v, or as the spec says, stored as (B,
+// Tq, h, d); with key_heads k and v may have other numbers of heads. Differentiable, in the spec's relative positions
 // and scales of heads too; nothing but the log-sum-exp of each query is kept for the backward pass.
-at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FusedPolicy& policy);
+at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec);
 
 // A joint projection (B, T, 2 h key_size + hv value_size) -> q, k (B, h, T, key_size) and v (B, hv, T, value_size),
 // views of it. Their gradients, when fused_cpu makes them, are taken as the projection's without a copy.

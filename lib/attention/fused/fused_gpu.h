@@ -7,11 +7,15 @@
 
 #include <string>
 
-#include "attention/fused/fused_policy.h"
-#include "attention/stage.h"
-#include "cuda/attention.h"
+#include "attention/shape.h"
+
+namespace mh::kernels {
+struct AttentionKernels;  // kernels/cuda/attention.h
+}
 
 namespace mh::attention {
+
+struct AttentionSpec;  // attention/fused/attention_spec.h
 
 // The kernels of a type and a device, and the stream that work goes to. Sizes up to kernels->size.
 struct GpuKernels {
@@ -25,14 +29,14 @@ GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 // nothing.
 std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions);
 
-// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the policy
+// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the spec
 // says, stored as (B, Tq, h, dv). Differentiable, in scales of heads and relative positions too.
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const FusedPolicy& policy);
+                     const AttentionSpec& spec);
 
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv), (B, h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv),
 // stored as (B, Tq, hv, dv), as mixed_cpu. Differentiable in all four, in scales of heads and in relative positions.
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& m, const FusedPolicy& policy);
+                     const at::Tensor& m, const AttentionSpec& spec);
 
 }  // namespace mh::attention

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "attention/fused/attention_spec.h"
 #include "attention/fused/cached_attention.h"
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/mixed_cpu.h"
@@ -24,9 +25,9 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
       !takes_fused(false))
     return {};
   if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
-    FusedPolicy policy;
-    policy.normaliser = stages_.normaliser->fused();
-    return has_mixed_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, policy, cache) : at::Tensor();
+    AttentionSpec spec;
+    spec.normaliser = stages_.normaliser->fused();
+    return has_mixed_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, spec, cache) : at::Tensor();
   }
   return stages_.normaliser->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
              ? cached_attention(c.q, c.k, c.v, cache)
@@ -38,29 +39,29 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   const Mask& mask = c.mask;
   const MaskForm& form = choice.mask;
   if (choice.kernel == Kernel::library) return by_library(c, form.square);
-  FusedPolicy policy{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
+  AttentionSpec spec{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
                      form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
-  stages_.score->positions(c, policy.relative);
+  stages_.score->positions(c, spec.relative);
   // By the kernel, where the combiner's weight is one number for each head of a row.
   c.weighed = c.weights.defined() && c.weights.dim() < 3;
-  if (c.weighed) policy.head_scales = c.weights;
-  policy.key_heads = c.pairs;
+  if (c.weighed) spec.head_scales = c.weights;
+  spec.key_heads = c.pairs;
   const bool mixes = choice.matrix.defined();
-  policy.dropped_before_mixing = mixes && stages_.mixer->dropout_before();
+  spec.dropout_before_mixing = mixes && stages_.mixer->dropout_before();
   if (drops(c.step.training)) {
-    const int64_t heads = mixes && !policy.dropped_before_mixing ? shape_.value_heads : shape_.heads;
-    policy.drops = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+    const int64_t heads = mixes && !spec.dropout_before_mixing ? shape_.value_heads : shape_.heads;
+    spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
                                     static_cast<uint32_t>(shape_.layer));
   }
   switch (choice.kernel) {
     case Kernel::mixed_gpu:
-      return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, policy);
+      return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, spec);
     case Kernel::mixed_cpu:
-      return mixed_cpu(c.q, c.k, c.v, choice.matrix, policy);
+      return mixed_cpu(c.q, c.k, c.v, choice.matrix, spec);
     case Kernel::fused_gpu:
-      return fused_gpu(choice.gpu, c.q, c.k, c.v, policy);
+      return fused_gpu(choice.gpu, c.q, c.k, c.v, spec);
     default:
-      return fused_cpu(c.q, c.k, c.v, policy);
+      return fused_cpu(c.q, c.k, c.v, spec);
   }
 }
 

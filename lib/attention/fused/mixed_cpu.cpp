@@ -1,14 +1,11 @@
 #include "attention/fused/mixed_cpu.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <optional>
 
+#include "attention/fused/autograd.h"
 #include "attention/fused/bf16_engine.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
@@ -17,9 +14,6 @@
 namespace mh::attention {
 
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // Pieces of work of a batch, at least: of fewer rows each is cut into parts. Fixed, so that the order of sums is.
 constexpr int64_t kPieces = 8;
@@ -30,46 +24,51 @@ kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
   return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())) + b * x.stride(0), x.stride(1), x.stride(2)};
 }
 
-class Call {
+// The kernel's parameters of an attention whose heads are mixed.
+class Mixing {
  public:
-  Call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const FusedPolicy& policy,
-       bool gradient)
-      : policy_(policy), distances_(policy.relative), by_row_(m.dim() > 2 ? m.stride(0) : 0), rows_(q.size(0)) {
-    policy.describe(q, k, gradient, all_);
-    all_.most_keys = all_.keys, all_.in = q.size(1), all_.out = m.size(-1);
-    all_.key_size = q.size(3), all_.value_size = v.size(3), all_.by_query = m.dim() == 4;
-    all_.relative = distances_.get();
-    all_.bf16 = bf16_engine(q.scalar_type());
+  Mixing(const Operands& x, bool gradient)
+      : spec_(x.spec),
+        matrix_(x.matrix),
+        relative_(x.spec.relative),
+        matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
+        rows_(x.q.size(0)) {
+    x.spec.fill(x.q, x.k, gradient, all_);
+    all_.most_keys = all_.keys, all_.in = x.q.size(1), all_.out = x.matrix.size(-1);
+    all_.key_size = x.q.size(3), all_.value_size = x.v.size(3), all_.by_query = x.matrix.dim() == 4;
+    all_.relative = relative_.params();
+    all_.bf16 = bf16_engine(x.q.scalar_type());
     all_.cache = kernels::second_level_cache();
-    all_.dropped_first = policy.dropped_before_mixing, all_.dropout_head = all_.queries * all_.keys;
+    all_.dropped_first = x.spec.dropout_before_mixing, all_.dropout_head = all_.queries * all_.keys;
   }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  Mixing(const Mixing&) = delete;
+  Mixing& operator=(const Mixing&) = delete;
 
   const kernels::MixedAttention& all() const { return all_; }
-  // Rows of zeros included.
+  // Rows of r, padding included.
   int64_t distances() const { return all_.relative != nullptr ? all_.relative->distances : 0; }
   kernels::MixedAttention of_row(int64_t b) const {
     kernels::MixedAttention a = all_;
-    if (policy_.drops)
+    if (spec_.dropout)
       a.dropout_first =
-          policy_.drops->first + static_cast<uint64_t>(b * (a.dropped_first ? a.in : a.out) * a.dropout_head);
-    if (policy_.key_lengths.defined())
-      a.keys = std::clamp<int64_t>(policy_.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
+          spec_.dropout->first + static_cast<uint64_t>(b * (a.dropped_first ? a.in : a.out) * a.dropout_head);
+    if (spec_.key_lengths.defined())
+      a.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
     return a;
   }
-  const float* matrix(const at::Tensor& m, int64_t b) const { return m.const_data_ptr<float>() + b * by_row_; }
+  const float* matrix(int64_t b) const { return matrix_.const_data_ptr<float>() + b * matrix_stride_; }
 
-  // Into how many parts a row is cut.
+  // Into how many parts the queries of a row are cut.
   int64_t parts() const {
     const int64_t at_once = kernels::mixed_attention_rows(all_);
     return std::clamp<int64_t>((kPieces + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
   }
 
  private:
-  const FusedPolicy& policy_;
-  Distances distances_;
-  int64_t by_row_, rows_;
+  const AttentionSpec& spec_;
+  const at::Tensor matrix_;
+  PackedRelative relative_;
+  int64_t matrix_stride_, rows_;
   kernels::MixedAttention all_{};
 };
 
@@ -82,30 +81,32 @@ void each_group(int64_t rows, int64_t parts, const Visit& visit) {
 }
 
 template <class T>
-void pack_rows(const at::Tensor& k, const at::Tensor& v, const Call& call, bool backward, int64_t first, int64_t rows,
+void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
-  const int64_t heads = call.all().in + call.all().out, size = kernels::mixed_pack_floats(call.all(), backward);
+  const kernels::MixedAttention& all = mixing.all();
+  const int64_t heads = all.in + all.out, size = kernels::mixed_pack_floats(all, backward);
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
-      kernels::mixed_pack<T>(call.of_row(b), backward, i % heads, row_of<const T>(k, b), row_of<const T>(v, b),
+      kernels::mixed_pack<T>(mixing.of_row(b), backward, i % heads, row_of<const T>(x.k, b), row_of<const T>(x.v, b),
                              packed.data() + i / heads * size);
     }
   });
 }
 
-// Few queries. keys(b) and values(b): of row b. Of fewer rows than threads each is shared by the threads.
+// A few queries. keys(b) and values(b): those of row b. With fewer rows than threads the threads share each row.
 template <class T, class Keys, class Values>
-void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const at::Tensor& m, const Call& call,
-              at::Tensor& out, at::Tensor& log_sums) {
+void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const Mixing& mixing,
+              ForwardResult& result) {
+  float* lse = result.lse.mutable_data_ptr<float>();
   const auto row = [&](int64_t b, const Scratch& shared, const auto& each) {
-    const kernels::MixedAttention a = call.of_row(b);
+    const kernels::MixedAttention a = mixing.of_row(b);
     each(a.in, [&](int64_t j) { kernels::mixed_few_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data()); });
-    kernels::mixed_few_mix(a, call.matrix(m, b), log_sums.mutable_data_ptr<float>() + b * log_sums.stride(0),
-                           shared.data());
-    each(a.out, [&](int64_t i) { kernels::mixed_few_values<T>(a, i, values(b), row_of<T>(out, b), shared.data()); });
+    kernels::mixed_few_mix(a, mixing.matrix(b), lse + b * result.lse.stride(0), shared.data());
+    each(a.out,
+         [&](int64_t i) { kernels::mixed_few_values<T>(a, i, values(b), row_of<T>(result.out, b), shared.data()); });
   };
-  const int64_t floats = kernels::mixed_few_floats(call.all()), rows = q.size(0);
+  const int64_t floats = kernels::mixed_few_floats(mixing.all()), rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch shared(floats);
@@ -126,78 +127,74 @@ void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const
 }
 
 template <class T>
-void forward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m, const Call& call,
-                  at::Tensor& out, at::Tensor& log_sums) {
-  const int64_t parts = call.parts(), size = kernels::mixed_pack_floats(call.all(), false);
-  if (kernels::mixed_takes_few(call.all()))
+void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result) {
+  const int64_t parts = mixing.parts(), size = kernels::mixed_pack_floats(mixing.all(), false);
+  if (kernels::mixed_takes_few(mixing.all()))
     return few_rows<T>(
-        q, [&](int64_t b) { return row_of<const T>(k, b); }, [&](int64_t b) { return row_of<const T>(v, b); }, m, call,
-        out, log_sums);
+        x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
+        mixing, result);
+  float* lse = result.lse.mutable_data_ptr<float>();
   std::optional<Scratch> packed;
-  each_group(q.size(0), parts, [&](int64_t first, int64_t rows) {
+  each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
     if (!packed) packed.emplace(rows * size);
-    pack_rows<T>(k, v, call, false, first, rows, *packed);
+    pack_rows<T>(x, mixing, false, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::mixed_forward_scratch(call.all()));
-      const WithEngine with(call.all().bf16);
+      const Scratch scratch(kernels::mixed_forward_scratch(mixing.all()));
+      const WithEngine with(mixing.all().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts;
-        kernels::mixed_forward<T>(call.of_row(b), i % parts, parts, row_of<const T>(q, b), row_of<const T>(k, b),
-                                  row_of<const T>(v, b), packed->data() + i / parts * size, call.matrix(m, b),
-                                  row_of<T>(out, b), log_sums.mutable_data_ptr<float>() + b * log_sums.stride(0),
-                                  scratch.data());
+        kernels::mixed_forward<T>(mixing.of_row(b), i % parts, parts, row_of<const T>(x.q, b), row_of<const T>(x.k, b),
+                                  row_of<const T>(x.v, b), packed->data() + i / parts * size, mixing.matrix(b),
+                                  row_of<T>(result.out, b), lse + b * result.lse.stride(0), scratch.data());
       }
     });
   });
 }
 
-struct Gradients {
-  at::Tensor q, k, v, m = {};
-  // Of relative positions, from each part of each row, fp32: (B parts, h, dk padded to 16), twice, and (B parts, h, D,
-  // dk padded).
-  at::Tensor du = {}, dv_bias = {}, dr = {};
-};
-
-// `once`: each head of keys and values is read once, and has its gradient in its place; else that is its reader's.
+// `once`: each head of keys and values is read once, and has its gradient in its place; else it is that of its reader.
+// Of relative positions d gets the gradients of each part of each row, fp32: (B parts, h, dk padded to 16) twice, and
+// (B parts, h, D, dk padded).
 template <class T>
-void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                   const at::Tensor& log_sums, const at::Tensor& dout, const Call& call, bool once, Gradients& d) {
-  const int64_t parts = call.parts(), h = call.all().in, hv = call.all().out, numbers = h * hv;
-  const int64_t of_keys = kernels::mixed_key_floats(call.all()), of_values = kernels::mixed_value_floats(call.all());
-  const int64_t size = kernels::mixed_pack_floats(call.all(), true), of_part = of_keys + of_values;
-  const auto* sums = log_sums.const_data_ptr<float>();
-  const bool by_query = m.dim() == 4;
-  auto* dm = d.m.mutable_data_ptr<float>();
-  const int64_t wide = call.distances() > 0 ? call.all().relative->size : 0;
+void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mixing& mixing, bool once,
+                   OperandGradients& d) {
+  const Operands& x = saved.x;
+  const kernels::MixedAttention& all = mixing.all();
+  const int64_t parts = mixing.parts(), h = all.in, hv = all.out, numbers = h * hv;
+  const int64_t of_keys = kernels::mixed_key_floats(all), of_values = kernels::mixed_value_floats(all);
+  const int64_t size = kernels::mixed_pack_floats(all, true), of_part = of_keys + of_values;
+  const auto* lse = saved.result.lse.const_data_ptr<float>();
+  const int64_t lse_stride = saved.result.lse.stride(0);
+  auto* dm = d.matrix.mutable_data_ptr<float>();
+  const int64_t wide = all.relative != nullptr ? all.relative->size : 0, distances = mixing.distances();
   if (wide > 0) {
-    d.du = at::empty({q.size(0) * parts, h, wide}, at::kFloat), d.dv_bias = at::empty_like(d.du);
-    d.dr = at::empty({q.size(0) * parts, h, call.distances(), wide}, at::kFloat);
+    d.u = at::empty({x.q.size(0) * parts, h, wide}, at::kFloat), d.v_bias = at::empty_like(d.u);
+    d.r = at::empty({x.q.size(0) * parts, h, distances, wide}, at::kFloat);
   }
-  std::optional<Scratch> packed, given;  // given: what each part gives keys and values
-  each_group(q.size(0), parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * size), given.emplace(rows * parts * of_part);
-    pack_rows<T>(k, v, call, true, first, rows, *packed);
+  std::optional<Scratch> packed, of_parts;  // of_parts: what each part gives to dk and dv
+  each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
+    if (!packed) packed.emplace(rows * size), of_parts.emplace(rows * parts * of_part);
+    pack_rows<T>(x, mixing, true, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::mixed_backward_scratch(call.all()));
-      const WithEngine with(call.all().bf16);
+      const Scratch scratch(kernels::mixed_backward_scratch(all));
+      const WithEngine with(all.bf16);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / parts, part = i % parts;
-        float* dk = given->data() + i * of_part;
-        kernels::MixedGradients to{dk, dk + of_keys, dm + (by_query ? b * q.size(2) : b * parts + part) * numbers};
-        if (const int64_t n = b * parts + part; wide > 0)
-          to.du = d.du.mutable_data_ptr<float>() + n * h * wide,
-          to.dv_bias = d.dv_bias.mutable_data_ptr<float>() + n * h * wide,
-          to.dr = d.dr.mutable_data_ptr<float>() + n * h * call.distances() * wide;
-        kernels::mixed_backward<T>(call.of_row(b), part, parts, row_of<const T>(q, b),
-                                   packed->data() + i / parts * size, call.matrix(m, b), row_of<const T>(dout, b),
-                                   sums + b * log_sums.stride(0), row_of<T>(d.q, b), to, scratch.data());
+        const int64_t b = first + i / parts, part = i % parts, n = b * parts + part;
+        float* dk = of_parts->data() + i * of_part;
+        kernels::MixedGradients to{dk, dk + of_keys, dm + (all.by_query ? b * x.q.size(2) : n) * numbers};
+        if (wide > 0)
+          to.du = d.u.mutable_data_ptr<float>() + n * h * wide,
+          to.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * wide,
+          to.dr = d.r.mutable_data_ptr<float>() + n * h * distances * wide;
+        kernels::mixed_backward<T>(mixing.of_row(b), part, parts, row_of<const T>(x.q, b),
+                                   packed->data() + i / parts * size, mixing.matrix(b), row_of<const T>(dout, b),
+                                   lse + b * lse_stride, row_of<T>(d.q, b), to, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
-        const kernels::MixedAttention a = call.of_row(b);
-        const float* from = given->data() + row * parts * of_part;
+        const kernels::MixedAttention a = mixing.of_row(b);
+        const float* from = of_parts->data() + row * parts * of_part;
         const auto gather = [&](const float* of_head, int64_t head_size, T* to, int64_t position) {
           kernels::mixed_gather<T>(of_head, parts, of_part, a.keys, head_size, to, position);
         };
@@ -215,70 +212,57 @@ void backward_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   });
 }
 
-std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                         const at::Tensor& m, const FusedPolicy& policy, bool gradient) {
-  at::Tensor out = by_position(q, m.size(-1), q.size(2), v.size(3));
-  at::Tensor sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-  const Call call(q, k, v, m, policy, gradient);
-  if (q.scalar_type() == at::kFloat) forward_rows<float>(q, k, v, m, call, out, sums);
-  else forward_rows<uint16_t>(q, k, v, m, call, out, sums);
-  return {out, sums};
-}
-
-// x (n, h, …) of the parts -> as `like` is, without what fills it up.
-at::Tensor over_parts(const at::Tensor& x, const at::Tensor& like) {
+// x (n, h, …) of the parts -> the sum over them, without what pads it, in the type of `like`.
+at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-struct Mixed : torch::autograd::Function<Mixed> {
-  // u, bias and r are the policy's, as inputs of the graph.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& m, const Given& u, const Given& bias, const Given& r,
-                            const FusedPolicy& policy) {
-    const auto [out, sums] = attend(q, k, v, m, policy, true);
-    context->save_for_backward(
-        {q, k, v, m, sums, policy.key_lengths, policy.relative.u, policy.relative.v, policy.relative.r});
-    policy.keep(*context);
-    return out;
+// Empty gradients of q, k and v. As many queries as keys: side by side as in a joint projection, so that
+// split_projection returns them without a copy.
+OperandGradients empty_gradients(const Operands& x, bool once) {
+  const at::Tensor &q = x.q, &k = x.k, &v = x.v;
+  const int64_t h = q.size(1), hv = x.matrix.size(-1), keys = h * q.size(3), values = hv * v.size(3);
+  if (q.size(2) != k.size(2) || !once)
+    return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
+            by_position(v, hv, v.size(2), v.size(3))};
+  const at::Tensor joint = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
+  const auto part = [&](int64_t first, int64_t heads, int64_t size) {
+    return joint.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
+  };
+  return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3))};
+}
+
+struct MixingOnCpu {
+  static constexpr bool kReadsOut = false;
+
+  ForwardResult forward(const Operands& x, bool gradient) const {
+    ForwardResult result{by_position(x.q, x.matrix.size(-1), x.q.size(2), x.v.size(3)),
+                         at::empty({x.q.size(0), x.q.size(1), x.q.size(2)}, x.q.options().dtype(at::kFloat))};
+    const Mixing mixing(x, gradient);
+    if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing, result);
+    else forward_rows<uint16_t>(x, mixing, result);
+    return result;
   }
 
-  static variable_list backward(AutogradContext* context, variable_list given) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &m = saved[3];
-    const FusedPolicy policy = FusedPolicy::kept(*context, saved[5], {saved[6], saved[7], saved[8], {}}, {});
-    const bool once = policy.each_head_once(k.size(1));
-    const at::Tensor dout = with_contiguous_rows(given[0]);
-    const Call call(q, k, v, m, policy, true);
-    Gradients d = places(q, k, v, m.size(-1), once);
-    if (saved[5].defined()) d.k.zero_(), d.v.zero_();  // of keys that are not real
-    d.m = m.dim() == 4 ? at::empty(m.sizes(), m.options())
-                       : at::empty({q.size(0), call.parts(), m.size(-2), m.size(-1)}, m.options());
-    if (q.scalar_type() == at::kFloat) backward_rows<float>(q, k, v, m, saved[4], dout, call, once, d);
-    else backward_rows<uint16_t>(q, k, v, m, saved[4], dout, call, once, d);
-    if (!once) d.k = policy.of_heads(d.k, k), d.v = policy.of_heads(d.v, v);
-    at::Tensor du, dv_bias, dr;
-    if (d.du.defined())
-      du = over_parts(d.du, saved[6]), dv_bias = over_parts(d.dv_bias, saved[7]), dr = over_parts(d.dr, saved[8]);
-    const at::Tensor dm = m.dim() == 4   ? d.m
-                          : m.dim() == 3 ? d.m.sum(1)
-                                         : d.m.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
-    return {d.q, d.k, d.v, dm, du, dv_bias, dr, {}};
-  }
-
- private:
-  // Where there are as many queries as keys: side by side as in a joint projection, which takes them as they are
-  // (split_projection).
-  static Gradients places(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t hv, bool once) {
-    const int64_t h = q.size(1), keys = h * q.size(3), values = hv * v.size(3);
-    if (q.size(2) != k.size(2) || !once)
-      return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
-              by_position(v, hv, v.size(2), v.size(3))};
-    const at::Tensor joint = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
-    const auto part = [&](int64_t first, int64_t heads, int64_t size) {
-      return joint.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
-    };
-    return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3))};
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& given) const {
+    const Operands& x = saved.x;
+    const at::Tensor &q = x.q, &m = x.matrix;
+    const bool once = x.spec.each_head_once(x.k.size(1));
+    const at::Tensor dout = with_contiguous_rows(given);
+    const Mixing mixing(x, true);
+    OperandGradients d = empty_gradients(x, once);
+    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // of keys that are not real
+    d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
+                            : at::empty({q.size(0), mixing.parts(), m.size(-2), m.size(-1)}, m.options());
+    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, once, d);
+    else backward_rows<uint16_t>(saved, dout, mixing, once, d);
+    if (!once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (const RelativePositions& p = x.spec.relative; d.u.defined())
+      d.u = sum_over_parts(d.u, p.u), d.v_bias = sum_over_parts(d.v_bias, p.v), d.r = sum_over_parts(d.r, p.r);
+    if (m.dim() == 3) d.matrix = d.matrix.sum(1);
+    else if (m.dim() == 2) d.matrix = d.matrix.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
+    return d;
   }
 };
 
@@ -302,43 +286,37 @@ bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 }
 
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                     const FusedPolicy& given) {
-  FusedPolicy policy = given;
-  if (policy.key_lengths.defined()) policy.key_lengths = policy.key_lengths.contiguous();
-  const at::Tensor rows[]{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
-  const at::Tensor matrix = weighed(m, policy.head_scales);
-  policy.head_scales = at::Tensor();
-  const RelativePositions& p = policy.relative;
-  const auto wanted = [](const at::Tensor& x) { return x.requires_grad(); };
-  if (!c10::GradMode::is_enabled() || !(wanted(q) || wanted(k) || wanted(v) || wanted(matrix) || p.wants_gradient()))
-    return attend(rows[0], rows[1], rows[2], matrix, policy, false).first;
-  return Mixed::apply(rows[0], rows[1], rows[2], matrix, given_or_not(p.u), given_or_not(p.v), given_or_not(p.r),
-                      policy);
+                     const AttentionSpec& spec) {
+  Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), weighed(m, spec.head_scales),
+             spec};
+  x.spec.head_scales = at::Tensor();
+  if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();
+  return attend(MixingOnCpu{}, x);
 }
 
 at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                          const FusedPolicy& policy, Cache& cache) {
+                          const AttentionSpec& spec, Cache& cache) {
   const Cache::InPlace all = cache.extend(k, v);
   const int64_t rows = q.size(0), last = all.rows.size(1) - 1;
   all.keys.narrow(0, 0, rows).select(2, last).copy_(k.select(2, 0));
   all.values.narrow(0, 0, rows).select(2, last).copy_(v.select(2, 0));
-  const at::Tensor matrix = weighed(m, policy.head_scales), queries = with_contiguous_rows(q);
-  at::Tensor out = by_position(q, m.size(-1), 1, v.size(3));
-  at::Tensor sums = at::empty({rows, q.size(1), 1}, q.options().dtype(at::kFloat));
-  const Call call(queries, all.keys, all.values, matrix, policy, false);
-  const auto attend = [&]<class T>(T) {
-    const auto of = [&](const at::Tensor& x) {
+  const Operands x{with_contiguous_rows(q), all.keys, all.values, weighed(m, spec.head_scales), spec};
+  ForwardResult result{by_position(q, m.size(-1), 1, v.size(3)),
+                       at::empty({rows, q.size(1), 1}, q.options().dtype(at::kFloat))};
+  const Mixing mixing(x, false);
+  const auto few = [&]<class T>(T) {
+    const auto of = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
-        kernels::Heads<const T> heads = row_of<const T>(x, 0);
-        heads.table = all.rows.const_data_ptr<int32_t>() + b * all.rows.stride(0), heads.row = x.stride(0);
+        kernels::Heads<const T> heads = row_of<const T>(cached, 0);
+        heads.table = all.rows.const_data_ptr<int32_t>() + b * all.rows.stride(0), heads.row = cached.stride(0);
         return heads;
       };
     };
-    few_rows<T>(queries, of(all.keys), of(all.values), matrix, call, out, sums);
+    few_rows<T>(x.q, of(all.keys), of(all.values), mixing, result);
   };
-  if (q.scalar_type() == at::kFloat) attend(float{});
-  else attend(uint16_t{});
-  return out;
+  if (q.scalar_type() == at::kFloat) few(float{});
+  else few(uint16_t{});
+  return result.out;
 }
 
 }  // namespace mh::attention

@@ -1,6 +1,6 @@
 // The kernels of attention in memory that is exactly as large as they say, also under the sanitizers: odd sizes, rows
 // without keys, tails, few queries, both types, both places of dropout, all that a policy may say. Their numbers are
-// checked where there are tensors (test_fused_policy.cpp); here, that those of extreme and of many logits are right and
+// checked where there are tensors (fused_policy.cpp); here, that those of extreme and of many logits are right and
 // that none is left unwritten. What a caller may do at once is done by threads: under the thread sanitizer nobody
 // writes where another one reads.
 #include "cpu/attention.h"

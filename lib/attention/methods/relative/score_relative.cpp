@@ -14,6 +14,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/fused/attention_spec.h"
 #include "attention/methods/relative/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"

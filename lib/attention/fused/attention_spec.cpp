@@ -1,0 +1,58 @@
+#include "attention/fused/attention_spec.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace mh::attention {
+
+void AttentionSpec::fill(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& params) const {
+  for (const int64_t head : key_heads) TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no head ", head);
+  params.queries = q.size(2), params.keys = k.size(2);
+  params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
+  params.causal = causal, params.window = window;
+  params.normaliser = normaliser;
+  params.gradient = gradient;
+  if (dropout) params.dropout = &dropout->how, params.dropout_row = params.keys;
+  if (!key_heads.empty()) params.key_heads = params.value_heads = key_heads.data();
+}
+
+bool AttentionSpec::each_head_once(int64_t heads) const {
+  if (key_heads.empty()) return true;
+  std::vector<int64_t> sorted = key_heads;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] != static_cast<int64_t>(i)) return false;
+  return static_cast<int64_t>(sorted.size()) == heads;
+}
+
+at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
+  // One after the other: index_add would add in an order of its own on a GPU, and wants its indices there.
+  const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));
+  for (size_t i = 0; i < key_heads.size(); ++i)
+    sums.select(1, key_heads[i]).add_(gradient.select(1, static_cast<int64_t>(i)));
+  return sums.to(like.scalar_type());
+}
+
+PackedRelative::PackedRelative(const RelativePositions& from) {
+  if (!from.u.defined()) return;
+  const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to whole vectors
+  const auto wide = [&](const at::Tensor& x, int64_t rows) {
+    return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
+  };
+  u_ = wide(from.u, 0), v_ = wide(from.v, 0);
+  rows_ = wide(from.r, kernels::Relative::kBehind);
+  transposed_ = rows_.transpose(1, 2).contiguous();
+  runs_ = from.runs;
+  params_ = {u_.const_data_ptr<float>(),
+             v_.const_data_ptr<float>(),
+             rows_.const_data_ptr<float>(),
+             transposed_.const_data_ptr<float>(),
+             rows_.size(1),
+             rows_.size(2),
+             runs_.data(),
+             static_cast<int64_t>(runs_.size())};
+}
+
+}  // namespace mh::attention
