@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
-#include "cpu/block_products.h"
+#include "cpu/attention_sizes.h"
 #include "cpu/dropout_decisions.h"
-#include "cpu/level.h"
 #include "cpu/relative.h"
 
 namespace mh::kernels {
@@ -45,46 +45,44 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
     }
 }
 
-// What relative positions need of a block: products with distances, and queries with the bias that they have there.
+// Scratch memory of relative positions for a block: products with distances, and queries with the bias that they have
+// there.
 struct Distances {
-  const float *u, *v, *rows, *turned;  // of this head
-  int64_t size, count;                 // of a row of r; rows
-  int64_t row;                         // floats of a query's products with distances
-  float* by_distance;                  // (block, row)
-  float* queries;                      // (block, size)
-  MH_INLINE Distances(const Attention& how, int64_t span, float* scratch)
+  const float *u, *v, *rows, *transposed;  // of this head
+  int64_t size, count;                     // of a row of r; rows
+  int64_t row;                             // floats of a query's products with distances
+  float* by_distance;                      // (block, row)
+  float* queries;                          // (block, size)
+  MH_INLINE Distances(const AttentionParams& how, int64_t span, float* scratch)
       : row(distances_of(span, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
-    if (how.relative == nullptr) return;
-    const Relative& r = *how.relative;
-    size = r.size, count = r.distances;
+    if (!how.has_relative()) return;
+    const RelativeParams& r = how.relative;
+    size = how.key_size, count = r.distances;
     u = r.u + how.head * size, v = r.v + how.head * size;
-    rows = r.rows + how.head * count * size, turned = r.turned + how.head * count * size;
+    rows = static_cast<const float*>(r.rows) + how.head * count * size,
+    transposed = r.transposed + how.head * count * size;
   }
 };
 
-int64_t distances_scratch(const Attention& how, int64_t span) {
-  return how.relative != nullptr ? kBlock * (distances_of(span, kBlock) + how.size) : 0;
-}
-
-MH_INLINE Reach reach_of(const Attention& how, const Block& b, int64_t run) {
-  return reach_of(how.relative->runs[run], how.queries, b.first, b.m, b.low,
+MH_INLINE Reach reach_of(const AttentionParams& how, const Block& b, int64_t run) {
+  return reach_of(how.relative.runs[run], how.queries, b.first, b.m, b.low,
                   std::min(b.width, how.seen(b.first + b.m - 1)));
 }
 
 // x: scaled queries of a block, to which the bias of keys is added; d: what distances need.
-MH_INLINE void with_biases(const Attention& how, const Block& b, const Distances& d, float* x) {
+MH_INLINE void with_biases(const AttentionParams& how, const Block& b, const Distances& d, float* x) {
   add_bias(d.v, b.m, d.size, how.scale, x, d.queries);
   add_bias(d.u, b.m, d.size, how.scale, x, x);
 }
 
 // Logits s (block, row) get those of distances.
 template <class Tile>
-MH_INLINE void add_distances(const Attention& how, const Block& b, const Distances& d, int64_t row, float* s) {
-  for (int64_t run = 0; run < how.relative->count; ++run) {
+MH_INLINE void add_distances(const AttentionParams& how, const Block& b, const Distances& d, int64_t row, float* s) {
+  for (int64_t run = 0; run < how.relative.num_runs; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
-    product<Tile, false>(b.rows, padded(z.rows), d.size, d.queries, d.size, 1, d.turned + z.row, d.count, d.by_distance,
-                         d.row);
+    product<Tile, false>(b.rows, padded(z.rows), d.size, d.queries, d.size, 1, d.transposed + z.row, d.count,
+                         d.by_distance, d.row);
     for (int64_t i = 0; i < b.m; ++i)
       add_to(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * row + z.key - b.low);
   }
@@ -92,10 +90,10 @@ MH_INLINE void add_distances(const Attention& how, const Block& b, const Distanc
 
 // The gradients of those, from that of the logits ds (block, row): dr, and dy (block, size) of d.queries.
 template <class Tile>
-MH_INLINE void distances_backward(const Attention& how, const Block& b, const Distances& d, int64_t row,
+MH_INLINE void distances_backward(const AttentionParams& how, const Block& b, const Distances& d, int64_t row,
                                   const float* ds, float* dr, float* dy) {
   std::fill_n(dy, b.rows * d.size, 0.0F);
-  for (int64_t run = 0; run < how.relative->count; ++run) {
+  for (int64_t run = 0; run < how.relative.num_runs; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
     std::fill_n(d.by_distance, b.rows * d.row, 0.0F);
@@ -109,9 +107,9 @@ MH_INLINE void distances_backward(const Attention& how, const Block& b, const Di
 }
 
 // What is kept of a query's probabilities, from the block's first key on up to its `end`.
-MH_INLINE void decide_query(const Attention& how, const Block& b, int64_t i, int64_t end, float* keep) {
+MH_INLINE void decide_query(const AttentionParams& how, const Block& b, int64_t i, int64_t end, float* keep) {
   const auto row = static_cast<uint64_t>((b.first + i) * how.dropout_row + b.low);
-  decide_range(*how.dropout, how.dropout_first + row, end, keep);
+  decide_range(how.dropout, how.dropout_first + row, end, keep);
 }
 
 // x (count) is multiplied with keep; what is dropped is 0 whatever it was.
@@ -126,35 +124,30 @@ MH_INLINE void drop(const float* keep, int64_t count, float* x) {
   for (; j < count; ++j) x[j] = kept(keep[j], x[j]);
 }
 
-// Of decide_query, whole groups included.
-int64_t decisions_scratch(const Attention& how, int64_t span) {
-  return how.dropout != nullptr ? span + 2 * kDropoutGroup : 0;
-}
-
-bool takes_few(const Attention& how) {
-  return how.queries <= kFewQueries && !how.gradient && how.dropout == nullptr && how.relative == nullptr &&
+bool takes_few(const AttentionParams& how) {
+  return how.queries <= kFewQueries && !how.gradient && !how.has_dropout() && !how.has_relative() &&
          how.normaliser == Normaliser::softmax;
 }
 
 // Of kFewQueries at most: nothing is unpacked.
 template <class T>
-MH_INLINE void forward_few(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
-                           float* log_sums, float* scratch) {
-  const int64_t d = how.size, keys = padded(how.keys);
+MH_INLINE void forward_few(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
+  const Matrix<const T> q = x.q, k = x.k, v = x.v;
+  const int64_t d = how.key_size, keys = padded(how.keys);
   float* s = scratch;     // (keys)
   float* row = s + keys;  // a scaled query (d)
   for (int64_t i = 0; i < how.queries; ++i) {
     const int64_t first = how.first_seen(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, how.scale, row);
-    log_sums[i] = attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first},
-                             how.head_scale(how.head), s, out.data + i * out.stride);
+    x.lse[i] = attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first},
+                          how.head_scale(how.head), s, x.out.data + i * x.out.stride);
   }
 }
 
 // Which keys of its block's, counted from b.low, query i sees: those from `first` to end - 1, if any.
 struct Seen {
   int64_t first, end;
-  MH_INLINE Seen(const Attention& how, const Block& b, int64_t i)
+  MH_INLINE Seen(const AttentionParams& how, const Block& b, int64_t i)
       : first(std::max<int64_t>(0, how.first_seen(b.first + i) - b.low)),
         end(std::min(how.seen(b.first + i), b.width) - b.low) {}
   MH_INLINE bool none() const { return end <= first; }
@@ -166,27 +159,12 @@ MH_INLINE void hide(int64_t count, float value, float* x) {
 
 // s (block, row) of a block.
 template <class Tile, class Products>
-MH_INLINE void logits_of(const Attention& how, const Block& b, const Distances& distances, Products& products,
+MH_INLINE void logits_of(const AttentionParams& how, const Block& b, const Distances& distances, Products& products,
                          int64_t row, float* s) {
-  if (how.relative != nullptr) with_biases(how, b, distances, products.queries());
+  if (how.has_relative()) with_biases(how, b, distances, products.queries());
   products.logits(b, s);
-  if (how.relative != nullptr) add_distances<Tile>(how, b, distances, row, s);
+  if (how.has_relative()) add_distances<Tile>(how, b, distances, row, s);
 }
-
-// How keys are cut into spans, multiples of 64 as a product may want them: `tiles` of a block take a quarter of the
-// cache, whatever the size of a key. Measured at n = 16384: a backward pass takes 0.6 of the time of one without spans,
-// and half or twice as many keys change nothing.
-int64_t span_of(const Attention& how, int64_t tiles) {
-  constexpr int64_t grain = 64;
-  const int64_t of_key = tiles * kBlock * static_cast<int64_t>(sizeof(float));
-  const int64_t most = std::max<int64_t>(1, how.cache / 4 / of_key / grain) * grain;
-  return std::min(most, (how.keys + grain - 1) / grain * grain);
-}
-int64_t forward_span(const Attention& how) { return span_of(how, 1); }
-int64_t backward_span(const Attention& how) { return span_of(how, 2); }
-
-// A tile's row is a line longer, so that rows are not a power of two apart.
-int64_t row_of(int64_t span) { return span + lanes; }
 
 // Softmax of the keys seen so far (Milakov and Gimelshein 2018): exponentials of a query's logits x (width), as they
 // weigh beside those before, whose maximum `top`, sum and weighed values (d) are brought up to date.
@@ -206,9 +184,11 @@ MH_INLINE void soften(const Seen& see, int64_t width, int64_t d, float* x, float
 }
 
 template <class Tile, class Products, class T>
-MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, Matrix<T> out,
-                       float* log_sums, float* scratch) {
-  const int64_t d = how.size, step = forward_span(how), row = row_of(step);
+MH_INLINE void forward_by(const AttentionParams& how, const HeadTensors<T>& t, float* scratch) {
+  const Matrix<const T> q = t.q, k = t.k, v = t.v;
+  const Matrix<T> out = t.out;
+  float* const lse = t.lse;
+  const int64_t d = how.key_size, step = forward_span(how), row = row_of(step);
   Parts parts{scratch};
   Products products(how, false, row, k, v, parts);
   float* s = parts.take(kBlock * row);
@@ -228,14 +208,14 @@ MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> 
         if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
         const Seen see(how, b, i);
         soften(see, b.keys(), d, x, top[i], sum[i], sums + i * d);
-        if (how.dropout == nullptr || see.none()) continue;
+        if (!how.has_dropout() || see.none()) continue;
         decide_query(how, b, i, see.end, keep);
         drop(keep, see.end, x);
       }
       products.weigh_values(b, s, sums);
     }
     for (int64_t i = 0; i < std::min(kBlock, how.queries - first); ++i) {
-      log_sums[first + i] = log_sum(top[i], sum[i]);
+      lse[first + i] = log_sum(top[i], sum[i]);
       pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : how.head_scale(how.head) / sum[i],
            Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }
@@ -243,10 +223,11 @@ MH_INLINE void forward(const Attention& how, Matrix<const T> q, Matrix<const T> 
 }
 
 template <class Tile, class Products, class T>
-MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,
-                        Matrix<const T> out, Matrix<const T> dout, const float* log_sums,
-                        const AttentionGradients<T>& gradients, float* scratch) {
-  const int64_t d = how.size, keys = Products::keys(how), step = backward_span(how), row = row_of(step);
+MH_INLINE void backward_by(const AttentionParams& how, const HeadTensors<T>& t, float* scratch) {
+  const Matrix<const T> q = t.q, k = t.k, v = t.v, dout = t.dout;
+  const Matrix<T> out = t.out;
+  const float* const lse = t.lse;
+  const int64_t d = how.key_size, keys = Products::keys(how), step = backward_span(how), row = row_of(step);
   Parts parts{scratch};
   Products products(how, true, row, k, v, parts);
   float* dk = parts.take(keys * d);
@@ -260,9 +241,9 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
   float* deltas = parts.take(padded(how.queries));  // of each query: sum over all keys of P dP, dropout included
   const Distances distances(how, step, parts.take(distances_scratch(how, step)));
   float* keep = parts.at + kDropoutGroup;
-  if (how.relative != nullptr) {
-    for (float* of_bias : {gradients.du, gradients.dv_bias}) std::fill_n(of_bias, d, 0.0F);
-    std::fill_n(gradients.dr, distances.count * d, 0.0F);
+  if (how.has_relative()) {
+    for (float* of_bias : {t.du, t.dv_bias}) std::fill_n(of_bias, d, 0.0F);
+    std::fill_n(t.dr, distances.count * d, 0.0F);
   }
   std::fill_n(dk, (2 * keys + how.queries) * d, 0.0F);
   for (int64_t i = 0; i < how.queries; ++i) {
@@ -291,22 +272,22 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
         float *pi = p + i * row, *dsi = ds + i * row;
         const Seen see(how, b, std::min(i, b.m - 1));
         // Rows that only fill the tile, or of which nothing here weighs anything.
-        if (i >= b.m || see.none() || log_sums[first + i] == INFINITY) {
+        if (i >= b.m || see.none() || lse[first + i] == INFINITY) {
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;
         }
         const bool sloped = how.normaliser == Normaliser::sigsoftmax;
         if (sloped) sigsoftmax_logits(pi, width, slopes);
-        exponentials(pi, see.end, width, log_sums[first + i]);
+        exponentials(pi, see.end, width, lse[first + i]);
         hide(see.first, 0, pi);
-        if (how.dropout != nullptr) decide_query(how, b, i, see.end, keep), drop(keep, see.end, dsi);
+        if (how.has_dropout()) decide_query(how, b, i, see.end, keep), drop(keep, see.end, dsi);
         const float delta = deltas[first + i];
         Floats of_row{};
         for (int64_t j = 0; j < width; j += lanes) {
           Floats a, g;
           load(pi + j, a);
           load(dsi + j, g);
-          if (gradients.dscale != nullptr) of_row += a * g;
+          if (t.dscale != nullptr) of_row += a * g;
           g = a * (g * scale - delta);
           if (sloped) {
             load(slopes + j, a);
@@ -315,106 +296,46 @@ MH_INLINE void backward(const Attention& how, Matrix<const T> q, Matrix<const T>
           store(g, dsi + j);
         }
         of_scale += sum_of(of_row);
-        if (how.dropout != nullptr) drop(keep, see.end, pi);
+        if (how.has_dropout()) drop(keep, see.end, pi);
       }
       std::fill_n(sums, kBlock * d, 0.0F);
       products.to_queries(b, ds, sums);
-      if (how.relative != nullptr) {
-        distances_backward<Tile>(how, b, distances, row, ds, gradients.dr, dy);
-        add_rows(sums, b.m, d, how.scale, gradients.du);
-        add_rows(dy, b.m, d, how.scale, gradients.dv_bias);
+      if (how.has_relative()) {
+        distances_backward<Tile>(how, b, distances, row, ds, t.dr, dy);
+        add_rows(sums, b.m, d, how.scale, t.du);
+        add_rows(dy, b.m, d, how.scale, t.dv_bias);
         add_to(dy, b.m * d, sums);
       }
       add_to(sums, b.m * d, dq + first * d);
       products.to_keys(b, ds, dk);
       products.to_values(b, p, dv);
     }
-  pack(dq, how.queries, d, how.scale, gradients.dq);
-  pack(dk, how.keys, d, Products::scales_queries ? 1 : how.scale, gradients.dk);
-  pack(dv, how.keys, d, how.head_scale(how.head), gradients.dv);
-  if (gradients.dscale != nullptr) *gradients.dscale = static_cast<float>(of_scale);
+  pack(dq, how.queries, d, how.scale, t.dq);
+  pack(dk, how.keys, d, Products::scales_queries ? 1 : how.scale, t.dk);
+  pack(dv, how.keys, d, how.head_scale(how.head), t.dv);
+  if (t.dscale != nullptr) *t.dscale = static_cast<float>(of_scale);
 }
 
-// One level of vector instructions, with the register tile that suits it.
-#define MH_ATTENTION(T, name, Tile, Products, target)                                                        \
-  target void forward_##name(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v,  \
-                             Matrix<T> out, float* log_sums, float* scratch) {                               \
-    if (takes_few(how)) forward_few(how, q, k, v, out, log_sums, scratch);                                   \
-    else forward<Tile, Products>(how, q, k, v, out, log_sums, scratch);                                      \
-  }                                                                                                          \
-  target void backward_##name(const Attention& how, Matrix<const T> q, Matrix<const T> k, Matrix<const T> v, \
-                              Matrix<const T> out, Matrix<const T> dout, const float* log_sums,              \
-                              const AttentionGradients<T>& gradients, float* scratch) {                      \
-    backward<Tile, Products>(how, q, k, v, out, dout, log_sums, gradients, scratch);                         \
-  }
-using Fp32Large = Fp32Products<Large, float>;
-using Fp32Small = Fp32Products<Small, float>;
-using Bf16Large = Fp32Products<Large, uint16_t>;
-using Bf16Small = Fp32Products<Small, uint16_t>;
-MH_ATTENTION(float, fp32_avx512, Large, Fp32Large, MH_AVX512)
-MH_ATTENTION(float, fp32_avx2, Small, Fp32Small, MH_AVX2)
-MH_ATTENTION(float, fp32_baseline, Small, Fp32Small, )
-MH_ATTENTION(uint16_t, bf16_avx512, Large, Bf16Large, MH_AVX512)
-MH_ATTENTION(uint16_t, bf16_avx2, Small, Bf16Small, MH_AVX2)
-MH_ATTENTION(uint16_t, bf16_baseline, Small, Bf16Small, )
-MH_ATTENTION(uint16_t, bf16_engine, Large, Bf16Products, MH_AVX512)
-#undef MH_ATTENTION
-
-// What the level at hand has of one function.
-template <class F>
-F* of_level(F* avx512, F* avx2, F* baseline) {
-  const Level used = level();
-  return used >= Level::avx512 ? avx512 : used == Level::avx2 ? avx2 : baseline;
-}
-
-// Biases of relative positions are added in fp32, and stay so.
-bool by_engine(const Attention& how) { return how.bf16 != nullptr && how.relative == nullptr; }
-
-// Scratch besides that of products.
-int64_t forward_floats(const Attention& how) {
-  const int64_t span = forward_span(how);
-  return kBlock * row_of(span) + kBlock * how.size + distances_scratch(how, span) + decisions_scratch(how, span);
-}
-int64_t backward_floats(const Attention& how, int64_t keys) {
-  const int64_t span = backward_span(how), row = row_of(span);
-  return (2 * keys + how.queries) * how.size + 2 * kBlock * row + 2 * kBlock * how.size + row + padded(how.queries) +
-         distances_scratch(how, span) + decisions_scratch(how, span);
-}
+using Tile = std::conditional_t<kLevel == Level::avx512, Large, Small>;
 
 }  // namespace
 
-int64_t attention_forward_scratch(const Attention& how) {
-  return (by_engine(how) ? Bf16Products::floats(how, false) : Fp32Large::floats(how, false)) + forward_floats(how);
-}
-int64_t attention_backward_scratch(const Attention& how) {
-  return by_engine(how) ? Bf16Products::floats(how, true) + backward_floats(how, Bf16Products::keys(how))
-                        : Fp32Large::floats(how, true) + backward_floats(how, Fp32Large::keys(how));
+template <Level L, class T>
+void AttentionLoops<L, T>::forward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
+  if (takes_few(how)) return forward_few(how, x, scratch);
+  if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
+    if (uses_engine(how)) return forward_by<Tile, Bf16Products>(how, x, scratch);
+  forward_by<Tile, Fp32Products<Tile, T>>(how, x, scratch);
 }
 
-template <>
-void attention_forward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
-                       Matrix<float> out, float* log_sums, float* scratch) {
-  of_level(forward_fp32_avx512, forward_fp32_avx2, forward_fp32_baseline)(how, q, k, v, out, log_sums, scratch);
+template <Level L, class T>
+void AttentionLoops<L, T>::backward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
+  if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
+    if (uses_engine(how)) return backward_by<Tile, Bf16Products>(how, x, scratch);
+  backward_by<Tile, Fp32Products<Tile, T>>(how, x, scratch);
 }
-template <>
-void attention_forward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
-                       Matrix<const uint16_t> v, Matrix<uint16_t> out, float* log_sums, float* scratch) {
-  (by_engine(how) ? forward_bf16_engine : of_level(forward_bf16_avx512, forward_bf16_avx2, forward_bf16_baseline))(
-      how, q, k, v, out, log_sums, scratch);
-}
-template <>
-void attention_backward(const Attention& how, Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
-                        Matrix<const float> out, Matrix<const float> dout, const float* log_sums,
-                        const AttentionGradients<float>& gradients, float* scratch) {
-  of_level(backward_fp32_avx512, backward_fp32_avx2, backward_fp32_baseline)(how, q, k, v, out, dout, log_sums,
-                                                                             gradients, scratch);
-}
-template <>
-void attention_backward(const Attention& how, Matrix<const uint16_t> q, Matrix<const uint16_t> k,
-                        Matrix<const uint16_t> v, Matrix<const uint16_t> out, Matrix<const uint16_t> dout,
-                        const float* log_sums, const AttentionGradients<uint16_t>& gradients, float* scratch) {
-  (by_engine(how) ? backward_bf16_engine : of_level(backward_bf16_avx512, backward_bf16_avx2, backward_bf16_baseline))(
-      how, q, k, v, out, dout, log_sums, gradients, scratch);
-}
+
+template struct AttentionLoops<kLevel, float>;
+template struct AttentionLoops<kLevel, uint16_t>;
 
 }  // namespace mh::kernels

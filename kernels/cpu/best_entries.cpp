@@ -6,43 +6,13 @@
 #include <functional>
 #include <vector>
 
-#include "cpu/vector.h"
+#include "cpu/best_entries_loops.h"
 
 namespace mh::kernels {
 
 namespace {
 
-constexpr int64_t block = 4 * lanes;  // entries that share one maximum
-
-// Maxima of whole blocks; the sum of exponentials of what is there, fp32 within 16 blocks.
-MH_VECTOR_LOOP void maxima_of(const float* x, int64_t blocks, float* maxima) {
-  for (int64_t b = 0; b < blocks; ++b) {
-    Floats top;
-    load(x + b * block, top);
-    for (int64_t i = lanes; i < block; i += lanes) {
-      Floats v;
-      load(x + b * block + i, v);
-      top = v > top ? v : top;
-    }
-    maxima[b] = max_of(top);
-  }
-}
-
-MH_VECTOR_LOOP void exponentials_of(const float* x, int64_t blocks, float maximum, double* sum) {
-  for (int64_t b = 0; b < blocks;) {
-    const int64_t end = std::min(blocks, b + 16);
-    Floats part{};
-    for (; b < end; ++b)
-      for (int64_t i = 0; i < block; i += lanes) {
-        Floats v;
-        load(x + b * block + i, v);
-        v = v - maximum;
-        exp_negative(v);
-        part += v;
-      }
-    *sum += sum_of(part);
-  }
-}
+constexpr int64_t block = kEntriesOfBlock;
 
 // Something that the `count` largest are above: of so many blocks with the largest maxima each has one that is no less
 // than the least of these.
@@ -63,14 +33,13 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   const float* x = logits.data();
   thread_local std::vector<float> maxima;
   maxima.resize(static_cast<size_t>(blocks) + 1);
-  maxima_of(x, blocks, maxima.data());
+  at_level([&](auto at) { BestEntriesLoops<at>::maxima(x, blocks, maxima.data()); });
   float last = -INFINITY;  // of what no block holds
   for (int64_t i = whole; i < n; ++i) last = std::max(last, x[i]);
   maxima[static_cast<size_t>(blocks)] = last;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
 
-  double sum = 0;
-  exponentials_of(x, blocks, maximum, &sum);
+  double sum = at_level([&](auto at) { return BestEntriesLoops<at>::exponentials(x, blocks, maximum); });
   for (int64_t i = whole; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
   *log_sum = std::log(sum) + maximum;
 

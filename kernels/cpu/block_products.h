@@ -25,7 +25,7 @@ struct Span {
 struct Block {
   int64_t first, m, rows;  // queries, and the rows that they fill
   int64_t low, width;      // keys from low to width - 1, multiples of `grain`; none where width is not above low
-  MH_INLINE Block(const Attention& how, int64_t begin, const Span& span, int64_t fill, int64_t grain)
+  MH_INLINE Block(const AttentionParams& how, int64_t begin, const Span& span, int64_t fill, int64_t grain)
       : first(begin),
         m(std::min(kBlock, how.queries - begin)),
         rows((m + fill - 1) / fill * fill),
@@ -60,17 +60,17 @@ struct Parts {
 template <class Tile, class T>
 class Fp32Products {
  public:
-  static int64_t keys(const Attention& how) { return padded(how.keys); }
-  static int64_t floats(const Attention& how, bool backward) {
-    return ((backward ? 3 : 2) * keys(how) + (backward ? 2 : 1) * kBlock) * how.size;
+  static MH_INLINE int64_t keys(const AttentionParams& how) { return padded(how.keys); }
+  static MH_INLINE int64_t floats(const AttentionParams& how, bool backward) {
+    return ((backward ? 3 : 2) * keys(how) + (backward ? 2 : 1) * kBlock) * how.key_size;
   }
-  static MH_INLINE Block block_at(const Attention& how, int64_t first, const Span& span) {
+  static MH_INLINE Block block_at(const AttentionParams& how, int64_t first, const Span& span) {
     return {how, first, span, lanes, lanes};
   }
 
-  MH_INLINE Fp32Products(const Attention& how, bool backward, int64_t row, Matrix<const T> k, Matrix<const T> v,
+  MH_INLINE Fp32Products(const AttentionParams& how, bool backward, int64_t row, Matrix<const T> k, Matrix<const T> v,
                          Parts& parts)
-      : d_(how.size), keys_(keys(how)), row_(row), scale_(how.scale) {
+      : d_(how.key_size), keys_(keys(how)), row_(row), scale_(how.scale) {
     plain_ = parts.take(keys_ * d_), turned_k_ = parts.take(keys_ * d_), rows_ = parts.take(kBlock * d_);
     if (backward) {
       turned_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
@@ -149,18 +149,18 @@ class Bf16Products {
   }
 
  public:
-  static int64_t keys(const Attention& how) { return (how.keys + grain - 1) / grain * grain; }
-  static int64_t floats(const Attention& how, bool backward) {
-    const int64_t n = keys(how), d = how.size;
+  static MH_INLINE int64_t keys(const AttentionParams& how) { return (how.keys + grain - 1) / grain * grain; }
+  static MH_INLINE int64_t floats(const AttentionParams& how, bool backward) {
+    const int64_t n = keys(how), d = how.key_size;
     return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + grain * kBlock) / 2;
   }
-  static MH_INLINE Block block_at(const Attention& how, int64_t first, const Span& span) {
+  static MH_INLINE Block block_at(const AttentionParams& how, int64_t first, const Span& span) {
     return {how, first, span, 1, grain};
   }
 
-  MH_INLINE Bf16Products(const Attention& how, bool backward, int64_t row, Matrix<const uint16_t> k,
+  MH_INLINE Bf16Products(const AttentionParams& how, bool backward, int64_t row, Matrix<const uint16_t> k,
                          Matrix<const uint16_t> v, Parts& parts)
-      : engine_(*how.bf16), d_(how.size), keys_(keys(how)), row_(row), scale_(how.scale) {
+      : engine_(*how.bf16), d_(how.key_size), keys_(keys(how)), row_(row), scale_(how.scale) {
     const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(parts.take(numbers / 2)); };
     turned_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
     rows_ = take(kBlock * d_), rounded_ = take(grain * kBlock);

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cpu/simd.h"
+
 namespace mh::kernels {
 
 // Position t of row r of a head's keys or values, (size), stands at data + r * row_stride + t * stride. T is float or
@@ -16,11 +18,28 @@ struct CachedRows {
   int64_t row_stride, stride;
 };
 
-// q (size) and out (size); rows (length): of each position its row. size is a multiple of 16; scratch: floats, as many
-// as cached_attention_scratch says.
-int64_t cached_attention_scratch(int64_t length, int64_t size);
+// Attention of one query. Sizes are multiples of 16.
 template <class T>
-void cached_attention(const T* q, float scale, int64_t size, const CachedRows<T>& keys, const CachedRows<T>& values,
-                      const int32_t* rows, int64_t length, T* out, float* scratch);
+struct CachedQuery {
+  const T* q;  // (size)
+  float scale;
+  int64_t size;
+  CachedRows<T> keys, values;
+  const int32_t* rows;  // (length): of each position its row
+  int64_t length;
+};
+
+template <Level, class T>
+struct CachedAttentionLoops {
+  static void attend(const CachedQuery<T>& query, T* out, float* scratch);
+};
+
+// Floats of scratch memory.
+inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + (length + 15) / 16 * 16; }
+// out (size).
+template <class T>
+void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
+  at_level([&](auto at) { CachedAttentionLoops<at, T>::attend(query, out, scratch); });
+}
 
 }  // namespace mh::kernels

@@ -1,7 +1,6 @@
 #include "cpu/cross_entropy.h"
 
 #include <cmath>
-#include <vector>
 
 #include "cpu/vector.h"
 
@@ -12,7 +11,7 @@ namespace {
 // Three passes over a row, which stays in the second-level cache: maximum (and sum), exponentials, gradient. `kept`
 // takes the exponentials; in fp32 it is the row itself.
 template <bool smooth, class T>
-MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
+MH_INLINE void row_of(const CrossEntropy& how, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
   const int64_t n = how.vocabulary, whole = n - n % lanes;
   float at_target = to_float(x[target]);
 
@@ -80,29 +79,16 @@ MH_INLINE void row(const CrossEntropy& how, T* x, int64_t target, float* kept, C
   from_float(static_cast<float>(p - share - (1 - e)), x[target]);
 }
 
-MH_VECTOR_LOOP void row_f32(const CrossEntropy& how, float* logits, int64_t target, CrossEntropyRow& result) {
-  if (how.smoothing == 0) row<false>(how, logits, target, logits, result);
-  else row<true>(how, logits, target, logits, result);
-}
-MH_VECTOR_LOOP void row_bf16(const CrossEntropy& how, uint16_t* logits, int64_t target, float* kept,
-                             CrossEntropyRow& result) {
-  if (how.smoothing == 0) row<false>(how, logits, target, kept, result);
-  else row<true>(how, logits, target, kept, result);
-}
-
 }  // namespace
 
-CrossEntropyRow cross_entropy_row(const CrossEntropy& how, float* logits, int64_t target) {
-  CrossEntropyRow result{};
-  row_f32(how, logits, target, result);
-  return result;
+template <Level L, class T>
+void CrossEntropyLoops<L, T>::row(const CrossEntropy& how, T* logits, int64_t target, float* exponentials,
+                                  CrossEntropyRow& result) {
+  if (how.smoothing == 0) row_of<false>(how, logits, target, exponentials, result);
+  else row_of<true>(how, logits, target, exponentials, result);
 }
-CrossEntropyRow cross_entropy_row(const CrossEntropy& how, uint16_t* logits, int64_t target) {
-  thread_local std::vector<float> kept;
-  if (how.gradient) kept.resize(static_cast<size_t>(how.vocabulary));
-  CrossEntropyRow result{};
-  row_bf16(how, logits, target, kept.data(), result);
-  return result;
-}
+
+template struct CrossEntropyLoops<kLevel, float>;
+template struct CrossEntropyLoops<kLevel, uint16_t>;
 
 }  // namespace mh::kernels

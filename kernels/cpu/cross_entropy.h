@@ -1,12 +1,35 @@
 // One row of a softmax cross-entropy, and its gradient in place of the logits.
 #pragma once
 
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include "cpu/simd.h"
 #include "cross_entropy_plan.h"
 
 namespace mh::kernels {
 
-// target in [0, vocabulary).
-CrossEntropyRow cross_entropy_row(const CrossEntropy& how, float* logits, int64_t target);
-CrossEntropyRow cross_entropy_row(const CrossEntropy& how, uint16_t* logits, int64_t target);  // bf16
+// exponentials: scratch (vocabulary) where there is a gradient; of fp32 it is the row itself.
+template <Level, class T>
+struct CrossEntropyLoops {
+  static void row(const CrossEntropy& how, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);
+};
+
+// target in [0, vocabulary). T: float, or uint16_t for bf16.
+template <class T>
+CrossEntropyRow cross_entropy_row(const CrossEntropy& how, T* logits, int64_t target) {
+  CrossEntropyRow result{};
+  float* exponentials = nullptr;
+  if constexpr (std::is_same_v<T, float>) {
+    exponentials = logits;
+  } else {
+    thread_local std::vector<float> scratch;
+    if (how.gradient) scratch.resize(static_cast<size_t>(how.vocabulary));
+    exponentials = scratch.data();
+  }
+  at_level([&](auto at) { CrossEntropyLoops<at, T>::row(how, logits, target, exponentials, result); });
+  return result;
+}
 
 }  // namespace mh::kernels

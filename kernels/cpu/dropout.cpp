@@ -1,16 +1,13 @@
 #include "cpu/dropout.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cpu/dropout_decisions.h"
 
 namespace mh::kernels {
 
-namespace {
-
-template <class T>
-MH_INLINE void apply(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count) {
+template <Level L, class T>
+void DropoutLoops<L, T>::apply(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count) {
   float keep[kDropoutGroup];
   for (int64_t done = 0; done < count;) {
     uint64_t position = first + static_cast<uint64_t>(done);
@@ -31,25 +28,7 @@ MH_INLINE void apply(const Dropout& how, uint64_t first, const T* x, T* y, int64
   }
 }
 
-MH_VECTOR_LOOP void apply_f32(const Dropout& how, uint64_t first, const float* x, float* y, int64_t count) {
-  apply(how, first, x, y, count);
-}
-MH_VECTOR_LOOP void apply_bf16(const Dropout& how, uint64_t first, const uint16_t* x, uint16_t* y, int64_t count) {
-  apply(how, first, x, y, count);
-}
-
-}  // namespace
-
-Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p) {
-  return {
-      {key[0], key[1]}, update, site, static_cast<uint32_t>(std::ceil(p * 0x1p24)), static_cast<float>(1 / (1 - p))};
-}
-
-void dropout(const Dropout& how, uint64_t first, const float* x, float* y, int64_t count) {
-  apply_f32(how, first, x, y, count);
-}
-void dropout(const Dropout& how, uint64_t first, const uint16_t* x, uint16_t* y, int64_t count) {
-  apply_bf16(how, first, x, y, count);
-}
+template struct DropoutLoops<kLevel, float>;
+template struct DropoutLoops<kLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -1,14 +1,28 @@
 // Dropout on the CPU.
 #pragma once
 
+#include <cmath>
+
+#include "cpu/simd.h"
 #include "dropout_plan.h"
 
 namespace mh::kernels {
 
-Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p);
+inline Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p) {
+  return {
+      {key[0], key[1]}, update, site, static_cast<uint32_t>(std::ceil(p * 0x1p24)), static_cast<float>(1 / (1 - p))};
+}
 
-// y[i] = kept(first + i) ? x[i] * scale : 0, for i < count. x and y may be the same. The second takes bf16.
-void dropout(const Dropout& how, uint64_t first, const float* x, float* y, int64_t count);
-void dropout(const Dropout& how, uint64_t first, const uint16_t* x, uint16_t* y, int64_t count);
+// T: float, or uint16_t for bf16.
+template <Level, class T>
+struct DropoutLoops {
+  static void apply(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count);
+};
+
+// y[i] = kept(first + i) ? x[i] * scale : 0, for i < count. x and y may be the same.
+template <class T>
+void dropout(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count) {
+  at_level([&](auto at) { DropoutLoops<at, T>::apply(how, first, x, y, count); });
+}
 
 }  // namespace mh::kernels

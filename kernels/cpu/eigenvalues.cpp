@@ -5,8 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "cpu/target.h"
-
 #define MH_INLINE inline __attribute__((always_inline))
 
 namespace mh::kernels {
@@ -22,7 +20,6 @@ MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5]
 
 // A -= u wᵀ + w uᵀ and y = A x of the new A, for the first `rows` rows and columns: one pass over the lower triangle,
 // which is what takes the time. Everything is filled up with zeros to whole tiles.
-MH_VECTOR_LOOP
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
   const int64_t tiles = (rows + tile - 1) / tile;
@@ -151,7 +148,8 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
 
 }  // namespace
 
-bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
+template <Level L>
+bool EigenvalueLoops<L>::symmetric(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
   // The tiles on the diagonal are kept whole, and what fills them up is zero.
@@ -168,5 +166,7 @@ bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch
   e[n - 1] = 0;
   return values_of_tridiagonal(values, e, n);
 }
+
+template struct EigenvalueLoops<kLevel>;
 
 }  // namespace mh::kernels

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cpu/simd.h"
+
 namespace mh::kernels {
 
 // Numbers between one row and the next in the layout below: rows are filled up to whole vectors, and no power of two
@@ -15,8 +17,15 @@ inline int64_t eigenvalue_stride(int64_t n) { return (n + 7) / 8 * 8 + 8; }
 inline int64_t eigenvalue_rows(int64_t n) { return (n + 7) / 8 * 8; }
 inline int64_t eigenvalue_scratch(int64_t n) { return 5 * eigenvalue_stride(n); }
 
+template <Level>
+struct EigenvalueLoops {
+  static bool symmetric(double* a, int64_t n, double* values, double* scratch);
+};
+
 // a: eigenvalue_rows(n) rows, eigenvalue_stride(n) apart. Of row i the numbers 0 … i are read; all is overwritten.
 // values (n), in no order. False where the method does not settle, as with numbers that are not finite.
-bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch);
+inline bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
+  return at_level([&](auto at) { return EigenvalueLoops<at>::symmetric(a, n, values, scratch); });
+}
 
 }  // namespace mh::kernels

@@ -43,8 +43,10 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
   }
 }
 
-template <class T>
-MH_INLINE void forward(const HeadMix& how, const float* m, const T* x, T* y, float* scratch) {
+}  // namespace
+
+template <Level L, class T>
+void HeadMixLoops<L, T>::forward(const HeadMix& how, const float* m, const T* x, T* y, float* scratch) {
   float *from = scratch, *to = scratch + how.in * width;
   for (int64_t s = 0; s < how.count; s += width) {
     const int64_t n = std::min(width, how.count - s);
@@ -54,64 +56,24 @@ MH_INLINE void forward(const HeadMix& how, const float* m, const T* x, T* y, flo
   }
 }
 
-template <class T>
-MH_INLINE void backward(const HeadMix& how, const float* m, const T* x, const T* dy, T* dx, int64_t dx_stride,
-                        float* dm, float* scratch) {
+template <Level L, class T>
+void HeadMixLoops<L, T>::backward(const HeadMix& how, const float* m, const HeadMixGradients<T>& g, float* scratch) {
   float *left = scratch, *right = scratch + how.in * width;
   for (int64_t s = 0; s < how.count; s += width) {
     const int64_t n = std::min(width, how.count - s);
-    gather(dy, how.y_stride, how.out, s, n, right);
-    if (dm != nullptr) {
-      gather(x, how.x_stride, how.in, s, n, left);
-      outer_chunk(how.in, how.out, left, right, n, dm);
+    gather(g.dy, how.y_stride, how.out, s, n, right);
+    if (g.dm != nullptr) {
+      gather(g.x, how.x_stride, how.in, s, n, left);
+      outer_chunk(how.in, how.out, left, right, n, g.dm);
     }
-    if (dx != nullptr) {
+    if (g.dx != nullptr) {
       mix_chunk(how.out, how.in, m, 1, how.out, right, n, left);
-      scatter(left, how.in, s, n, dx, dx_stride);
+      scatter(left, how.in, s, n, g.dx, g.dx_stride);
     }
   }
 }
 
-MH_VECTOR_LOOP
-void forward_f32(const HeadMix& how, const float* m, const float* x, float* y, float* scratch) {
-  forward(how, m, x, y, scratch);
-}
-MH_VECTOR_LOOP
-void forward_bf16(const HeadMix& how, const float* m, const uint16_t* x, uint16_t* y, float* scratch) {
-  forward(how, m, x, y, scratch);
-}
-MH_VECTOR_LOOP
-void backward_f32(const HeadMix& how, const float* m, const float* x, const float* dy, float* dx, int64_t dx_stride,
-                  float* dm, float* scratch) {
-  backward(how, m, x, dy, dx, dx_stride, dm, scratch);
-}
-MH_VECTOR_LOOP
-void backward_bf16(const HeadMix& how, const float* m, const uint16_t* x, const uint16_t* dy, uint16_t* dx,
-                   int64_t dx_stride, float* dm, float* scratch) {
-  backward(how, m, x, dy, dx, dx_stride, dm, scratch);
-}
-
-}  // namespace
-
-int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * width; }
-
-template <>
-void mix_heads(const HeadMix& how, const float* m, const float* x, float* y, float* scratch) {
-  forward_f32(how, m, x, y, scratch);
-}
-template <>
-void mix_heads(const HeadMix& how, const float* m, const uint16_t* x, uint16_t* y, float* scratch) {
-  forward_bf16(how, m, x, y, scratch);
-}
-template <>
-void mix_heads_backward(const HeadMix& how, const float* m, const float* x, const float* dy, float* dx,
-                        int64_t dx_stride, float* dm, float* scratch) {
-  backward_f32(how, m, x, dy, dx, dx_stride, dm, scratch);
-}
-template <>
-void mix_heads_backward(const HeadMix& how, const float* m, const uint16_t* x, const uint16_t* dy, uint16_t* dx,
-                        int64_t dx_stride, float* dm, float* scratch) {
-  backward_bf16(how, m, x, dy, dx, dx_stride, dm, scratch);
-}
+template struct HeadMixLoops<kLevel, float>;
+template struct HeadMixLoops<kLevel, uint16_t>;
 
 }  // namespace mh::kernels

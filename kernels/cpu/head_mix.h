@@ -3,7 +3,13 @@
 
 #include <cstdint>
 
+#include "cpu/simd.h"
+
 namespace mh::kernels {
+
+// Numbers of a head that are mixed at a time. Heads in memory often lie a power of two apart and would push each other
+// out of the cache, so a stretch of this width of every head is copied side by side.
+constexpr int64_t kMixWidth = 128;
 
 // One position: head j of x starts at x + j * x_stride and holds `count` numbers, and head i of y likewise.
 struct HeadMix {
@@ -12,16 +18,35 @@ struct HeadMix {
   int64_t count;
 };
 
-int64_t head_mix_scratch(int64_t in, int64_t out);  // floats, for either function
-
-// m (in, out). y may be x, where the strides are the same. T: float, or uint16_t for bf16.
+// The gradients at the same position: dx_j = Σ_i m[j, i] dy_i, with dx_stride, which is x's stride or, where dx is dy,
+// y's; and dm[j, i] += Σ_s x_j[s] dy_i[s], as 16 partial sums each: dm (in, out, 16). dx or dm may be null.
 template <class T>
-void mix_heads(const HeadMix& how, const float* m, const T* x, T* y, float* scratch);
+struct HeadMixGradients {
+  const T *x, *dy;
+  T* dx;
+  int64_t dx_stride;
+  float* dm;
+};
 
-// The gradients at the same position: dx_j = Σ_i m[j, i] dy_i, with x's stride or, where dx is dy, y's; and
-// dm[j, i] += Σ_s x_j[s] dy_i[s], as 16 partial sums each: dm (in, out, 16). Either may be null.
+// T: float, or uint16_t for bf16.
+template <Level, class T>
+struct HeadMixLoops {
+  static void forward(const HeadMix& how, const float* m, const T* x, T* y, float* scratch);
+  static void backward(const HeadMix& how, const float* m, const HeadMixGradients<T>& g, float* scratch);
+};
+
+// Floats, for either function.
+inline int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * kMixWidth; }
+
+// m (in, out). y may be x, where the strides are the same.
 template <class T>
-void mix_heads_backward(const HeadMix& how, const float* m, const T* x, const T* dy, T* dx, int64_t dx_stride,
-                        float* dm, float* scratch);
+void mix_heads(const HeadMix& how, const float* m, const T* x, T* y, float* scratch) {
+  at_level([&](auto at) { HeadMixLoops<at, T>::forward(how, m, x, y, scratch); });
+}
+
+template <class T>
+void mix_heads_backward(const HeadMix& how, const float* m, const HeadMixGradients<T>& g, float* scratch) {
+  at_level([&](auto at) { HeadMixLoops<at, T>::backward(how, m, g, scratch); });
+}
 
 }  // namespace mh::kernels

@@ -2,12 +2,10 @@
 // mixed_attention.h are made of. 8 + 8 heads take 8 KB.
 #pragma once
 
+#include "cpu/head_mix.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
-
-// Heads in memory often lie a power of two apart and would push each other out of the cache.
-constexpr int64_t kMixWidth = 128;
 
 // `rows` outputs from i on: y_i = Σ_j m[j * mj + i * mi] x_j.
 template <int rows>

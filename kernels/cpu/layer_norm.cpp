@@ -25,6 +25,11 @@ MH_INLINE void store_some(const Floats& from, int64_t n, T* to) {
   std::memcpy(to, some, static_cast<size_t>(n) * sizeof(T));
 }
 
+template <class T>
+MH_INLINE T* row_at(T* x, int64_t at) {
+  return x != nullptr ? x + at : nullptr;
+}
+
 // What is kept of row r, where something is dropped.
 MH_INLINE const float* decide_row(const SumNorm& how, int64_t r, float* scratch) {
   if (how.dropout == nullptr) return nullptr;
@@ -33,10 +38,16 @@ MH_INLINE const float* decide_row(const SumNorm& how, int64_t r, float* scratch)
   return keep;
 }
 
-template <class Y>
-MH_INLINE void forward(const SumNorm& how, int64_t first, int64_t rows, const float* x, const Y* y, float* s, float* n,
-                       float* mean, float* factor, float* scratch) {
+}  // namespace
+
+template <Level L, class Y>
+void SumNormLoops<L, Y>::forward(const SumNorm& how, const SumNormTensors& t, int64_t first, int64_t rows,
+                                 float* scratch) {
   const int64_t size = how.size;
+  const float* x = t.x + first * size;
+  const Y* y = static_cast<const Y*>(t.y) + first * size;
+  float *s = row_at(t.sum, first * size), *n = row_at(t.norm, first * size);
+  float *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
     const float* keep = decide_row(how, first + r, scratch);
     float* sums = s != nullptr ? s + r * size : n + r * size;
@@ -79,11 +90,16 @@ MH_INLINE void forward(const SumNorm& how, int64_t first, int64_t rows, const fl
 }
 
 // With s' = (s - mean) * factor and g = weight * dn, the norm gives factor * (g - mean of g - s' * mean of g s').
-template <class Y>
-MH_INLINE void backward(const SumNorm& how, int64_t first, int64_t rows, const float* dn, const float* ds,
-                        const float* s, const float* mean, const float* factor, float* dx, Y* dy, float* dweight,
-                        float* dbias, float* scratch) {
+template <Level L, class Y>
+void SumNormLoops<L, Y>::backward(const SumNorm& how, const SumNormTensors& t, int64_t first, int64_t rows,
+                                  float* scratch) {
   const int64_t size = how.size;
+  const float *dn = row_at(t.dnorm, first * size), *ds = row_at(t.dsum, first * size);
+  const float *s = row_at(t.sum, first * size), *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
+  float* dx = t.dx + first * size;
+  Y* dy = static_cast<Y*>(t.dy) + first * size;
+  const int64_t piece = t.piece > 0 ? first / t.piece * size : 0;
+  float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* keep = decide_row(how, first + r, scratch);
     float of_g = 0, of_gs = 0;  // means
@@ -129,45 +145,7 @@ MH_INLINE void backward(const SumNorm& how, int64_t first, int64_t rows, const f
   }
 }
 
-#define MH_SUM_NORM(Y, name)                                                                                      \
-  MH_VECTOR_LOOP void forward_##name(const SumNorm& how, int64_t first, int64_t rows, const float* x, const Y* y, \
-                                     float* s, float* n, float* mean, float* factor, float* scratch) {            \
-    forward(how, first, rows, x, y, s, n, mean, factor, scratch);                                                 \
-  }                                                                                                               \
-  MH_VECTOR_LOOP void backward_##name(const SumNorm& how, int64_t first, int64_t rows, const float* dn,           \
-                                      const float* ds, const float* s, const float* mean, const float* factor,    \
-                                      float* dx, Y* dy, float* dweight, float* dbias, float* scratch) {           \
-    backward(how, first, rows, dn, ds, s, mean, factor, dx, dy, dweight, dbias, scratch);                         \
-  }
-MH_SUM_NORM(float, fp32)
-MH_SUM_NORM(uint16_t, bf16)
-#undef MH_SUM_NORM
-
-}  // namespace
-
-int64_t sum_norm_scratch(const SumNorm& how) { return how.size + 2 * kDropoutGroup; }
-
-template <>
-void sum_norm(const SumNorm& how, int64_t first, int64_t rows, const float* x, const float* y, float* s, float* n,
-              float* mean, float* factor, float* scratch) {
-  forward_fp32(how, first, rows, x, y, s, n, mean, factor, scratch);
-}
-template <>
-void sum_norm(const SumNorm& how, int64_t first, int64_t rows, const float* x, const uint16_t* y, float* s, float* n,
-              float* mean, float* factor, float* scratch) {
-  forward_bf16(how, first, rows, x, y, s, n, mean, factor, scratch);
-}
-template <>
-void sum_norm_backward(const SumNorm& how, int64_t first, int64_t rows, const float* dn, const float* ds,
-                       const float* s, const float* mean, const float* factor, float* dx, float* dy, float* dweight,
-                       float* dbias, float* scratch) {
-  backward_fp32(how, first, rows, dn, ds, s, mean, factor, dx, dy, dweight, dbias, scratch);
-}
-template <>
-void sum_norm_backward(const SumNorm& how, int64_t first, int64_t rows, const float* dn, const float* ds,
-                       const float* s, const float* mean, const float* factor, float* dx, uint16_t* dy, float* dweight,
-                       float* dbias, float* scratch) {
-  backward_bf16(how, first, rows, dn, ds, s, mean, factor, dx, dy, dweight, dbias, scratch);
-}
+template struct SumNormLoops<kLevel, float>;
+template struct SumNormLoops<kLevel, uint16_t>;
 
 }  // namespace mh::kernels

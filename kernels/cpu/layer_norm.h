@@ -1,24 +1,31 @@
 // The sums and norms of sum_norm_plan.h, and their gradients, by rows.
 #pragma once
 
+#include "cpu/simd.h"
 #include "sum_norm_plan.h"
 
 namespace mh::kernels {
 
+// Y: the type of y and dy, float, or uint16_t for bf16.
+template <Level, class Y>
+struct SumNormLoops {
+  static void forward(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
+  static void backward(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
+};
+
 // Floats of scratch memory that a call needs.
-int64_t sum_norm_scratch(const SumNorm& how);
+inline int64_t sum_norm_scratch(const SumNorm& how) { return how.size + 2 * 64; }  // two groups of decisions
 
-// Rows from the `first` on, so many of them; x, y, s, n, mean and factor point at what belongs to it. y is fp32 or
-// bf16. n null: only the sum. s null: it is not kept. mean and factor (rows) may both be null.
+// Rows first … first + rows - 1 of the tensors.
 template <class Y>
-void sum_norm(const SumNorm& how, int64_t first, int64_t rows, const float* x, const Y* y, float* s, float* n,
-              float* mean, float* factor, float* scratch);
+void sum_norm(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
+  at_level([&](auto at) { SumNormLoops<at, Y>::forward(how, x, first, rows, scratch); });
+}
 
-// Gradients of x and y from those of n and s, of which one may be null; where dn is, so may be s, mean and factor.
-// dweight and dbias (size) are added to.
+// The gradients of x and y of these rows, which lie in one piece, to whose dweight and dbias theirs are added.
 template <class Y>
-void sum_norm_backward(const SumNorm& how, int64_t first, int64_t rows, const float* dn, const float* ds,
-                       const float* s, const float* mean, const float* factor, float* dx, Y* dy, float* dweight,
-                       float* dbias, float* scratch);
+void sum_norm_backward(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
+  at_level([&](auto at) { SumNormLoops<at, Y>::backward(how, x, first, rows, scratch); });
+}
 
 }  // namespace mh::kernels

@@ -12,91 +12,110 @@
 
 #include <cstdint>
 
+#include "attention_params.h"
 #include "cpu/bf16_engine.h"
-#include "cpu/level.h"
-#include "policy.h"
+#include "cpu/simd.h"
 
 namespace mh::kernels {
 
-// A scale of a head of the result is part of m: head_scales is not read.
-struct MixedAttention : Policy {
-  int64_t most_keys = 0;                 // of any row: by it and the cache queries are cut into tiles, and keys
-  int64_t cache = kUsualCache;           // bytes of the processor's second level
-  int64_t in = 0, out = 0;               // heads of queries and keys; heads of values
-  int64_t key_size = 0, value_size = 0;  // of a query or key; of a value
-  bool by_query = false;                 // a matrix for each query, (queries, in, out); else one, (in, out)
-  // Dropout is of the mixed probabilities, or of those that are mixed (dropped_first); from head to head its elements
-  // are dropout_head apart.
-  bool dropped_first = false;
-  int64_t dropout_head = 0;
-  // What multiplies bf16, but for relative positions and few queries; null: products are in fp32. It is null of fp32.
-  const Bf16Engine* bf16 = nullptr;
-};
-
-// (heads, length, size): element (h, t) starts at data + h * head + t * position. T is float or uint16_t (bf16). Of a
-// cache whose rows are left where they were written, position t besides stands in row table[t], rows `row` apart: few
-// queries may read keys and values so.
+// (heads, length, size): element (h, t) starts at data + h * head_stride + t * row_stride. T is float or uint16_t
+// (bf16). Of a cache whose rows are left where they were written, position t besides stands in row table[t], rows
+// batch_stride apart: few queries may read keys and values so.
 template <class T>
 struct Heads {
   T* data;
-  int64_t head, position;
+  int64_t head_stride, row_stride;
   const int32_t* table = nullptr;
-  int64_t row = 0;
-  T* at(int64_t h, int64_t t) const { return data + h * head + t * position + (table != nullptr ? table[t] * row : 0); }
+  int64_t batch_stride = 0;
+  T* at(int64_t h, int64_t t) const {
+    return data + h * head_stride + t * row_stride + (table != nullptr ? table[t] * batch_stride : 0);
+  }
+};
+
+// The tensors of one row of the batch.
+template <class T>
+struct RowTensors {
+  Heads<const T> q, k, v;    // a backward pass reads k and v from `packed` alone
+  const float* packed;       // by mixed_pack
+  Heads<T> out;              // (out_heads, queries, value_size), of a forward pass
+  float* lse;                // (in_heads, queries), as cpu/attention.h's
+  Heads<const T> dout = {};  // of a backward pass, as what follows
+  Heads<T> dq = {};
+  // Gradients of one part, fp32; written, not added to. dk and dv: (in_heads, keys, key_size padded to 16) and
+  // (out_heads, keys, value_size padded to 16), keys padded to 128: mixed_key_floats, mixed_value_floats. dm: of a
+  // matrix for each query (queries, in_heads, out_heads), of which the part's are written, else (in_heads, out_heads).
+  // du, dv_bias and dr: of RelativeParams' u and v (in_heads, size) and r (in_heads, distances, size).
+  float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+};
+
+// Tiles of queries are dealt out to `count` parts.
+struct QueryPart {
+  int64_t index = 0, count = 1;
+};
+
+template <Level, class T>
+struct MixedLoops {
+  static void pack(const AttentionParams& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
+                   float* packed);
+  static void forward(const AttentionParams& how, const QueryPart& part, const RowTensors<T>& x, float* scratch);
+  static void backward(const AttentionParams& how, const QueryPart& part, const RowTensors<T>& x, float* scratch);
+  static void gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to);
+  static void few_logits(const AttentionParams& how, int64_t head, Heads<const T> q, Heads<const T> k, float* shared);
+  static void few_mix(const AttentionParams& how, float* lse, float* shared);
+  static void few_values(const AttentionParams& how, int64_t head, Heads<const T> v, Heads<T> out, float* shared);
 };
 
 // Queries at once, but for few of them (kFewQueries, cpu/attention.h): fixed by the sizes and the cache alone, since
 // they decide in which order numbers are added.
-int64_t mixed_attention_rows(const MixedAttention& how);
+int64_t mixed_attention_rows(const AttentionParams& how);
 
-// Keys and values of a row of the batch as a pass reads them, for all of its tiles: floats, and head `head` of them, of
-// in + out. Nothing where there are few queries.
-int64_t mixed_pack_floats(const MixedAttention& how, bool backward);
+// Floats of the keys and values of a row of the batch as a pass reads them, for all of its tiles; 0 for few queries.
+int64_t mixed_pack_floats(const AttentionParams& how, bool backward);
+// Packs head `head` of them, of in_heads + out_heads.
 template <class T>
-void mixed_pack(const MixedAttention& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                float* packed);
+void mixed_pack(const AttentionParams& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
+                float* packed) {
+  at_level([&](auto at) { MixedLoops<at, T>::pack(how, backward, head, k, v, packed); });
+}
 
 // Floats of scratch memory that a call needs, aligned to 64 bytes.
-int64_t mixed_forward_scratch(const MixedAttention& how);
-int64_t mixed_backward_scratch(const MixedAttention& how);
+int64_t mixed_forward_scratch(const AttentionParams& how);
+int64_t mixed_backward_scratch(const AttentionParams& how);
+// Floats of dk and dv of a part.
+int64_t mixed_key_floats(const AttentionParams& how);
+int64_t mixed_value_floats(const AttentionParams& how);
 
-// The tiles of the queries that are the part's of so many parts. out (out, queries, value_size), log_sums (in,
-// queries), as cpu/attention.h's.
+// The tiles of one part. how.matrix points to the matrix of the row.
 template <class T>
-void mixed_forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                   Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
-                   float* scratch);
+void mixed_forward(const AttentionParams& how, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
+  at_level([&](auto at) { MixedLoops<at, T>::forward(how, part, x, scratch); });
+}
+template <class T>
+void mixed_backward(const AttentionParams& how, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
+  at_level([&](auto at) { MixedLoops<at, T>::backward(how, part, x, scratch); });
+}
+
+// to (length, size) of its first head = the sum of `parts` gradients as mixed_backward makes them, `step` floats apart.
+template <class T>
+void mixed_gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to) {
+  at_level([&](auto at) { MixedLoops<at, T>::gather(from, parts, step, length, size, to); });
+}
 
 // Few queries without a gradient, as decoding has them, need nothing packed; mixed_forward does all of a row in its
 // first part. Threads that share a row take its heads in three steps: logits of each head; mixing; values of each head.
 // They share mixed_few_floats.
-bool mixed_takes_few(const MixedAttention& how);
-int64_t mixed_few_floats(const MixedAttention& how);
+bool mixed_takes_few(const AttentionParams& how);
+int64_t mixed_few_floats(const AttentionParams& how);
 template <class T>
-void mixed_few_logits(const MixedAttention& how, int64_t head, Heads<const T> q, Heads<const T> k, float* shared);
-void mixed_few_mix(const MixedAttention& how, const float* m, float* log_sums, float* shared);
+void mixed_few_logits(const AttentionParams& how, int64_t head, Heads<const T> q, Heads<const T> k, float* shared) {
+  at_level([&](auto at) { MixedLoops<at, T>::few_logits(how, head, q, k, shared); });
+}
+inline void mixed_few_mix(const AttentionParams& how, float* lse, float* shared) {
+  at_level([&](auto at) { MixedLoops<at, float>::few_mix(how, lse, shared); });
+}
 template <class T>
-void mixed_few_values(const MixedAttention& how, int64_t head, Heads<const T> v, Heads<T> out, float* shared);
-
-// What a part's queries give, fp32; written, not added to.
-int64_t mixed_key_floats(const MixedAttention& how);
-int64_t mixed_value_floats(const MixedAttention& how);
-struct MixedGradients {
-  float *dk, *dv;  // (in, keys, key_size padded to 16) and (out, keys, value_size padded to 16), keys padded to 128:
-                   // mixed_key_floats, mixed_value_floats
-  float* dm;       // by_query (queries, in, out), of which the tiles' are written, else (in, out)
-  float *du = nullptr, *dv_bias = nullptr,
-        *dr = nullptr;  // of Relative's u and v (in, size) and r (in, distances, size)
-};
-// The same tiles.
-template <class T>
-void mixed_backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
-                    const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq, const MixedGradients& to,
-                    float* scratch);
-
-// to (length, size) of one head = the sum of `parts` gradients as mixed_backward makes them, `step` floats apart.
-template <class T>
-void mixed_gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, T* to,
-                  int64_t position);
+void mixed_few_values(const AttentionParams& how, int64_t head, Heads<const T> v, Heads<T> out, float* shared) {
+  at_level([&](auto at) { MixedLoops<at, T>::few_values(how, head, v, out, shared); });
+}
 
 }  // namespace mh::kernels

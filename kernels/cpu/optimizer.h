@@ -1,15 +1,32 @@
 // Optimiser updates in one pass over memory. Each acts on [begin, end) of arrays of the same length.
 #pragma once
 
+#include "cpu/simd.h"
 #include "optimizer_rules.h"
 
 namespace mh::kernels {
 
-void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
-void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
-void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
+template <Level>
+struct OptimizerLoops {
+  static void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
+  static void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
+  static void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
+  static double squares(const float* x, int64_t begin, int64_t end);
+};
+
+inline void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v) {
+  at_level([&](auto at) { OptimizerLoops<at>::adam(plan, begin, end, p, g, m, v); });
+}
+inline void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
+  at_level([&](auto at) { OptimizerLoops<at>::sgd(plan, begin, end, p, g, buffer); });
+}
+inline void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
+  at_level([&](auto at) { OptimizerLoops<at>::nag(plan, begin, end, p, g, buffer); });
+}
 
 // Sum of squares, in fp64.
-double squares(const float* x, int64_t begin, int64_t end);
+inline double squares(const float* x, int64_t begin, int64_t end) {
+  return at_level([&](auto at) { return OptimizerLoops<at>::squares(x, begin, end); });
+}
 
 }  // namespace mh::kernels

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "attention_params.h"
 #include "cpu/products.h"
-#include "policy.h"
 
 namespace mh::kernels {
 

@@ -56,7 +56,7 @@ MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
 }
 
 template <SoftmaxOf of>
-MH_INLINE void forward(const float* a, const bool* allowed, float* p, int64_t all) {
+MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t all) {
   int64_t n = all;
   if (allowed != nullptr) n = end_of(allowed, n);  // of a causal row only the first part is looked at
   Floats highest;
@@ -103,7 +103,7 @@ MH_INLINE void forward(const float* a, const bool* allowed, float* p, int64_t al
 }
 
 template <SoftmaxOf of>
-MH_INLINE void backward(const float* a, const float* p, const float* dp, float* da, int64_t all) {
+MH_INLINE void backward_row(const float* a, const float* p, const float* dp, float* da, int64_t all) {
   const int64_t n = end_of(p, all);
   Floats sums{};
   for (int64_t s = 0; s < n; s += lanes) {
@@ -131,33 +131,20 @@ MH_INLINE void backward(const float* a, const float* p, const float* dp, float* 
   for (int64_t s = n; s < all; ++s) da[s] = 0;
 }
 
-MH_VECTOR_LOOP
-void forward_exponential(const float* a, const bool* allowed, float* p, int64_t n) {
-  forward<SoftmaxOf::exponential>(a, allowed, p, n);
-}
-MH_VECTOR_LOOP
-void forward_sigmoid(const float* a, const bool* allowed, float* p, int64_t n) {
-  forward<SoftmaxOf::sigmoid>(a, allowed, p, n);
-}
-MH_VECTOR_LOOP
-void backward_exponential(const float* p, const float* dp, float* da, int64_t n) {
-  backward<SoftmaxOf::exponential>(nullptr, p, dp, da, n);
-}
-MH_VECTOR_LOOP
-void backward_sigmoid(const float* a, const float* p, const float* dp, float* da, int64_t n) {
-  backward<SoftmaxOf::sigmoid>(a, p, dp, da, n);
-}
-
 }  // namespace
 
-void softmax_row(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
-  if (of == SoftmaxOf::exponential) forward_exponential(a, allowed, p, n);
-  else forward_sigmoid(a, allowed, p, n);
+template <Level L>
+void SoftmaxLoops<L>::forward(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
+  if (of == SoftmaxOf::exponential) forward_row<SoftmaxOf::exponential>(a, allowed, p, n);
+  else forward_row<SoftmaxOf::sigmoid>(a, allowed, p, n);
 }
 
-void softmax_row_backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
-  if (of == SoftmaxOf::exponential) backward_exponential(p, dp, da, n);
-  else backward_sigmoid(a, p, dp, da, n);
+template <Level L>
+void SoftmaxLoops<L>::backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
+  if (of == SoftmaxOf::exponential) backward_row<SoftmaxOf::exponential>(nullptr, p, dp, da, n);
+  else backward_row<SoftmaxOf::sigmoid>(a, p, dp, da, n);
 }
+
+template struct SoftmaxLoops<kLevel>;
 
 }  // namespace mh::kernels

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "cpu/simd.h"
+
 namespace mh::kernels {
 
 enum class SoftmaxOf {
@@ -11,10 +13,20 @@ enum class SoftmaxOf {
   sigmoid       // p ∝ exp(a) σ(a)
 };
 
+template <Level>
+struct SoftmaxLoops {
+  static void forward(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n);
+  static void backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n);
+};
+
 // a (n) -> p (n), which may be the same. allowed (n), or null: all.
-void softmax_row(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n);
+inline void softmax_row(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
+  at_level([&](auto at) { SoftmaxLoops<at>::forward(of, a, allowed, p, n); });
+}
 
 // da from dp, which may be the same; a is read for `sigmoid` only.
-void softmax_row_backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n);
+inline void softmax_row_backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
+  at_level([&](auto at) { SoftmaxLoops<at>::backward(of, a, p, dp, da, n); });
+}
 
 }  // namespace mh::kernels

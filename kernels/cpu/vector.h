@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/target.h"
-
 #define MH_INLINE inline __attribute__((always_inline))
 
 namespace mh::kernels {
@@ -18,8 +16,7 @@ using Words = uint32_t __attribute__((vector_size(64)));
 using Halves = uint16_t __attribute__((vector_size(32)));
 constexpr int lanes = 16;
 
-// These are macros in function's clothing: always inlined, so that each clone of a loop (cpu/target.h) compiles them
-// for its own level.
+// Always inlined, so that each level (cpu/simd.h) has its own.
 MH_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
 

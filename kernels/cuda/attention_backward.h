@@ -8,20 +8,19 @@
 
 namespace mh::kernels {
 
-// d (batch, heads, queries) = Σ_c dout out: D, since what is dropped of the probabilities and the scale of the head are
-// in both. A warp for each query; blocks: (queries / 4 rounded up, batch * heads), of 128 threads.
+// x.delta (batch, heads, queries) = Σ_c dout out: D, since what is dropped of the probabilities and the scale of the
+// head are in both. A warp for each query; blocks: (queries / 4 rounded up, batch * heads), of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionCall& a, const Rows<const T>& out,
-                                  const Rows<const T>& dout, float* d) {
-  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
+  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int row = thread.block_x() * 4 + thread.warp();
   if (row >= a.queries) return;
-  const T *x = row_of(out, b, head, row), *y = row_of(dout, b, head, row);
+  const T *out = row_of(x.out, b, head, row), *dout = row_of(x.dout, b, head, row);
   float sum = 0;
-  for (int c = thread.lane(); c < a.value_size; c += 32) sum += widened(thread, x[c]) * widened(thread, y[c]);
+  for (int c = thread.lane(); c < a.value_size; c += 32) sum += widened(thread, out[c]) * widened(thread, dout[c]);
   MH_UNROLL
   for (int bits = 1; bits < 32; bits *= 2) sum += thread.exchange(sum, bits);
-  if (thread.lane() == 0) d[thread.block_y() * a.queries + row] = sum;
+  if (thread.lane() == 0) x.delta[thread.block_y() * a.queries + row] = sum;
 }
 
 // Warps of a block of a backward pass, whose rows and their gradients are both in shared memory.
@@ -65,24 +64,23 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumn
   thread.barrier();
 }
 
-// dq, and of each tile of queries what it gives to the gradients of the head's scale and biases: dscale (batch, heads,
+// dq, and for each tile of queries its share of the gradients of the head's scale and biases: dscale (batch, heads,
 // blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of queries, batch
 // * heads, pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
-                                        const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
-                                        const float* log_sums, const float* d, const Rows<T>& dq, float* dscale,
-                                        float* du, float* dv_bias,
+MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                         typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
   using Z = QueryGradientTiles<T, kSize, kRelative>;
-  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const Rows<const T>&q = tensors.q, &dout = tensors.dout;
+  const Rows<T>& dq = tensors.dq;
+  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
   const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
                                             a.key_size, a.aligned);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.position, first,
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.row_stride, first,
                                             queries, a.value_size, a.aligned);
   if constexpr (kRelative) {
     thread.end_group();
@@ -90,25 +88,25 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
     add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
   }
 
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   float log_sum[2], of_row[2], of_scale = 0;
   MH_FOR (r, 2) {
     const int64_t at = thread.block_y() * a.queries + row + 8 * r;
-    log_sum[r] = row + 8 * r < queries ? log_sums[at] * kLog2E : INFINITY;
-    of_row[r] = row + 8 * r < queries ? d[at] : 0;
+    log_sum[r] = row + 8 * r < queries ? tensors.lse[at] * kLog2E : INFINITY;
+    of_row[r] = row + 8 * r < queries ? tensors.delta[at] : 0;
   }
   const int column = Z::kColumns < kSize ? thread.block_z() * Z::kColumns : 0;
   Sum sums[Z::kColumns / 8], by_distance[kRelative ? Z::kColumns / 8 : 1];
   const int own = thread.warp() * 16 * Z::kStride;
-  each_key_tile<Z, kSize, kRelative, true>(
-      thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+  each_key_tile<Z, T, kSize, kRelative, true>(
+      thread, a, tensors, {b, head, first, seen}, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
         thread.barrier();
         Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
         multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, place);
         hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
         multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
-        if (a.dropout != nullptr) drop(a, b, head, row, s + 2 * t, dp);
+        if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, dp);
         by_normaliser(a, [&](const auto& normaliser) {
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (i, 4) {
@@ -126,15 +124,16 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
   thread.barrier();
   if constexpr (kRelative) {
     const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
-    store_column_sums<Z::kColumns>(thread, sums, shared.products, du + at, a.key_size - column);
-    store_column_sums<Z::kColumns>(thread, by_distance, shared.products, dv_bias + at, a.key_size - column);
+    store_column_sums<Z::kColumns>(thread, sums, shared.products, tensors.du + at, a.key_size - column);
+    store_column_sums<Z::kColumns>(thread, by_distance, shared.products, tensors.dv_bias + at, a.key_size - column);
     MH_FOR (n, Z::kColumns / 8)
       MH_FOR (i, 4) sums[n].x[i] += by_distance[n].x[i];
   }
   const float factor[2] = {1, 1};
   store_rows<Z::kColumns, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0) + column,
-                                      dq.position, first + thread.warp() * 16, queries, a.key_size - column, a.aligned);
-  if (dscale == nullptr || column > 0) return;
+                                      dq.row_stride, first + thread.warp() * 16, queries, a.key_size - column,
+                                      a.aligned);
+  if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
   for (int bits = 1; bits < 32; bits *= 2) of_scale += thread.exchange(of_scale, bits);
   auto* of_warps = reinterpret_cast<float*>(shared.k[0]);
@@ -142,7 +141,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionCal
   thread.barrier();
   if (thread.index() != 0) return;
   for (int w = 1; w < Z::kWarps; ++w) of_scale += of_warps[w];
-  dscale[thread.block_y() * thread.blocks_x() + tile] = of_scale;
+  tensors.dscale[thread.block_y() * thread.blocks_x() + tile] = of_scale;
 }
 
 template <class T, int kSize, bool kRelative = false>
@@ -166,19 +165,18 @@ struct KeyGradientTiles {
 // Blocks: (tiles of keys, batch * heads). Keys that are not real get zeros. kRelative: tiles of each run, of which
 // there are as many as of all keys together and one for each further run at most.
 template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative, class Thread>
-MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
-                                      const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
-                                      const float* log_sums, const float* d, bool joined, const Rows<T>& dk,
-                                      const Rows<T>& dv,
+MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
   using Z = KeyGradientTiles<T, kSize, kRelative>;
-  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
+  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int64_t key_head = a.key_head(head), value_head = a.value_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   int first = thread.block_x() * Z::kKeys, keys = static_cast<int>(a.keys), run = 0;
   if constexpr (kRelative) {
     const KeyRange tile = tile_of_runs(a, first, Z::kKeys, run);
-    if (run == a.positions.count) return;
+    if (run == a.relative.num_runs) return;
     first = tile.first, keys = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
@@ -186,23 +184,23 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.position, i, seeing.end, a.key_size,
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, seeing.end, a.key_size,
                                               a.aligned);
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, i, seeing.end,
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.row_stride, i, seeing.end,
                                               a.value_size, a.aligned);
     if constexpr (kRelative) {
-      if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, i);
-      else shared.go_on(thread, a, head, a.positions.runs[run], first, i, place);
+      if (begins) shared.begin(thread, a, head, a.relative.runs[run], first, i);
+      else shared.go_on(thread, a, head, a.relative.runs[run], first, i, place);
     }
   };
   // Those that are not real are not looked at: they may be anything.
   const int looked_at = real < keys ? real : keys;
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.position, first, looked_at,
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, looked_at,
                                          a.key_size, a.aligned);
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.position, first, looked_at,
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.row_stride, first, looked_at,
                                          a.value_size, a.aligned);
 
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   Sum of_keys[kOfKeys ? kSize / 8 : 2], of_values[kOfValues ? kSize / 8 : 2];
   const int own = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
@@ -220,8 +218,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
           const bool there = query < seeing.end;
-          const float log_sum = there ? log_sums[rows + query] * kLog2E : 0;
-          [[maybe_unused]] const float of_row = kOfKeys && there ? d[rows + query] : 0;
+          const float log_sum = there ? tensors.lse[rows + query] * kLog2E : 0;
+          [[maybe_unused]] const float of_row = kOfKeys && there ? tensors.delta[rows + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, kept = keep(4 * n + 2 * r + e);
@@ -235,9 +233,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
         }
     };
     by_normaliser(a, [&](const auto& normaliser) {
-      if (a.dropout == nullptr) return take(normaliser, [&](int) { return scale; });
+      if (!a.has_dropout()) return take(normaliser, [&](int) { return scale; });
       const uint32_t remaining = remaining_turned<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
-      take(normaliser, [&](int x) { return remains_of(remaining, x, scale * a.dropping.scale); });
+      take(normaliser, [&](int x) { return remains_of(remaining, x, scale * a.dropout.scale); });
     });
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
@@ -249,12 +247,13 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionCall&
   const float factor[2] = {1, 1};
   const int tile = first + thread.warp() * 16;
   if constexpr (kOfKeys)
-    store_rows<kSize, Z::kStride>(thread, shared.k + own, of_keys, factor, row_of(dk, b, joined ? key_head : head, 0),
-                                  dk.position, tile, keys, a.key_size, a.aligned);
+    store_rows<kSize, Z::kStride>(thread, shared.k + own, of_keys, factor,
+                                  row_of(dk, b, tensors.joined ? key_head : head, 0), dk.row_stride, tile, keys,
+                                  a.key_size, a.aligned);
   if constexpr (kOfValues)
     store_rows<kSize, Z::kStride>(thread, shared.v + own, of_values, factor,
-                                  row_of(dv, b, joined ? value_head : head, 0), dv.position, tile, keys, a.value_size,
-                                  a.aligned);
+                                  row_of(dv, b, tensors.joined ? value_head : head, 0), dv.row_stride, tile, keys,
+                                  a.value_size, a.aligned);
 }
 
 }  // namespace mh::kernels

@@ -1,7 +1,8 @@
 // Attention of heads that nothing mixes, as a block of 4 warps does it: 64 queries of one head of one row, 16 to a
 // warp, meet the keys tile by tile; sums of the tiles before are brought to the maximum of those so far (online
 // softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on. Where that
-// gives few blocks, several divide the keys among them, and another kernel joins what they found, in their order.
+// gives too few blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial results
+// in fixed order.
 #pragma once
 
 #include "cuda/relative.h"
@@ -76,29 +77,38 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return fmaxf(x, thread.exchange(x, 2));
 }
 
-// visit(s, end, stage, place) for tiles of Z::kKeys keys of those that queries from `first` on see, with their values
+// The queries of a block: from `first` on, of a head of row b, which see the keys `seen`.
+struct QueryTile {
+  int64_t b, head;
+  int first;
+  KeyRange seen;
+};
+
+// visit(s, end, stage, place) for tiles of Z::kKeys keys of those that the queries of a block see, with their values
 // if kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end` does.
-template <class Z, int kSize, bool kRelative, bool kValues, class Thread, class T, class Shared, class Visit>
-MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64_t b, int64_t head, int first,
-                             const KeyRange& seen, const Rows<const T>& k, const Rows<const T>& v, Shared& shared,
-                             const Visit& visit) {
+template <class Z, class T, int kSize, bool kRelative, bool kValues, class Thread, class Shared, class Visit>
+MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
+                             const QueryTile& tile, Shared& shared, const Visit& visit) {
+  const int64_t b = tile.b, head = tile.head;
+  const int first = tile.first;
+  const Rows<const T>&k = x.k, &v = x.v;
   const T* keys = row_of(k, b, a.key_head(head), 0);
   const T* values = kValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
-  for (int run = 0; run < (kRelative ? a.positions.count : 1); ++run) {
-    KeyRange part = seen;
+  for (int run = 0; run < (kRelative ? a.relative.num_runs : 1); ++run) {
+    KeyRange part = tile.seen;
     if constexpr (kRelative) {
-      part = within(seen, a.positions.runs[run]);
+      part = within(tile.seen, a.relative.runs[run]);
       if (part.first >= part.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.position, s, part.end, a.key_size,
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.row_stride, s, part.end, a.key_size,
                                              a.aligned);
       if constexpr (kValues)
-        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.position, s, part.end, a.value_size,
+        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.row_stride, s, part.end, a.value_size,
                                                a.aligned);
       if constexpr (kRelative) {
-        if (begins) shared.begin(thread, a, head, a.positions.runs[run], first, s);
-        else shared.go_on(thread, a, head, a.positions.runs[run], first, s, place);
+        if (begins) shared.begin(thread, a, head, a.relative.runs[run], first, s);
+        else shared.go_on(thread, a, head, a.relative.runs[run], first, s, place);
       }
     };
     each_tile<Z::kStages, Z::kKeys>(
@@ -107,23 +117,17 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionCall& a, int64
   }
 }
 
-// Into how many parts the keys are divided, and what is found of each: (batch, heads, queries, parts, value_size + 2),
-// of a query the sum of its values times their exponentials, and behind it the largest logarithm (log2) and the sum of
-// the exponentials. Without outputs value_size is 0.
-struct KeyParts {
-  int count = 1;
-  float* found = nullptr;
+// The partial output of one split of the keys, of a query of row and head `rows`, in (batch, heads, queries,
+// num_splits, value_size + 2): the sum of its values times their exponentials, then the largest logarithm (log2) and
+// the sum of the exponentials. Without outputs value_size is 0.
+MH_DEVICE float* partial_out_of(const AttentionParams& a, const AttentionTensors& x, int rows, int query, int split) {
+  return x.partial_out + ((rows * a.queries + query) * x.num_splits + split) * (a.value_size + 2);
+}
 
-  // That of a query, of row and head `rows`.
-  MH_DEVICE float* of(const AttentionCall& a, int rows, int query, int part) const {
-    return found + ((rows * a.queries + query) * count + part) * (a.value_size + 2);
-  }
-};
-
-// Of a range's tiles of `size`, those of one part; or none.
-MH_DEVICE KeyRange part_of(const KeyRange& range, int size, int part, int parts) {
-  const int tiles = (range.end - range.first + size - 1) / size, each = (tiles + parts - 1) / parts * size;
-  const int first = range.first + part * each, end = first + each;
+// Of a range's tiles of `size`, those of one split; or none.
+MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_splits) {
+  const int tiles = (range.end - range.first + size - 1) / size, each = (tiles + num_splits - 1) / num_splits * size;
+  const int first = range.first + split * each, end = first + each;
   return {first, end < range.end ? end : range.end};
 }
 
@@ -133,21 +137,22 @@ MH_DEVICE float log_sum_of(const Thread& thread, float top, float total) {
   return total > 0 ? (top + thread.log2(total)) * kLn2 : INFINITY;
 }
 
-// Blocks: (tiles of queries, batch * heads, parts of the keys). log_sums (batch, heads, queries): the natural logarithm
-// of each query's sum of exponentials, infinite where it sees no key. kOutputs: else log_sums alone; v and out are not
-// read. Of several parts out and log_sums are left to join_parts.
+// Writes x.out and x.lse, infinite where a query sees no key. Blocks: (tiles of queries, batch * heads, num_splits).
+// Without kOutputs it writes x.lse alone and does not read v and out. With several splits it writes x.partial_out, and
+// combine_splits the rest.
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
-MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
-                                 const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& out, float* log_sums,
-                                 const KeyParts& parts, typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
+MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
+                                 typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
   using Z = AttentionTiles<T, kSize, kRelative>;
-  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const Rows<const T>& q = x.q;
+  const Rows<T>& out = x.out;
+  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // Queries that see the most keys first.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
   KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  seen = part_of(seen, Z::kKeys, thread.block_z(), parts.count);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.position, first, queries,
+  seen = split_of(seen, Z::kKeys, thread.block_z(), x.num_splits);
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
     thread.end_group();
@@ -158,8 +163,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
   Sum o[kSize / 8];
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
   T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
-  each_key_tile<Z, kSize, kRelative, kOutputs>(
-      thread, a, b, head, first, seen, k, v, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+  each_key_tile<Z, T, kSize, kRelative, kOutputs>(
+      thread, a, x, {b, head, first, seen}, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
         thread.barrier();
         Sum p[Z::kKeys / 8];
         multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
@@ -183,70 +188,69 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionCall& a, c
           total[r] *= shrinks;
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) {
-              float& x = p[n].x[2 * r + e];
-              x = thread.exp2(x * factor - base);
-              total[r] += x;
+              float& e_x = p[n].x[2 * r + e];
+              e_x = thread.exp2(e_x * factor - base);
+              total[r] += e_x;
             }
           if constexpr (kOutputs) {
             MH_FOR (n, kSize / 8) o[n].x[2 * r] *= shrinks, o[n].x[2 * r + 1] *= shrinks;
           }
         }
         if constexpr (kOutputs) {
-          if (a.dropout != nullptr) drop(a, b, head, row, s + 2 * t, p);
+          if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, p);
           multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
         }
       });
   thread.template wait<0>();
   thread.barrier();
   MH_FOR (r, 2) total[r] = row_sum(thread, total[r]);
-  if (parts.count > 1) {
+  if (x.num_splits > 1) {
     MH_FOR (r, 2) {
       if (row + 8 * r >= queries) continue;
-      float* const found = parts.of(a, thread.block_y(), row + 8 * r, thread.block_z());
+      float* const partial = partial_out_of(a, x, thread.block_y(), row + 8 * r, thread.block_z());
       if constexpr (kOutputs) {
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
-            if (const int column = n * 8 + 2 * t + e; column < a.value_size) found[column] = o[n].x[2 * r + e];
+            if (const int column = n * 8 + 2 * t + e; column < a.value_size) partial[column] = o[n].x[2 * r + e];
       }
-      if (t == 0) found[a.value_size] = top[r], found[a.value_size + 1] = total[r];
+      if (t == 0) partial[a.value_size] = top[r], partial[a.value_size + 1] = total[r];
     }
     return;
   }
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   float factor[2];
   MH_FOR (r, 2) {
     factor[r] = total[r] > 0 ? scale / total[r] : 0;
     if (t == 0 && row + 8 * r < queries)
-      log_sums[thread.block_y() * a.queries + row + 8 * r] = log_sum_of(thread, top[r], total[r]);
+      x.lse[thread.block_y() * a.queries + row + 8 * r] = log_sum_of(thread, top[r], total[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.position,
+    store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.row_stride,
                                   first + thread.warp() * 16, queries, a.value_size, a.aligned);
 }
 
-// out and log_sums of what attention_forward found of several parts. A warp for each query; blocks: (queries / 4
-// rounded up, batch * heads), of 128 threads.
+// Combines the splits of attention_forward into x.out and x.lse, in fixed order. A warp for each query; blocks:
+// (queries / 4 rounded up, batch * heads), of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void join_parts(const Thread& thread, const AttentionCall& a, const KeyParts& parts, const Rows<T>& out,
-                          float* log_sums) {
-  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
+  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int row = thread.block_x() * 4 + thread.warp(), size = a.value_size;
   if (row >= a.queries) return;
-  const auto of = [&](int part) { return parts.of(a, thread.block_y(), row, part); };
+  const auto of = [&](int split) { return partial_out_of(a, x, thread.block_y(), row, split); };
   float top = -INFINITY, total = 0;
-  for (int part = 0; part < parts.count; ++part) {
-    const float highest = of(part)[size];
+  for (int split = 0; split < x.num_splits; ++split) {
+    const float highest = of(split)[size];
     top = highest > top ? highest : top;
   }
   const float base = top == -INFINITY ? 0 : top;
-  for (int part = 0; part < parts.count; ++part) total += of(part)[size + 1] * thread.exp2(of(part)[size] - base);
-  if (thread.lane() == 0) log_sums[thread.block_y() * a.queries + row] = log_sum_of(thread, top, total);
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1,
+  for (int split = 0; split < x.num_splits; ++split) total += of(split)[size + 1] * thread.exp2(of(split)[size] - base);
+  if (thread.lane() == 0) x.lse[thread.block_y() * a.queries + row] = log_sum_of(thread, top, total);
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1,
               factor = total > 0 ? scale / total : 0;
   for (int c = thread.lane(); c < size; c += 32) {
     float sum = 0;
-    for (int part = 0; part < parts.count; ++part) sum += of(part)[c] * thread.exp2(of(part)[size] - base);
-    put(thread, row_of(out, b, head, row) + c, sum * factor);
+    for (int split = 0; split < x.num_splits; ++split) sum += of(split)[c] * thread.exp2(of(split)[size] - base);
+    put(thread, row_of(x.out, b, head, row) + c, sum * factor);
   }
 }
 

@@ -25,12 +25,12 @@ struct DistanceGradientTiles {
 // dr (batch, heads, distances, key_size), zeros where no pair has the distance. Blocks: (tiles of distances, batch *
 // heads).
 template <class T, int kSize, class Thread>
-MH_DEVICE void attention_distance_gradient(const Thread& thread, const AttentionCall& a, const Rows<const T>& q,
-                                           const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& dout,
-                                           const float* log_sums, const float* d, float* dr,
+MH_DEVICE void attention_distance_gradient(const Thread& thread, const AttentionParams& a,
+                                           const KernelTensors<T>& tensors,
                                            typename DistanceGradientTiles<T, kSize>::Shared& shared) {
   using Z = DistanceGradientTiles<T, kSize>;
-  const int64_t b = thread.block_y() / a.heads, head = thread.block_y() % a.heads;
+  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Z::kDistances, own_row = thread.warp() * 16 + g;
@@ -38,27 +38,27 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const T *of_queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
   const T *of_keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kDistances, kSize, Z::kStride>(
-      thread, shared.r, static_cast<const T*>(a.positions.rows) + head * a.positions.head, a.positions.position, first,
-      a.positions.distances, a.key_size, a.aligned);
+      thread, shared.r, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride, a.relative.row_stride,
+      first, a.relative.distances, a.key_size, a.aligned);
   thread.end_group();
 
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.scales_row + head] : 1;
+  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   const int64_t rows = thread.block_y() * a.queries;
   float* const found = shared.products + thread.warp() * 16 * Z::kAcross;
   Sum sums[kSize / 8];
-  for (int run = 0; run < a.positions.count; ++run) {
-    const KeyRange of_run = within({0, real}, a.positions.runs[run]);
+  for (int run = 0; run < a.relative.num_runs; ++run) {
+    const KeyRange of_run = within({0, real}, a.relative.runs[run]);
     // Row first + ρ is query t's to key t + lead + ρ.
-    const int lead = first - distance_row(a, a.positions.runs[run], 0, 0), last = lead + Z::kDistances - 1;
+    const int lead = first - distance_row(a, a.relative.runs[run], 0, 0), last = lead + Z::kDistances - 1;
     if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
     const int from = of_run.first - last > 0 ? of_run.first - last : 0;
     const int end = of_run.end - lead < queries ? of_run.end - lead : queries;
     if (of_run.first >= of_run.end || from >= end) continue;
     const auto load = [&](int i, int stage, int place, bool begins) {
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], of_queries, q.position, i, end, a.key_size,
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], of_queries, q.row_stride, i, end, a.key_size,
                                                 a.aligned);
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.position, i, end, a.value_size,
-                                                a.aligned);
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.row_stride, i, end,
+                                                a.value_size, a.aligned);
       const int key = i + lead;
       const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t position, int size) {
         if (begins) {
@@ -68,8 +68,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                                         size, a.aligned);
         }
       };
-      load_keys(shared.k, of_keys, k.position, a.key_size);
-      load_keys(shared.v, values, v.position, a.value_size);
+      load_keys(shared.k, of_keys, k.row_stride, a.key_size);
+      load_keys(shared.v, values, v.row_stride, a.value_size);
     };
     const auto visit = [&](int i, int stage, int place) {
       add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
@@ -92,18 +92,18 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       hide_unseen_distances(thread, a, of_run, end, i, lead + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t remaining = 0;
-      if (a.dropout != nullptr)
-        remaining = remaining_turned<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + own_row);
+      if (a.has_dropout()) remaining = remaining_turned<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + own_row);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (n, Z::kQueries / 8)
           MH_FOR (e, 2) {
             const int query = i + n * 8 + 2 * t + e;
             const bool there = query < end;
-            const float log_sum = there ? log_sums[rows + query] * kLog2E : 0, of_row = there ? d[rows + query] : 0;
+            const float log_sum = there ? tensors.lse[rows + query] * kLog2E : 0,
+                        of_row = there ? tensors.delta[rows + query] : 0;
             MH_FOR (r, 2) {
               const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - log_sum);
               float keep = scale;
-              if (a.dropout != nullptr) keep *= remains_of(remaining, 4 * n + 2 * r + e, a.dropping.scale);
+              if (a.has_dropout()) keep *= remains_of(remaining, 4 * n + 2 * r + e, a.dropout.scale);
               float& y = ds[n].x[2 * r + e];
               y = normaliser.by_slope(thread, x * (y * keep - of_row), x, product);
             }
@@ -114,11 +114,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     each_tile<Z::kStages, Z::kQueries>(
         thread, from, end, load, [](int place) { return Z::Keys::wrapped(place + Z::kQueries); }, visit);
   }
-  float* const to = dr + thread.block_y() * int64_t{a.positions.distances} * a.key_size;
+  float* const to = tensors.dr + thread.block_y() * int64_t{a.relative.distances} * a.key_size;
   MH_FOR (n, kSize / 8)
     MH_FOR (x, 4) {
       const int row = first + own_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
-      if (row < a.positions.distances && column < a.key_size) to[int64_t{row} * a.key_size + column] = sums[n].x[x];
+      if (row < a.relative.distances && column < a.key_size) to[int64_t{row} * a.key_size + column] = sums[n].x[x];
     }
   thread.template wait<0>();
 }

@@ -65,18 +65,18 @@ struct Meeting {
   // Of a row of the batch.
   struct Side {
     const T* data = nullptr;
-    int64_t head = 0;                  // from one to the next
-    int position = 0;                  // as to_row takes it
+    int64_t head_stride = 0;
+    int row_stride = 0;                // as to_row takes it
     const int64_t* head_of = nullptr;  // which head of them each is, or null
     Side() = default;
     MH_DEVICE Side(const Rows<const T>& rows, int64_t b, const int64_t* heads)
-        : data(rows.data + b * rows.batch),
-          head(rows.head),
-          position(static_cast<int>(rows.position)),
+        : data(rows.data + b * rows.batch_stride),
+          head_stride(rows.head_stride),
+          row_stride(static_cast<int>(rows.row_stride)),
           head_of(heads) {}
     MH_DEVICE void become(const Side& x, bool asked) {
-      data = asked ? x.data : data, head = asked ? x.head : head;
-      position = asked ? x.position : position, head_of = asked ? x.head_of : head_of;
+      data = asked ? x.data : data, head_stride = asked ? x.head_stride : head_stride;
+      row_stride = asked ? x.row_stride : row_stride, head_of = asked ? x.head_of : head_of;
     }
   };
   struct None {
@@ -114,12 +114,12 @@ struct Meeting {
 
   // All that stays, where it is kept.
   template <class Thread>
-  MH_DEVICE void keep(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* to, int row,
+  MH_DEVICE void keep(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* to, int row,
                       int rows_end) const {
     load_staying(thread, a, plan, to, end - first, first, end - first, row, rows_end);
   }
   template <class Thread>
-  MH_DEVICE void load_coming(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* place, int begin,
+  MH_DEVICE void load_coming(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place, int begin,
                              int count, const MixedTile& tile) const {
     // Alone it is always there; to ask would take registers.
     if (kComing == 1 || is_there(coming)) load_side(thread, a, place, coming, begin, count, 16, tile.from, tile.end);
@@ -133,8 +133,8 @@ struct Meeting {
   }
   // Behind what comes.
   template <class Thread>
-  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* place, int begin,
-                              int count, int row, int rows_end) const {
+  MH_DEVICE void load_staying(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place,
+                              int begin, int count, int row, int rows_end) const {
     load_staying(thread, a, plan, place + before_staying(plan), plan.heads, begin, count, row, rows_end);
   }
 
@@ -144,7 +144,7 @@ struct Meeting {
   }
   // To (kStaying, heads at once, rows of the block, kStride).
   template <class Thread>
-  MH_DEVICE void load_staying(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* to, int at_once,
+  MH_DEVICE void load_staying(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* to, int at_once,
                               int begin, int count, int row, int rows_end) const {
     if (is_there(staying)) load_side(thread, a, to, staying, begin, count, 16 * plan.strips, row, rows_end);
     if constexpr (kStaying == 2)
@@ -156,14 +156,14 @@ struct Meeting {
   // `count` heads from head `begin` on, each `rows` rows (a multiple of 16) from row `from` on: to (count, rows,
   // kStride), 16 rows of a head by a warp. Zeros before row 0 and from row `end` on.
   template <class Thread>
-  MH_DEVICE void load_side(const Thread& thread, const MixedCall& a, T* to, const Side& side, int begin, int count,
-                           int rows, int from, int from_end) const {
+  MH_DEVICE void load_side(const Thread& thread, const AttentionParams& a, T* to, const Side& side, int begin,
+                           int count, int rows, int from, int from_end) const {
     const int pieces = rows / 16;
     MH_ROLLED
     for (int i = thread.warp(); i < count * pieces; i += thread.threads() / 32) {
       const int h = begin + (pieces == 1 ? i : i / pieces), row = pieces == 1 ? 0 : i % pieces * 16;
-      const T* const data = side.data + side.head * (side.head_of != nullptr ? side.head_of[h] : h);
-      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, data, side.position, from + row, 16, from_end,
+      const T* const data = side.data + side.head_stride * (side.head_of != nullptr ? side.head_of[h] : h);
+      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, data, side.row_stride, from + row, 16, from_end,
                        size, a.aligned, [](int r) { return r * kStride; });
     }
   }
@@ -193,7 +193,7 @@ struct Parts {
 
   // It comes to a place; nothing behind the last.
   template <class Thread, class T>
-  MH_DEVICE void load(const Thread& thread, const MixedCall& a, const MixedPlan& plan, T* place) {
+  MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place) {
     if (const MixedTile tile = all(number); tile.there()) {
       const Meets x = next();
       const int heads = x.end - head < plan.heads ? x.end - head : plan.heads;
@@ -339,11 +339,11 @@ struct MixedPlace {
 struct MixedQueries {
   int first, row, clamped[2];
   const float* matrix[2];  // or, turned, of its transpose
-  MH_DEVICE MixedQueries(const MixedCall& a, const float* matrices, int64_t b, int from, int g)
+  MH_DEVICE MixedQueries(const AttentionParams& a, const float* matrices, int64_t b, int from, int g)
       : first(from), row(from + g) {
     MH_FOR (r, 2) {
       clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
-      matrix[r] = matrices + b * a.matrix_row + clamped[r] * a.matrix_query;
+      matrix[r] = matrices + b * a.matrix_batch_stride + clamped[r] * a.matrix_query_stride;
     }
   }
 };
@@ -366,7 +366,7 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
 // Products of 16 queries, the first of them `first`, and 16 keys of a head become probabilities; and if kSlopes, slopes
 // those times the derivative of the logits. log_sum: log2, of a lane's two queries.
 template <bool kSlopes, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, const MixedQueries& q, int key, int end,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const MixedQueries& q, int key, int end,
                                 const float (&log_sum)[2], Sum (&p)[2], [[maybe_unused]] Sum (&slopes)[2]) {
   hide_unseen<false>(thread, a, end, q.first, key, p);
   by_normaliser(a, [&](const auto& normaliser) {
@@ -381,9 +381,9 @@ MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, const 
 }
 // Of head j of row b.
 template <class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_t b, int j, const MixedQueries& q,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int64_t b, int j, const MixedQueries& q,
                                 int key, int end, const float* log_sums, Sum (&p)[2]) {
-  const float* of_head = log_sums + (b * a.in + j) * a.queries;
+  const float* of_head = log_sums + (b * a.in_heads + j) * a.queries;
   const float log_sum[2] = {of_head[q.clamped[0]] * kLog2E, of_head[q.clamped[1]] * kLog2E};
   to_probabilities<false>(thread, a, q, key, end, log_sum, p, p);
 }
@@ -391,7 +391,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const MixedCall& a, int64_
 // Drops those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is
 // the same for all parts, so that the compiler would hold it for all heads in registers that there are not.
 template <int kOwn>
-MH_DEVICE void drop_tiles(const MixedCall& a, int64_t b, int first, int end, int row, int column, Sum (&x)[kOwn][2]) {
+MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int end, int row, int column,
+                          Sum (&x)[kOwn][2]) {
   MH_FOR (o, kOwn)
     if (first + o < end) drop(a, b, first + o, row, column, x[o]);
 }

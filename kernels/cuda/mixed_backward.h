@@ -15,16 +15,16 @@ namespace mh::kernels {
 // A warp's dP̄, of heads begin … end - 1 of the result, which are in a place, and a tile of keys from `key` on: into
 // exchange, where head `first` is the first.
 template <int kSize, int kAhead, class Thread, class T, class Meets>
-MH_DEVICE void exchange_gradients(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const MixedPlace& at,
-                                  int64_t b, const MixedQueries& q, int key, const Meets& given, int begin, int end,
-                                  const T* place, const Exchange<T>& exchange, int first) {
+MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
+                                  const MixedPlace& at, int64_t b, const MixedQueries& q, int key, const Meets& given,
+                                  int begin, int end, const T* place, const Exchange<T>& exchange, int first) {
   MH_ROLLED  // as mixed_forward's
   for (int i = begin + at.group; i < end; i += plan.groups) {
     Sum x[2];
     multiply_turned<kSize, Meets::kStride, kAhead>(thread, x,
                                                    given.stays(plan, place, begin, i) + at.strip * 16 * Meets::kStride,
                                                    given.comes(plan, place, begin, i));
-    if (a.dropout != nullptr && !a.dropped_first) drop(a, b, i, q.row, key + 2 * at.t, x);
+    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, q.row, key + 2 * at.t, x);
     exchange.put(thread, i - first, x);
   }
 }
@@ -34,24 +34,28 @@ struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T, kSize>;
   static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result whose sums are in registers
-  static constexpr int of_result(const MixedCall& a) { return a.heads < kChunk ? a.heads : kChunk; }
-  static constexpr int chunks(const MixedCall& a) { return (a.heads + kChunk - 1) / kChunk; }
-  static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    const int of_chunk = of_result(a), most = a.in > of_chunk ? a.in : of_chunk, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>(
-        {a.in, kOwn, of_row * a.in + of_chunk, most, 0, Exchange<T>::of(of_chunk), 0, 1, of_row, kRelative}, kStride,
-        limit);
+  static constexpr int of_result(const AttentionParams& a) { return a.out_heads < kChunk ? a.out_heads : kChunk; }
+  static constexpr int chunks(const AttentionParams& a) { return (a.out_heads + kChunk - 1) / kChunk; }
+  static constexpr MixedPlan plan(const AttentionParams& a, int limit) {
+    const int of_chunk = of_result(a), most = a.in_heads > of_chunk ? a.in_heads : of_chunk, of_row = kRelative ? 2 : 1;
+    return mixed_plan<T>({.divided = a.in_heads,
+                          .own = kOwn,
+                          .staying = of_row * a.in_heads + of_chunk,
+                          .meeting = most,
+                          .exchanged = Exchange<T>::of(of_chunk),
+                          .stays = of_row,
+                          .window = kRelative},
+                         kStride, limit);
   }
 };
 
-// g (batch, queries, in, heads): G, but for the inverse of the sums; sums (batch, in, queries): of the probabilities as
-// they are taken from log_sums. q and shifted: as mixed_forward's. Blocks: (tiles of 16 * strips queries, batch,
-// plan.blocks * chunks).
+// Writes x.g, G but for the inverse of the sums, and x.sums, those of the probabilities as they are computed from
+// x.lse. x.q and x.shifted: as mixed_forward's. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * chunks).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedPlan& plan, const Rows<const T>& q,
-                          const Rows<const T>& shifted, const Rows<const T>& k, const Rows<const T>& v,
-                          const Rows<const T>& dout, const float* log_sums, float* g, float* sums, void* memory) {
+MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
+                          const KernelTensors<T>& x, void* memory) {
   using Z = MixedSumsTiles<T, kSize, kRelative>;
+  const Rows<const T>&v = x.v, &dout = x.dout;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kChunk = Z::kChunk;
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
@@ -59,19 +63,19 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
   const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
   const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
-  const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
+  const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in_heads ? of_next : a.in_heads;
   const int chunk = thread.block_z() / plan.blocks * kChunk,
-            values = a.heads - chunk < kChunk ? a.heads - chunk : kChunk;
+            values = a.out_heads - chunk < kChunk ? a.out_heads - chunk : kChunk;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
   auto* const rows = static_cast<T*>(memory);  // of q, and behind them of dout
-  T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in * at.rows * kStride;
+  T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
   const Exchange<T> exchange(memory_of.template fragments<T>(at.strip * Exchange<T>::of(Z::of_result(a))));
   [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Exchange<T>::of(Z::of_result(a)));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
-  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, of_block, end, rows);
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, x, b, of_block, end, rows);
   const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, chunk, chunk + values, a.value_size, of_chunk};
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
   Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
@@ -95,11 +99,11 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
       MH_FOR (o, kOwn) {
         if (own + o < begin || own + o >= part_end) continue;
         multiply_queries<kSize, kRelative, Z::kAhead>(thread, p[o], logits, plan, at, place, begin, own + o, found);
-        to_probabilities(thread, a, b, own + o, own_rows, key, tile.end, log_sums, p[o]);
+        to_probabilities(thread, a, b, own + o, own_rows, key, tile.end, x.lse, p[o]);
         MH_FOR (e, 4) of_head[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
     });
-    if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, p);
+    if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, p);
     // The gradients of all heads are there since the first barrier of the logits.
     MH_FOR (i, kChunk) {
       if (i >= values) break;
@@ -112,10 +116,10 @@ MH_DEVICE void mixed_sums(const Thread& thread, const MixedCall& a, const MixedP
   thread.template wait<0>();
   MH_FOR (o, kOwn)
     MH_FOR (r, 2) {
-      const bool there = own + o < a.in && own_rows.row + 8 * r < queries && at.t == 0;
+      const bool there = own + o < a.in_heads && own_rows.row + 8 * r < queries && at.t == 0;
       const float sum = row_sum(thread, of_head[o][r]);
-      if (there && chunk == 0) sums[(b * a.in + own + o) * a.queries + own_rows.row + 8 * r] = sum;
-      float* to = g + ((b * a.queries + own_rows.clamped[r]) * a.in + own + o) * a.heads + chunk;
+      if (there && chunk == 0) x.sums[(b * a.in_heads + own + o) * a.queries + own_rows.row + 8 * r] = sum;
+      float* to = x.g + ((b * a.queries + own_rows.clamped[r]) * a.in_heads + own + o) * a.out_heads + chunk;
       MH_FOR (i, kChunk) {
         const float pair = row_sum(thread, of_pair[o][i][r]);
         if (there && i < values) to[i] = pair;
@@ -129,8 +133,8 @@ struct MixedWeights {
   bool bf16, fp16;
   float scale = 1;
   template <class T>
-  static constexpr MixedWeights of(const MixedCall& a) {
-    const bool shared = a.matrix_query == 0;
+  static constexpr MixedWeights of(const AttentionParams& a) {
+    const bool shared = a.matrix_query_stride == 0;
     return {shared && std::is_same_v<T, Bf16>, shared && std::is_same_v<T, Fp16>};
   }
   template <class Thread>
@@ -142,27 +146,27 @@ struct MixedWeights {
   }
 };
 
-// g is divided by the sums; of_queries (batch, in, queries), and zeros behind them: with d = Σ_i m[j, i] G[j, i]. A
+// Divides x.g by the sums, and writes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and the padding after it. A
 // thread for each; blocks: of any number of threads, enough for all.
 template <class Thread>
-MH_DEVICE void mixed_row_sums(const Thread& thread, const MixedCall& a, int64_t batch, MixedWeights weights,
-                              const float* log_sums, const float* sums, float* g, OfQuery* of_queries) {
+MH_DEVICE void mixed_row_sums(const Thread& thread, const AttentionParams& a, const AttentionTensors& x,
+                              MixedWeights weights) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
-                all = batch * a.in * a.queries;
-  if (i >= all + kQueriesBehind) return;
-  OfQuery query{};
+                all = x.batch * a.in_heads * a.queries;
+  if (i >= all + kStatsPadding) return;
+  QueryStats query{};
   if (i < all) {
-    const int64_t t = i % a.queries, j = i / a.queries % a.in, b = i / a.queries / a.in;
-    query.log_sum = log_sums[i] * kLog2E, query.inverse = sums[i] > 0 ? 1 / sums[i] : 0;
-    float* of_pair = g + ((b * a.queries + t) * a.in + j) * a.heads;
-    const float* m = a.matrix + b * a.matrix_row + t * a.matrix_query + j * a.heads;
-    if (weights.fp16) weights.scale = power_below(m, 1, a.heads);
-    for (int64_t e = 0; e < a.heads; ++e) {
-      of_pair[e] *= query.inverse;
-      query.d += weights(thread, m[e]) * of_pair[e];
+    const int64_t t = i % a.queries, j = i / a.queries % a.in_heads, b = i / a.queries / a.in_heads;
+    query.lse2 = x.lse[i] * kLog2E, query.inv_sum = x.sums[i] > 0 ? 1 / x.sums[i] : 0;
+    float* of_pair = x.g + ((b * a.queries + t) * a.in_heads + j) * a.out_heads;
+    const float* m = a.matrix + b * a.matrix_batch_stride + t * a.matrix_query_stride + j * a.out_heads;
+    if (weights.fp16) weights.scale = power_below(m, 1, a.out_heads);
+    for (int64_t e = 0; e < a.out_heads; ++e) {
+      of_pair[e] *= query.inv_sum;
+      query.delta += weights(thread, m[e]) * of_pair[e];
     }
   }
-  of_queries[i] = query;
+  x.query_stats[i] = query;
 }
 
 template <class T, int kSize, bool kRelative = false>
@@ -173,44 +177,49 @@ struct MixedQueryGradientTiles {
                        kPieces = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kFit = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kOwn = kRelative && kFit > 2 ? 2 : kFit;
-  static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    const int most = a.in > a.heads ? a.in : a.heads, of_row = kRelative ? 2 : 1;
-    return mixed_plan<T>({a.in, kOwn, of_row * a.in + a.heads, most, 0, Exchange<T>::of(a.heads),
-                          rows_of_weights(a.heads), 1, of_row, kRelative},
+  static constexpr MixedPlan plan(const AttentionParams& a, int limit) {
+    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, of_row = kRelative ? 2 : 1;
+    return mixed_plan<T>({.divided = a.in_heads,
+                          .own = kOwn,
+                          .staying = of_row * a.in_heads + a.out_heads,
+                          .meeting = most,
+                          .exchanged = Exchange<T>::of(a.out_heads),
+                          .weights = rows_of_weights(a.out_heads),
+                          .stays = of_row,
+                          .window = kRelative},
                          kStride, limit);
   }
 };
 
-// dq, and kRelative dshifted: of q and shifted, which are as mixed_forward's. of_queries of mixed_row_sums. Blocks:
+// Writes x.dq, and with kRelative x.dshifted: of x.q and x.shifted, which are as mixed_forward's. Blocks:
 // (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
-                                    const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
-                                    const Rows<const T>& v, const Rows<const T>& dout, const OfQuery* of_queries,
-                                    const Rows<T>& dq, const Rows<T>& dshifted, void* memory) {
+MH_DEVICE void mixed_query_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
+                                    const KernelTensors<T>& x, void* memory) {
   using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
+  const Rows<const T>&v = x.v, &dout = x.dout;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kColumns = Z::kColumns;
   const int64_t b = thread.block_y();
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
-  const MixedQueries own_rows(a, a.turned, b, first + 16 * at.strip, at.g);
+  const MixedQueries own_rows(a, a.matrix_transposed, b, first + 16 * at.strip, at.g);
   const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
   const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
   const int of_block = block * plan.groups * kOwn, own = of_block + at.group * kOwn;
-  const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in ? of_next : a.in;
+  const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in_heads ? of_next : a.in_heads;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
   auto* const rows = static_cast<T*>(memory);  // of dout, and behind them of q
-  T* const kept_queries = rows + a.heads * at.rows * kStride;
+  T* const kept_queries = rows + a.out_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
-  const Exchange<T> exchange(memory_of.template fragments<T>(at.strip * Exchange<T>::of(a.heads)));
-  if (at.group == 0) exchange.begin(thread, a.heads);
-  [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Exchange<T>::of(a.heads));
+  const Exchange<T> exchange(memory_of.template fragments<T>(at.strip * Exchange<T>::of(a.out_heads)));
+  if (at.group == 0) exchange.begin(thread, a.out_heads);
+  [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Exchange<T>::of(a.out_heads));
   using Meets = MeetingOfQueries<T, kSize, kRelative>;
-  const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.heads, a.value_size, rows};
-  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, b, q, shifted, k, of_block, end, kept_queries);
+  const Meets given{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.out_heads, a.value_size, rows};
+  const Meets logits = logits_of_queries<T, kSize, kRelative>(a, x, b, of_block, end, kept_queries);
   const auto tiles = tiles_of_keys<kRelative>(a, seen, first + at.rows - 1);
   Parts<Meets, 2, decltype(tiles)> parts({given, logits}, first, queries, tiles);
   const auto load = [&](T* place) { parts.load(thread, a, plan, place); };
@@ -219,21 +228,22 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     logits.keep(thread, a, plan, kept_queries, first, queries);
   }
   ring.begin(thread, load);
-  const Weights<T, kOwn> weights(thread, plan, memory, a.shared(a.turned, b), a.heads, a.in, of_block, own);
+  const Weights<T, kOwn> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b), a.out_heads, a.in_heads,
+                                 of_block, own);
 
   Sum sums[kOwn][kColumns / 8], by_distance[kRelative ? kOwn : 1][kRelative ? kColumns / 8 : 1];
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
-    each_part(thread, ring, plan.heads, 0, a.heads, load, [&](int begin, int part_end, const T* place) {
+    each_part(thread, ring, plan.heads, 0, a.out_heads, load, [&](int begin, int part_end, const T* place) {
       exchange_gradients<kSize, Z::kAhead>(thread, a, plan, at, b, own_rows, key, given, begin, part_end, place,
                                            exchange, 0);
     });
     Sum dp[kOwn][2];
     const auto mix = [&] {
       if (weights.shared) weights.mix(thread, dp, exchange);
-      else mix_rows(thread, dp, exchange, a.heads, own_rows.matrix, a.in, own, end);
-      if (a.dropout != nullptr && a.dropped_first) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, dp);
+      else mix_rows(thread, dp, exchange, a.out_heads, own_rows.matrix, a.in_heads, own, end);
+      if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, dp);
     };
     each_part(thread, ring, plan.heads, of_block, end, load, mix, [&](int begin, int part_end, const T* place) {
       MH_FOR (o, kOwn) {
@@ -242,7 +252,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
         multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, own + o, found);
         float known[2][4];
         MH_FOR (r, 2)
-          thread.read(known[r], &of_queries[(b * a.in + own + o) * a.queries + own_rows.clamped[r]].log_sum);
+          thread.read(known[r], &x.query_stats[(b * a.in_heads + own + o) * a.queries + own_rows.clamped[r]].lse2);
         const float log_sum[2] = {known[0][0], known[1][0]};
         to_probabilities<true>(thread, a, own_rows, key, tile.end, log_sum, p, slopes);
         MH_FOR (n, 2)
@@ -259,13 +269,13 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const MixedCall& a, co
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Sum(&of_head)[kColumns / 8], const Rows<T>& to) {
       store_rows<kColumns, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, of_head, factor,
-                                    row_of(to, b, head, 0) + column, to.position, first + 16 * at.strip, queries,
+                                    row_of(to, b, head, 0) + column, to.row_stride, first + 16 * at.strip, queries,
                                     a.key_size - column, a.aligned);
     };
     MH_FOR (o, kOwn) {
-      if (own + o >= a.in) break;
-      store_of(own + o, sums[o], dq);
-      if constexpr (kRelative) store_of(own + o, by_distance[o], dshifted);
+      if (own + o >= a.in_heads) break;
+      store_of(own + o, sums[o], x.dq);
+      if constexpr (kRelative) store_of(own + o, by_distance[o], x.dshifted);
     }
   });
 }

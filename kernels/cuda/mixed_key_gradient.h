@@ -22,18 +22,31 @@ struct MixedKeyGradientTiles {
   static constexpr int kKeysAhead = kStays == Staying::keys_of_run || sizeof(T) == 4 ? 1 : kMixedAhead<T, kSize>;
   static constexpr int kAhead = kStays == Staying::distances && sizeof(T) == 2 ? 2 : kKeysAhead;
   using Probability = typename Exchanged<T>::Probability;
-  static constexpr int exchanged(const MixedCall& a) {
-    return (kOfKeys ? Exchange<T>::of(a.heads) : 0) + (kOfValues ? Exchange<T>::of(a.in) : 0);
+  static constexpr int exchanged(const AttentionParams& a) {
+    return (kOfKeys ? Exchange<T>::of(a.out_heads) : 0) + (kOfValues ? Exchange<T>::of(a.in_heads) : 0);
   }
-  static constexpr MixedPlan plan(const MixedCall& a, int limit) {
-    const int most = a.in > a.heads ? a.in : a.heads, both = a.in + a.heads;
-    const int weights = (kOfValues ? rows_of_weights(a.in) : 0) + (kOfKeys ? rows_of_weights(a.heads) : 0);
+  static constexpr MixedPlan plan(const AttentionParams& a, int limit) {
+    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, both = a.in_heads + a.out_heads;
+    const int weights = (kOfValues ? rows_of_weights(a.in_heads) : 0) + (kOfKeys ? rows_of_weights(a.out_heads) : 0);
     if (kStays == Staying::keys)
-      return mixed_plan<T>({most, kOwn, both, most, both, exchanged(a), weights}, kStride, limit);
+      return mixed_plan<T>({.divided = most,
+                            .own = kOwn,
+                            .staying = both,
+                            .meeting = most,
+                            .together = both,
+                            .exchanged = exchanged(a),
+                            .weights = weights},
+                           kStride, limit);
     const bool distances = kStays == Staying::distances;
-    return mixed_plan<T>(
-        {distances ? a.in : most, kOwn, distances ? a.in : both, most, 0, exchanged(a), weights, 2, 1, true}, kStride,
-        limit);
+    return mixed_plan<T>({.divided = distances ? a.in_heads : most,
+                          .own = kOwn,
+                          .staying = distances ? a.in_heads : both,
+                          .meeting = most,
+                          .exchanged = exchanged(a),
+                          .weights = weights,
+                          .coming = 2,
+                          .window = true},
+                         kStride, limit);
   }
 };
 // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
@@ -47,11 +60,12 @@ constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 // most. Of distances dr (batch, in, distances, key_size) is made, by kOfKeys alone, zeros where no pair has the
 // distance; blocks: (tiles of distances, batch, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
-MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, const MixedPlan& plan,
-                                  const Rows<const T>& q, const Rows<const T>& shifted, const Rows<const T>& k,
-                                  const Rows<const T>& v, const Rows<const T>& dout, const OfQuery* of_queries,
-                                  bool joined, const Rows<T>& dk, const Rows<T>& dv, float* dr, void* memory) {
+MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
+                                  const KernelTensors<T>& tensors, void* memory) {
   using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kStays>;
+  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  [[maybe_unused]] const Rows<const T>& shifted = tensors.shifted;
+  [[maybe_unused]] const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
   using Probability = typename Z::Probability;
   constexpr bool kRelative = kStays != Staying::keys, kDistances = kStays == Staying::distances;
   [[maybe_unused]] constexpr Pairs kPairs = kDistances ? Pairs::distances_queries : Pairs::keys_queries;
@@ -60,11 +74,11 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   const int64_t b = thread.block_y();
   const MixedPlace at(thread, plan);
   // Rows that stay: from `first` on, up to `rows_end` - 1.
-  int first = thread.block_x() * at.rows, rows_end = static_cast<int>(kDistances ? a.positions.distances : a.keys),
+  int first = thread.block_x() * at.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
       run = 0;
   if constexpr (kStays == Staying::keys_of_run) {
     const KeyRange tile = tile_of_runs(a, first, at.rows, run);
-    if (run == a.positions.count) return;
+    if (run == a.relative.num_runs) return;
     first = tile.first, rows_end = tile.end;
   }
   const int of_strip = at.strip * 16 * kStride;
@@ -73,25 +87,26 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   [[maybe_unused]] const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
   const int of_block = block * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn;
-  const int in_end = of_next < a.in ? of_next : a.in, end = of_next < a.heads ? of_next : a.heads;
+  const int in_end = of_next < a.in_heads ? of_next : a.in_heads, end = of_next < a.out_heads ? of_next : a.out_heads;
   const int keys = static_cast<int>(a.keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
   auto* const rows = static_cast<T*>(memory);  // that stay: of k, and behind them of v; or of r
-  T* const of_values = rows + a.in * at.rows * kStride;
+  T* const of_values = rows + a.in_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
   const int fragments = at.strip * Z::exchanged(a);
   const Exchange<Probability> probability(memory_of.template fragments<Probability>(fragments));
-  const Exchange<T> gradient(memory_of.template fragments<T>(fragments + (kOfValues ? Exchange<T>::of(a.in) : 0)));
+  const Exchange<T> gradient(
+      memory_of.template fragments<T>(fragments + (kOfValues ? Exchange<T>::of(a.in_heads) : 0)));
   if (at.group == 0) {
-    if (kOfValues) probability.begin(thread, a.in);
-    if (kOfKeys) gradient.begin(thread, a.heads);
+    if (kOfValues) probability.begin(thread, a.in_heads);
+    if (kOfKeys) gradient.begin(thread, a.out_heads);
   }
   [[maybe_unused]] float* const found = memory_of.products(thread, plan.strips * Z::exchanged(a));
   using Meets = Meeting<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Meets logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in, a.key_size, rows};
-  Meets given{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.heads, a.value_size, of_values};
+  Meets logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in_heads, a.key_size, rows};
+  Meets given{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.out_heads, a.value_size, of_values};
   if constexpr (kRelative) {
     const auto of_distances = rows_of_distances<T>(a);
     if constexpr (kDistances) {
@@ -132,8 +147,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
   const auto load = [&](T* place) {
     if (!whole) return parts.load(thread, a, plan, place);
     if (const MixedTile tile = tiles(parts.number); tile.there()) {
-      logits.load_coming(thread, a, plan, place, 0, a.in, tile);
-      given.load_coming(thread, a, plan, place + a.in * 16 * kStride, 0, a.heads, tile);
+      logits.load_coming(thread, a, plan, place, 0, a.in_heads, tile);
+      given.load_coming(thread, a, plan, place + a.in_heads * 16 * kStride, 0, a.out_heads, tile);
       ++parts.number;
     }
     thread.end_group();
@@ -143,29 +158,30 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     given.keep(thread, a, plan, of_values, first, rows_end);
   }
   ring.begin(thread, load);
-  const Weights<Probability, kOwn> of_probabilities(thread, plan, memory, kOfValues ? a.shared(a.matrix, b) : nullptr,
-                                                    a.in, a.heads, of_block, own);
-  const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.shared(a.turned, b) : nullptr, a.heads, a.in,
-                                      of_block, own, kOfValues ? rows_of_weights(a.in) : 0);
+  const Weights<Probability, kOwn> of_probabilities(
+      thread, plan, memory, kOfValues ? a.shared_matrix(a.matrix, b) : nullptr, a.in_heads, a.out_heads, of_block, own);
+  const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.shared_matrix(a.matrix_transposed, b) : nullptr,
+                                      a.out_heads, a.in_heads, of_block, own,
+                                      kOfValues ? rows_of_weights(a.in_heads) : 0);
   // Softmax's own probabilities are exchanged: they need not be taken twice.
   const bool exchanged =
-      kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.dropout != nullptr && a.dropped_first);
+      kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
 
   Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kColumns / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
-    const OfQuery* const of_tile = of_queries + b * a.in * a.queries + query;
+    const QueryStats* const of_tile = tensors.query_stats + b * a.in_heads * a.queries + query;
     const auto matrix_of = [&](const float* all) {
       return [=](int c, int e) {
         const int of_column = query + 8 * c + e, clamped = of_column < tile.end ? of_column : tile.end - 1;
-        return all + b * a.matrix_row + clamped * a.matrix_query;
+        return all + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
       };
     };
     // The first key of the strip; or what is added to a query for the key to which it has the first distance.
     const auto meets = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Sum(&x)[2]) {
-      drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets() + at.g), a.dropping.scale, x);
+      drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets() + at.g), a.dropout.scale, x);
     };
     // P_jᵀ of head j; if wanted, slopes: times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], auto& slopes) {
@@ -182,7 +198,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
             float known[4];
-            thread.read(known, &of_tile[j * a.queries + 8 * c + e].log_sum);
+            thread.read(known, &of_tile[j * a.queries + 8 * c + e].lse2);
             MH_FOR (r, 2) {
               float& x = p[c].x[2 * r + e];
               const float product = x;
@@ -207,24 +223,24 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       work(0, part_end, ring.place() + offset);
     };
     const auto nothing = [] {};
-    const int of_given = a.in * 16 * kStride;
+    const int of_given = a.in_heads * 16 * kStride;
     if constexpr (kOfKeys)
-      each(0, a.heads, of_given, nothing, [&](int begin, int part_end, const T* place) {
+      each(0, a.out_heads, of_given, nothing, [&](int begin, int part_end, const T* place) {
         MH_ROLLED  // as mixed_forward's
         for (int i = begin + at.group; i < part_end; i += plan.groups) {
           Sum x[2];
           gradients_of(i, begin, place, x);
-          if (a.dropout != nullptr && !a.dropped_first) drop(i, x);
+          if (a.has_dropout() && !a.dropout_before_mixing) drop(i, x);
           gradient.put(thread, i, x);
         }
       });
     if constexpr (kOfValues)
-      each(0, a.in, 0, nothing, [&](int begin, int part_end, const T* place) {
+      each(0, a.in_heads, 0, nothing, [&](int begin, int part_end, const T* place) {
         MH_ROLLED
         for (int j = begin + at.group; j < part_end; j += plan.groups) {
           Sum p[2];
           probabilities_of(j, begin, place, p, nothing);
-          if (a.dropout != nullptr && a.dropped_first) drop(j, p);
+          if (a.has_dropout() && a.dropout_before_mixing) drop(j, p);
           probability.put(thread, j, p);
         }
       });
@@ -233,8 +249,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       Sum mixed[kOwn][2];
       const auto mix = [&] {
         if (of_probabilities.shared) of_probabilities.mix(thread, mixed, probability);
-        else mix_columns(thread, mixed, probability, a.in, matrix_of(a.matrix), a.heads, own, end);
-        if (a.dropout != nullptr && !a.dropped_first) {
+        else mix_columns(thread, mixed, probability, a.in_heads, matrix_of(a.matrix), a.out_heads, own, end);
+        if (a.has_dropout() && !a.dropout_before_mixing) {
           MH_FOR (o, kOwn)
             if (own + o < end) drop(own + o, mixed[o]);
         }
@@ -250,8 +266,8 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       Sum dp[kOwn][2];
       const auto mix = [&] {
         if (of_gradients.shared) of_gradients.mix(thread, dp, gradient);
-        else mix_columns(thread, dp, gradient, a.heads, matrix_of(a.turned), a.in, own, in_end);
-        if (a.dropout != nullptr && a.dropped_first) {
+        else mix_columns(thread, dp, gradient, a.out_heads, matrix_of(a.matrix_transposed), a.in_heads, own, in_end);
+        if (a.has_dropout() && a.dropout_before_mixing) {
           MH_FOR (o, kOwn)
             if (own + o < in_end) drop(own + o, dp[o]);
         }
@@ -271,7 +287,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
           }
           MH_FOR (c, 2)
             MH_FOR (e, 2) {
-              const float of_query = of_tile[j * a.queries + 8 * c + e].d;
+              const float of_query = of_tile[j * a.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * of_gradients.scale(o) - of_query;
             }
           multiply_add<kColumns, kStride>(thread, sums_k[o], slopes, logits.comes(plan, place, begin, j) + column);
@@ -281,7 +297,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
     if (whole) ring.end();
   }
   if constexpr (kDistances) {
-    float* const to = dr + (b * a.in + own) * rows_end * int64_t{a.key_size};
+    float* const to = tensors.dr + (b * a.in_heads + own) * rows_end * int64_t{a.key_size};
     MH_FOR (o, kOwn)
       MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
@@ -301,16 +317,16 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const MixedCall& a, cons
       T* const through = rows + (turn * at.rows + at.strip * 16) * kStride;
       MH_FOR (o, kOwn) {
         if constexpr (kOfKeys) {
-          if (own + o < a.in)
+          if (own + o < a.in_heads)
             store_rows<kSize, kStride>(thread, through, sums_k[o], {1, 1},
-                                       row_of(dk, b, joined ? a.key_head(own + o) : own + o, 0), dk.position,
+                                       row_of(dk, b, tensors.joined ? a.key_head(own + o) : own + o, 0), dk.row_stride,
                                        first + 16 * at.strip, rows_end, a.key_size, a.aligned);
         }
         if constexpr (kOfValues) {
-          if (own + o < a.heads)
+          if (own + o < a.out_heads)
             store_rows<kSize, kStride>(thread, through, sums_v[o], {scales[o], scales[o]},
-                                       row_of(dv, b, joined ? a.value_head(own + o) : own + o, 0), dv.position,
-                                       first + 16 * at.strip, rows_end, a.value_size, a.aligned);
+                                       row_of(dv, b, tensors.joined ? a.value_head(own + o) : own + o, 0),
+                                       dv.row_stride, first + 16 * at.strip, rows_end, a.value_size, a.aligned);
         }
       }
     });

@@ -1,4 +1,4 @@
-// Relative positions of mixed heads (Relative in policy.h). The caller gives q + u and q + v, each a tensor rounded to
+// Relative positions of mixed heads (RelativeParams). The caller gives q + u and q + v, each a tensor rounded to
 // the kernels' type, and takes their gradients apart. A tile of 16 queries and 16 keys lies within a run of keys;
 // beside its rows streams a window of r, the 31 rows of their distances, and for each further strip 16 more. The
 // gradient of r is that of a block of distances: there 16 queries and 16 distances meet in a window of 31 keys, and of
@@ -38,15 +38,15 @@ MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, c
 
 // Tiles of keys that queries up to `last` see, each within a run.
 struct SeenKeys {
-  const MixedCall& a;
+  const AttentionParams& a;
   KeyRange seen;
   int last;
   MH_DEVICE MixedTile operator()(int n) const {
-    for (int i = 0; i < a.positions.count; ++i) {
-      const Run& run = a.positions.runs[i];
+    for (int i = 0; i < a.relative.num_runs; ++i) {
+      const Run& run = a.relative.runs[i];
       const KeyRange part = within(seen, run);
       const int tiles = part.end > part.first ? (part.end - part.first + 15) / 16 : 0, from = part.first + 16 * n;
-      if (n < tiles) return {from, part.end, distance_row(a, run, last, from), a.positions.distances};
+      if (n < tiles) return {from, part.end, distance_row(a, run, last, from), a.relative.distances};
       n -= tiles;
     }
     return {};
@@ -54,31 +54,32 @@ struct SeenKeys {
 };
 
 template <bool kRelative>
-MH_DEVICE auto tiles_of_keys([[maybe_unused]] const MixedCall& a, const KeyRange& seen, [[maybe_unused]] int last) {
+MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& a, const KeyRange& seen,
+                             [[maybe_unused]] int last) {
   if constexpr (kRelative) return SeenKeys{a, seen, last};
   else return Tiles{seen};
 }
 
 // Tiles of queries that see keys from `first` on, of a run.
 struct SeeingQueries {
-  const MixedCall& a;
+  const AttentionParams& a;
   KeyRange seeing;
   int first, run;
   MH_DEVICE MixedTile operator()(int n) const {
     const int from = seeing.first + 16 * n;
-    return {from, seeing.end, distance_row(a, a.positions.runs[run], from + 15, first), a.positions.distances};
+    return {from, seeing.end, distance_row(a, a.relative.runs[run], from + 15, first), a.relative.distances};
   }
 };
 
 // Tiles of queries that have one of `rows` distances, those of r from row `first` on, to one of `real` keys; for each
 // run. Query t has that of row `first` to key t + window - from.
 struct QueriesOfDistances {
-  const MixedCall& a;
+  const AttentionParams& a;
   int first, rows, real;
   MH_DEVICE MixedTile operator()(int n) const {
     const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
-    for (int i = 0; i < a.positions.count; ++i) {
-      const Run& run = a.positions.runs[i];
+    for (int i = 0; i < a.relative.num_runs; ++i) {
+      const Run& run = a.relative.runs[i];
       const KeyRange keys = within({0, real}, run);
       const int lead = first - distance_row(a, run, 0, 0), last = lead + rows - 1;
       if (keys.first >= keys.end || (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))))
@@ -94,23 +95,21 @@ struct QueriesOfDistances {
 };
 
 template <class T>
-MH_DEVICE Rows<const T> rows_of_distances(const MixedCall& a) {
-  return {static_cast<const T*>(a.positions.rows), 0, a.positions.head, a.positions.position};
+MH_DEVICE Rows<const T> rows_of_distances(const AttentionParams& a) {
+  return {static_cast<const T*>(a.relative.rows), 0, a.relative.head_stride, a.relative.row_stride};
 }
 
 // Of passes in which queries stay and keys come.
 template <class T, int kSize, bool kRelative>
 using MeetingOfQueries = Meeting<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
-// Of the logits of some heads. kRelative: q is q + u, and shifted q + v.
+// Of the logits of heads first … end - 1. kRelative: x.q is q + u, and x.shifted q + v.
 template <class T, int kSize, bool kRelative>
-MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const MixedCall& a, int64_t b, const Rows<const T>& q,
-                                                                  [[maybe_unused]] const Rows<const T>& shifted,
-                                                                  const Rows<const T>& k, int first, int end,
-                                                                  const T* kept) {
-  MeetingOfQueries<T, kSize, kRelative> logits{{k, b, a.key_heads}, {q, b, nullptr}, first, end, a.key_size, kept};
+MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const AttentionParams& a, const KernelTensors<T>& x,
+                                                                  int64_t b, int first, int end, const T* kept) {
+  MeetingOfQueries<T, kSize, kRelative> logits{{x.k, b, a.key_heads}, {x.q, b, nullptr}, first, end, a.key_size, kept};
   if constexpr (kRelative)
-    logits.staying_too = {shifted, b, nullptr}, logits.window = {rows_of_distances<T>(a), b, nullptr};
+    logits.staying_too = {x.shifted, b, nullptr}, logits.window = {rows_of_distances<T>(a), b, nullptr};
   return logits;
 }
 

@@ -11,7 +11,7 @@ namespace mh::kernels {
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // Keys that some query from `first` to `end` - 1 of row b sees.
-MH_DEVICE KeyRange keys_seen(const AttentionCall& a, int64_t b, int first, int end) {
+MH_DEVICE KeyRange keys_seen(const AttentionParams& a, int64_t b, int first, int end) {
   const int keys = static_cast<int>(a.keys), offset = keys - static_cast<int>(a.queries);
   KeyRange seen{0, keys};
   if (a.key_lengths != nullptr && a.key_lengths[b] < keys) seen.end = static_cast<int>(a.key_lengths[b]);
@@ -23,7 +23,7 @@ MH_DEVICE KeyRange keys_seen(const AttentionCall& a, int64_t b, int first, int e
 }
 
 // Queries that see some key from `first` to `end` - 1 of row b.
-MH_DEVICE KeyRange queries_seeing(const AttentionCall& a, int64_t b, int first, int end) {
+MH_DEVICE KeyRange queries_seeing(const AttentionParams& a, int64_t b, int first, int end) {
   const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
   KeyRange seeing{0, queries};
   if (a.key_lengths != nullptr && a.key_lengths[b] <= first) return {0, 0};
@@ -36,14 +36,14 @@ MH_DEVICE KeyRange queries_seeing(const AttentionCall& a, int64_t b, int first, 
 }
 
 // Whether query i sees key s, of which those before `real` are there.
-MH_DEVICE bool sees(const AttentionCall& a, int real, int i, int s) {
+MH_DEVICE bool sees(const AttentionParams& a, int real, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i < a.queries && s < real &&
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
 }
 
 // Whether `queries` queries from i on see all of so many keys from s on.
-MH_DEVICE bool all_see(const AttentionCall& a, int real, int i, int queries, int s, int keys) {
+MH_DEVICE bool all_see(const AttentionParams& a, int real, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i + queries <= a.queries && s + keys <= real &&
          (!a.causal ||
@@ -53,7 +53,7 @@ MH_DEVICE bool all_see(const AttentionCall& a, int real, int i, int queries, int
 // A warp's products (16, 8 kColumns) of queries from i on and keys from s on, or, kTurned, of keys and queries: those
 // of pairs that do not see one another become -inf, of which the probability is zero. Most tiles have none.
 template <bool kTurned, int kColumns, class Thread>
-MH_DEVICE void hide_unseen(const Thread& thread, const AttentionCall& a, int real, int i, int s,
+MH_DEVICE void hide_unseen(const Thread& thread, const AttentionParams& a, int real, int i, int s,
                            Sum (&products)[kColumns]) {
   if (kTurned ? all_see(a, real, i, 8 * kColumns, s, 16) : all_see(a, real, i, 16, s, 8 * kColumns)) return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -92,13 +92,13 @@ struct OfSigsoftmax {
 
 // work(one of both): which one is asked here, and not number by number.
 template <class Work>
-MH_DEVICE void by_normaliser(const AttentionCall& a, const Work& work) {
+MH_DEVICE void by_normaliser(const AttentionParams& a, const Work& work) {
   if (a.normaliser == Normaliser::softmax) work(OfSoftmax{a.scale * kLog2E, a.scale});
   else work(OfSigsoftmax{a.scale});
 }
 
 // The element of the stream that decides of a probability of head `head` of row b.
-MH_DEVICE uint64_t dropout_element(const AttentionCall& a, int64_t b, int64_t head, int query, int key) {
+MH_DEVICE uint64_t dropout_element(const AttentionParams& a, int64_t b, int64_t head, int query, int key) {
   return a.dropout_first +
          static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
 }
@@ -125,26 +125,26 @@ MH_DEVICE void drop_by(uint32_t bits, float scale, Sum (&sums)[kColumns]) {
 // Probabilities of queries i and i + 8 and the keys from s on that a lane has, or their gradients: what is dropped
 // becomes zero, the others are divided by 1 - p.
 template <int kColumns>
-MH_DEVICE void drop(const AttentionCall& a, int64_t b, int64_t head, int i, int s, Sum (&sums)[kColumns]) {
+MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, int s, Sum (&sums)[kColumns]) {
   const uint32_t remaining = bits_of_sums<kColumns, 2>([&](int c) {
     const uint64_t element = dropout_element(a, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto place = static_cast<unsigned>(element % 4);
-    PhiloxWords words = philox(a.dropping, element / 4);
-    uint32_t bits = keeps(a.dropping, word_at(words, place));
-    if (place == 3) words = philox(a.dropping, element / 4 + 1);
-    return bits | uint32_t{keeps(a.dropping, word_at(words, (place + 1) % 4))} << 1;
+    PhiloxWords words = philox(a.dropout, element / 4);
+    uint32_t bits = keeps(a.dropout, word_at(words, place));
+    if (place == 3) words = philox(a.dropout, element / 4 + 1);
+    return bits | uint32_t{keeps(a.dropout, word_at(words, (place + 1) % 4))} << 1;
   });
-  drop_by(remaining, a.dropping.scale, sums);
+  drop_by(remaining, a.dropout.scale, sums);
 }
 
 // Bits of those that remain where columns are queries from i on, and rows keys s and s + 8; or, kByDistance, distances,
 // those of query t to key t + s and to the eighth behind it.
 template <int kColumns, bool kByDistance = false>
-MH_DEVICE uint32_t remaining_turned(const AttentionCall& a, int64_t b, int64_t head, int i, int s) {
+MH_DEVICE uint32_t remaining_turned(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
   return bits_of_sums<kColumns, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
     const uint64_t element = dropout_element(a, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
-    return uint32_t{keeps(a.dropping, word_at(philox(a.dropping, element / 4), static_cast<unsigned>(element % 4)))};
+    return uint32_t{keeps(a.dropout, word_at(philox(a.dropout, element / 4), static_cast<unsigned>(element % 4)))};
   });
 }
 

@@ -1,4 +1,4 @@
-// Relative positions (Relative in policy.h) tile by tile. A tile lies within a run of keys, so that the distances of 16
+// Relative positions (RelativeParams) tile by tile. A tile lies within a run of keys, so that the distances of 16
 // queries and some keys are rows of r that follow one another, as many as both together. Their products with q + v go
 // to shared memory in fp32, where query i finds its key s in column 15 - i + s: the relative shift (Dai et al. 2019,
 // appendix B) is where one begins to read.
@@ -18,15 +18,14 @@ MH_DEVICE KeyRange within(const KeyRange& seen, const Run& run) {
 }
 
 // The row of r for a query and a key of a run, which tiles may ask for where there is none.
-MH_DEVICE int distance_row(const AttentionCall& a, const Run& run, int query, int key) {
+MH_DEVICE int distance_row(const AttentionParams& a, const Run& run, int query, int key) {
   return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
 }
 
 // Tile `first / size` of all tiles of `size` keys of runs, and the run that it is of; or none, `run` their count.
-MH_DEVICE KeyRange tile_of_runs(const AttentionCall& a, int first, int size, int& run) {
-  for (run = 0; run < a.positions.count; ++run) {
-    const int begin = static_cast<int>(a.positions.runs[run].first),
-              keys = static_cast<int>(a.positions.runs[run].count);
+MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, int& run) {
+  for (run = 0; run < a.relative.num_runs; ++run) {
+    const int begin = static_cast<int>(a.relative.runs[run].first), keys = static_cast<int>(a.relative.runs[run].count);
     if (first < keys) return {begin + first, begin + keys};
     first -= (keys + size - 1) / size * size;
   }
@@ -36,8 +35,8 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionCall& a, int first, int size, int
 // A warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance to key
 // t + lead, of the keys of a run that are real: those of pairs that do not see one another become -inf.
 template <int kColumns, class Thread>
-MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionCall& a, const KeyRange& real, int end, int i,
-                                     int lead, Sum (&products)[kColumns]) {
+MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end,
+                                     int i, int lead, Sum (&products)[kColumns]) {
   const int offset = static_cast<int>(a.keys - a.queries), beyond = i + 8 * kColumns;
   if (beyond <= end && i + lead >= real.first && beyond + lead + 15 <= real.end &&
       (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
@@ -81,9 +80,9 @@ struct Sliding {
   }
   // The same of r.
   template <int kCount, class Thread>
-  MH_DEVICE void load_distances(const Thread& thread, int place, const AttentionCall& a, int64_t head, int first) {
-    load<kCount>(thread, place, static_cast<const T*>(a.positions.rows) + head * a.positions.head, a.positions.position,
-                 first, a.positions.distances, a.key_size, a.aligned);
+  MH_DEVICE void load_distances(const Thread& thread, int place, const AttentionParams& a, int64_t head, int first) {
+    load<kCount>(thread, place, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride,
+                 a.relative.row_stride, first, a.relative.distances, a.key_size, a.aligned);
   }
 };
 
@@ -155,9 +154,9 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths],
 // Of kRows queries, of which each thread's vectors have arrived for it: those at `q` become
 // q + u, and `shifted` q + v, rounded to T.
 template <int kRows, int kSize, class Thread, class T>
-MH_DEVICE void add_biases(const Thread& thread, const AttentionCall& a, int64_t head, T* q, T* shifted) {
+MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* shifted) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
-  const float *u = a.positions.u + head * a.key_size, *v = a.positions.v + head * a.key_size;
+  const float *u = a.relative.u + head * a.key_size, *v = a.relative.v + head * a.key_size;
   each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
     const int at = row * (kSize + kPad);
     MH_UNROLL
@@ -183,11 +182,12 @@ struct QueryDistances {
   // Rows for the tile of queries from `first` and keys from `key` on, the first of a run, which is at place 0; or, of a
   // later one, those that the tile of keys before has not.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key) {
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
+                       int key) {
     rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int key,
+  MH_DEVICE void go_on(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first, int key,
                        int place) {
     rows.template load_distances<kKeys>(thread, place + kShown - kKeys, a, head, distance_row(a, run, first - 1, key));
   }
@@ -238,13 +238,13 @@ struct KeyDistances {
   // Rows for the tile of keys from `first` and queries from `query` on, the first, which is at place 0; or, of a later
   // one, those that the tile of queries before has not.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first,
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int query) {
     rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void go_on(const Thread& thread, const AttentionCall& a, int64_t head, const Run& run, int first, int query,
-                       int place) {
+  MH_DEVICE void go_on(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
+                       int query, int place) {
     rows.template load_distances<kQueries>(thread, place, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }

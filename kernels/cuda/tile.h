@@ -8,7 +8,7 @@ namespace mh::kernels {
 
 template <class T>
 MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t position) {
-  return rows.data + b * rows.batch + head * rows.head + position * rows.position;
+  return rows.data + b * rows.batch_stride + head * rows.head_stride + position * rows.row_stride;
 }
 
 template <class Thread, class T>

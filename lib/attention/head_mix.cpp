@@ -120,23 +120,24 @@ void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
   auto* sums = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
   const int64_t scratch_size = kernels::head_mix_scratch(in, out);
-  each_piece(
-      x, scratch_size + numbers * kLanes, [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
-        float* lanes = scratch + scratch_size;
-        std::fill_n(lanes, numbers * kLanes, 0.0F);
-        for (int64_t t = begin; t < end; ++t) {
-          const int64_t count = reach(mixing, t, keys);
-          T* target = dx.defined() ? to.at(b, t) : nullptr;
-          kernels::mix_heads_backward({in, out, from.head, given.head, count}, matrices.at(b, t), from.at(b, t),
-                                      given.at(b, t), target, to.head, sums != nullptr ? lanes : nullptr, scratch);
-          if (target != nullptr) clear_behind(target, to.head, in, count, keys);
-          if (sums != nullptr && by_position) {
-            add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
-            std::fill_n(lanes, numbers * kLanes, 0.0F);
-          }
-        }
-        if (sums != nullptr && !by_position) add_lanes(lanes, numbers, sums + piece * numbers);
-      });
+  each_piece(x, scratch_size + numbers * kLanes,
+             [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
+               float* lanes = scratch + scratch_size;
+               std::fill_n(lanes, numbers * kLanes, 0.0F);
+               for (int64_t t = begin; t < end; ++t) {
+                 const int64_t count = reach(mixing, t, keys);
+                 T* target = dx.defined() ? to.at(b, t) : nullptr;
+                 const kernels::HeadMixGradients<T> g{from.at(b, t), given.at(b, t), target, to.head,
+                                                      sums != nullptr ? lanes : nullptr};
+                 kernels::mix_heads_backward({in, out, from.head, given.head, count}, matrices.at(b, t), g, scratch);
+                 if (target != nullptr) clear_behind(target, to.head, in, count, keys);
+                 if (sums != nullptr && by_position) {
+                   add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
+                   std::fill_n(lanes, numbers * kLanes, 0.0F);
+                 }
+               }
+               if (sums != nullptr && !by_position) add_lanes(lanes, numbers, sums + piece * numbers);
+             });
 }
 
 // The same by the tensor library, for other devices and types.

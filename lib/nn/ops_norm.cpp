@@ -39,20 +39,20 @@ struct Call {
   Call& operator=(const Call&) = delete;
 };
 
-// f(piece, first row, rows, scratch)
+// f(first row, rows, scratch)
 template <class F>
 void each_piece(const Call& call, int64_t rows, const F& f) {
   at::parallel_for(0, (rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.how)));
-    for (int64_t i = begin; i < end; ++i) f(i, i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
+    for (int64_t i = begin; i < end; ++i) f(i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
   });
 }
 
-// y's numbers, of which the CPU's loops take two types: f(pointer).
+// f(a number of y's type), of which the CPU's loops take two.
 template <class F>
 void by_type(const at::Tensor& y, const F& f) {
-  if (y.scalar_type() == at::kFloat) f(static_cast<float*>(const_cast<void*>(y.const_data_ptr())));
-  else f(static_cast<uint16_t*>(const_cast<void*>(y.const_data_ptr())));
+  if (y.scalar_type() == at::kFloat) f(float{});
+  else f(uint16_t{});
 }
 
 struct Made {
@@ -68,21 +68,16 @@ Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums,
   if (norms) m.norm = at::empty_like(x);
   if (sums) m.sum = at::empty_like(x);
   if (norms && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
+  kernels::SumNormTensors t;
+  t.rows = rows, t.x = read(x), t.y = y.const_data_ptr();
+  t.sum = write(m.sum), t.norm = write(m.norm), t.mean = write(m.mean), t.factor = write(m.factor);
   if (const Gpu gpu = gpu_of(x.device())) {
-    kernels::SumNormTensors t;
-    t.rows = rows, t.x = read(x), t.y = y.const_data_ptr();
-    t.sum = write(m.sum), t.norm = write(m.norm), t.mean = write(m.mean), t.factor = write(m.factor);
     check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.how, t, gpu.stream));
     return m;
   }
-  const auto at_row = [](const at::Tensor& t, int64_t at) {
-    return t.defined() ? t.mutable_data_ptr<float>() + at : nullptr;
-  };
-  by_type(y, [&](const auto* beside) {
-    each_piece(call, rows, [&](int64_t, int64_t first, int64_t count, float* scratch) {
-      kernels::sum_norm(call.how, first, count, x.const_data_ptr<float>() + first * size, beside + first * size,
-                        at_row(m.sum, first * size), at_row(m.norm, first * size), at_row(m.mean, first),
-                        at_row(m.factor, first), scratch);
+  by_type(y, [&](auto number) {
+    each_piece(call, rows, [&](int64_t first, int64_t count, float* scratch) {
+      kernels::sum_norm<decltype(number)>(call.how, t, first, count, scratch);
     });
   });
   return m;
@@ -126,27 +121,19 @@ struct Joined : torch::autograd::Function<Joined> {
       const at::Tensor sums = of_weights.sum(1);
       return {dx, dy, sums[0], sums[1], {}, {}};
     };
+    kernels::SumNormTensors t;
+    t.rows = rows, t.piece = kRows;
+    t.sum = const_cast<float*>(read(sum)), t.mean = write(mean), t.factor = write(factor);
+    t.dsum = read(ds), t.dnorm = read(dn), t.dx = write(dx), t.dy = dy.mutable_data_ptr();
+    if (dn.defined()) t.dweight = write(of_weights), t.dbias = t.dweight + pieces * size;
     if (const Gpu gpu = gpu_of(like.device())) {
-      kernels::SumNormTensors t;
-      t.rows = rows, t.piece = kRows;
-      t.sum = const_cast<float*>(read(sum)), t.mean = write(mean), t.factor = write(factor);
-      t.dsum = read(ds), t.dnorm = read(dn), t.dx = write(dx), t.dy = one ? nullptr : dy.mutable_data_ptr();
-      if (dn.defined()) t.dweight = write(of_weights), t.dbias = t.dweight + pieces * size;
+      if (one) t.dy = nullptr;
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.how, t, gpu.stream));
       return gradients();
     }
-    const auto at_row = [](const at::Tensor& t, int64_t at) {
-      return t.defined() ? t.const_data_ptr<float>() + at : nullptr;
-    };
-    const auto share = [&](int64_t piece) {
-      return of_weights.defined() ? of_weights.mutable_data_ptr<float>() + piece * size : nullptr;
-    };
-    by_type(dy, [&](auto* to) {
-      each_piece(call, rows, [&](int64_t i, int64_t first, int64_t count, float* scratch) {
-        kernels::sum_norm_backward(call.how, first, count, at_row(dn, first * size), at_row(ds, first * size),
-                                   at_row(sum, first * size), at_row(mean, first), at_row(factor, first),
-                                   dx.mutable_data_ptr<float>() + first * size, to + first * size, share(i),
-                                   share(pieces + i), scratch);
+    by_type(dy, [&](auto number) {
+      each_piece(call, rows, [&](int64_t first, int64_t count, float* scratch) {
+        kernels::sum_norm_backward<decltype(number)>(call.how, t, first, count, scratch);
       });
     });
     return gradients();

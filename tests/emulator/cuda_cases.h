@@ -18,7 +18,7 @@
 
 namespace cuda_cases {
 
-using mh::kernels::AttentionCall;
+using mh::kernels::AttentionParams;
 using mh::kernels::AttentionTensors;
 using mh::kernels::Rows;
 using reference::Doubles;
@@ -59,7 +59,7 @@ struct Tensor {
   Rows<T> write() { return rows_of<T>(data.data()); }
   mh::kernels::AnyRows any() {
     const Rows<T> r = write();
-    return {r.data, r.batch, r.head, r.position};
+    return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
   Doubles numbers() const {  // (batch, heads, length, size)
     Doubles all;
@@ -68,7 +68,7 @@ struct Tensor {
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t t = 0; t < length; ++t)
           for (int64_t e = 0; e < size; ++e)
-            all.push_back(widened(r.data[b * r.batch + h * r.head + t * r.position + e]));
+            all.push_back(widened(r.data[b * r.batch_stride + h * r.head_stride + t * r.row_stride + e]));
     return all;
   }
   void fill(std::mt19937& random, double spread) {
@@ -109,7 +109,7 @@ enum class About { anything, windows, lengths };
 
 struct Case {
   reference::PolicyCase exact;
-  AttentionCall call;
+  AttentionParams call;
   mh::kernels::Dropout dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
   std::vector<int64_t> of_keys, of_values;
   std::vector<float> scales;
@@ -121,7 +121,7 @@ struct Case {
     const bool whole = pick(0, 1) == 1;  // of which all rows are aligned
     c.key_size = whole ? (most_size + 7) / 8 * 8 : pick(1, most_size);
     c.value_size = one_size || whole ? c.key_size : pick(1, most_size);
-    mh::kernels::Policy& p = c.policy;
+    mh::kernels::AttentionParams& p = c.policy;
     const bool windows = about == About::windows, lengths = about == About::lengths;
     p.causal = windows || (!lengths && pick(0, 1) == 1);
     p.queries = pick(1, most_length), p.keys = p.causal ? p.queries + pick(0, most_length) : pick(0, most_length);
@@ -146,11 +146,11 @@ struct Case {
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
-      p.dropout = &dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row = p.keys;
+      p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row = p.keys;
       c.dropped_first = in != out || pick(0, 1) == 1;
       const int64_t heads = c.dropped_first ? in : out;
       c.keep = [this, heads](int64_t b, int64_t h, int64_t t, int64_t s) {
-        const mh::kernels::Policy& policy = exact.policy;
+        const mh::kernels::AttentionParams& policy = exact.policy;
         const uint64_t element = policy.dropout_first +
                                  static_cast<uint64_t>(((b * heads + h) * policy.queries + t) * policy.dropout_row + s);
         return mh::kernels::keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
@@ -158,18 +158,18 @@ struct Case {
                    : 0.0;
       };
     }
-    static_cast<mh::kernels::Policy&>(call) = p;
-    call.heads = call.dropout_heads = static_cast<int>(out), call.key_size = static_cast<int>(c.key_size),
+    call = p;
+    call.out_heads = call.dropout_heads = static_cast<int>(out), call.key_size = static_cast<int>(c.key_size),
     call.value_size = static_cast<int>(c.value_size);
-    call.dropping = dropout, call.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
-    call.scales_row = by_row ? out : 0;
+    call.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
+    call.head_scales_stride = by_row ? out : 0;
     call.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Keys of a case in runs with gaps between them, r and biases of heads of queries; r is the table as stored.
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
     reference::PolicyCase& c = exact;
-    const mh::kernels::Policy& p = c.policy;
+    const mh::kernels::AttentionParams& p = c.policy;
     for (int64_t first = 0; first < p.keys;) {
       const int64_t count = pick(1, p.keys - first),
                     seen = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
@@ -183,14 +183,16 @@ struct Case {
     for (std::vector<float>* bias : {&u, &v_bias})
       for (int64_t i = 0; i < c.in * c.key_size; ++i) bias->push_back(normal(random));
     c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.numbers();
-    call.relative = &relative;
-    call.positions.u = u.data(), call.positions.v = v_bias.data(), call.positions.rows = r.data.data();
-    call.positions.head = r.read().head, call.positions.position = r.read().position;
-    call.positions.runs = c.runs.data(), call.positions.count = static_cast<int>(c.runs.size());
-    call.positions.distances = static_cast<int>(c.distances);
+    call.relative = {.u = u.data(),
+                     .v = v_bias.data(),
+                     .rows = r.data.data(),
+                     .head_stride = r.read().head_stride,
+                     .row_stride = r.read().row_stride,
+                     .runs = c.runs.data(),
+                     .distances = static_cast<int>(c.distances),
+                     .num_runs = static_cast<int>(c.runs.size())};
   }
   std::vector<float> u, v_bias;
-  mh::kernels::Relative relative{};  // that it is there
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
 };
@@ -199,7 +201,7 @@ struct Case {
 template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;
-  std::vector<float> log_sums, d;
+  std::vector<float> lse, delta;
   CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.exact, pick(0, 1) == 1) {
     for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   }
@@ -207,7 +209,7 @@ struct CaseTensors {
     AttentionTensors x;
     x.batch = q.batch, x.q = q.any(), x.k = k.any(), x.v = v.any(), x.out = out.any(), x.dout = dout.any();
     x.dq = dq.any(), x.dk = dk.any(), x.dv = dv.any(), x.joined = false;
-    x.log_sums = log_sums.data(), x.d = d.data();
+    x.lse = lse.data(), x.delta = delta.data();
     return x;
   }
 
@@ -221,8 +223,8 @@ struct CaseTensors {
         dq(q),
         dk(c.batch, c.in, c.policy.keys, c.key_size, by_position),
         dv(c.batch, c.out, c.policy.keys, c.value_size, by_position),
-        log_sums(static_cast<size_t>(c.batch * c.in * c.policy.queries), NAN),
-        d(log_sums) {}
+        lse(static_cast<size_t>(c.batch * c.in * c.policy.queries), NAN),
+        delta(lse) {}
 };
 
 }  // namespace cuda_cases

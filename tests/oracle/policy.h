@@ -1,4 +1,5 @@
-// What kernels/policy.h says, with heads that are mixed or not, as plain loops, and its gradient, from the equations:
+// What kernels/attention_params.h says, with heads that are mixed or not, as plain loops, and its gradient, from the
+// equations:
 //   P_j = softmax(scale A_j) over what is seen, or Sigsoftmax; P̄_i = Σ_j M[j, i] Z_j P_j;
 //   A_j = Q_j K_jᵀ or, of relative positions, A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of t, s];
 //   O_i = s_i (Z̄_i P̄_i) V_i, where one of Z and Z̄ is what dropout leaves, and s_i the scale of the head.
@@ -13,14 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "policy.h"
+#include "attention_params.h"
 
 namespace reference {
 
 using Doubles = std::vector<double>;
 
 struct PolicyCase {
-  mh::kernels::Policy policy{};
+  mh::kernels::AttentionParams policy{};
   int64_t batch = 1, in = 1, out = 1;      // heads of logits, and of the result
   int64_t key_heads = 1, value_heads = 1;  // that there are to be read
   int64_t key_size = 1, value_size = 1;
@@ -43,7 +44,7 @@ struct PolicyCase {
 struct PolicyResult {
   Doubles out, dq, dk, dv;  // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
   Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
-  Doubles log_sums;         // (batch, in, queries), infinite where nothing weighs anything
+  Doubles lse;              // (batch, in, queries), infinite where nothing weighs anything
   Doubles du, dv_bias, dr;  // as u, v_bias and r
   Doubles du_size, dv_bias_size, dr_size;
   Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;  // what they would be if all terms had one sign
@@ -59,7 +60,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
   r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
   r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.log_sums = sized(c.batch * c.in * n);
+  r.lse = sized(c.batch * c.in * n);
   r.du = r.dv_bias = sized(static_cast<int64_t>(c.u.size())), r.dr = sized(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
   std::vector<const mh::kernels::Run*> run_of(static_cast<size_t>(m));
@@ -106,7 +107,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
         }
         const bool any = std::isfinite(top);
         for (int64_t s = first; s < end; ++s) sum += any ? std::exp(at(a, s) - top) : 0;
-        r.log_sums[static_cast<size_t>((b * c.in + j) * n + t)] = any ? top + std::log(sum) : HUGE_VAL;
+        r.lse[static_cast<size_t>((b * c.in + j) * n + t)] = any ? top + std::log(sum) : HUGE_VAL;
         for (int64_t s = 0; s < m; ++s)
           a[static_cast<size_t>(s)] = any && s >= first && s < end ? std::exp(at(a, s) - top) / sum : 0;
         prob.push_back(a), slope.push_back(by);

@@ -1,4 +1,11 @@
-// Part of cpu/mixed/loops.h: few queries, as decoding has them.
+// Loops of mixed_attention.cpp: few queries, as decoding has them.
+#pragma once
+
+#include "cpu/mixed/query.h"
+
+namespace mh::kernels {
+
+namespace {
 
 // Rows of a cache lie apart, each beyond what the processor foresees.
 template <class T>
@@ -8,8 +15,8 @@ MH_INLINE void fetch_ahead(const Heads<const T>& of, int64_t h, int64_t t, int64
 
 // out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x and v of head h.
 template <int vectors, class T>
-MH_TARGET void weighed_values(const Layout& l, const float* x, int64_t seen, const Heads<const T>& v, int64_t h,
-                              int64_t first, int64_t size, T* out) {
+void weighed_values(const Layout& l, const float* x, int64_t seen, const Heads<const T>& v, int64_t h, int64_t first,
+                    int64_t size, T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
   for (int64_t s = 0; s < seen; ++s) {
@@ -31,20 +38,20 @@ struct Few {
   Layout l;
   float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
   float *tops, *sums;               // (in)
-  MH_INLINE Few(const MixedAttention& how, float* shared)
+  MH_INLINE Few(const AttentionParams& how, float* shared)
       : l(of_few(how)),
         queries(shared),
         mixed(queries + how.queries * l.query()),
         matrix(mixed + l.heads * chunk),
-        tops(matrix + padded(how.in * how.out)),
-        sums(tops + how.in) {}
+        tops(matrix + padded(how.in_heads * how.out_heads)),
+        sums(tops + how.in_heads) {}
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
 // x = or += the products of one query's `size` numbers from column `first` on, in so many vectors, with keys of head h.
 template <int vectors, class T>
-MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t size, const Heads<const T>& k, int64_t h,
-                            int64_t first, int64_t seen, float* x) {
+void few_products(const Layout& l, const T* q, float scale, int64_t size, const Heads<const T>& k, int64_t h,
+                  int64_t first, int64_t seen, float* x) {
   Floats row[vectors];
   for (int i = 0; i < vectors; ++i) {
     load_part(q + i * lanes, size - i * lanes, row[i]);
@@ -66,9 +73,12 @@ MH_TARGET void few_products(const Layout& l, const T* q, float scale, int64_t si
   }
 }
 
+}  // namespace
+
 // Logits of head j.
-template <class T>
-MH_TARGET void few_logits(const MixedAttention& how, int64_t j, Heads<const T> q, Heads<const T> k, float* shared) {
+template <Level L, class T>
+void MixedLoops<L, T>::few_logits(const AttentionParams& how, int64_t j, Heads<const T> q, Heads<const T> k,
+                                  float* shared) {
   const Few few(how, shared);
   for (int64_t t = 0; t < how.queries; ++t)
     for (int64_t first = 0; first < how.key_size; first += 4 * lanes) {
@@ -81,21 +91,23 @@ MH_TARGET void few_logits(const MixedAttention& how, int64_t j, Heads<const T> q
     }
 }
 
-MH_TARGET void few_mix(const MixedAttention& how, const float* m, float* log_sums, float* shared) {
+template <Level L, class T>
+void MixedLoops<L, T>::few_mix(const AttentionParams& how, float* lse, float* shared) {
   const Few few(how, shared);
   for (int64_t t = 0; t < how.queries; ++t) {
     const Query q(how, t, 0, how.seen(t));
-    std::fill_n(few.tops, how.in, -INFINITY), std::fill_n(few.sums, how.in, 0.0F);
+    std::fill_n(few.tops, how.in_heads, -INFINITY), std::fill_n(few.sums, how.in_heads, 0.0F);
     soften_query(how, few.l, q, few.query(t), few.tops, few.sums);
-    for (int64_t j = 0; j < how.in; ++j) log_sums[j * how.queries + t] = log_sum(few.tops[j], few.sums[j]);
-    with_sums(how, m + (how.by_query ? t * how.in * how.out : 0), few.sums, few.matrix);
+    for (int64_t j = 0; j < how.in_heads; ++j) lse[j * how.queries + t] = log_sum(few.tops[j], few.sums[j]);
+    with_sums(how, how.matrix + t * how.matrix_query_stride, few.sums, few.matrix);
     mix_query(how, few.l, q, few.matrix, few.query(t), nullptr, few.mixed);
   }
 }
 
 // Values of head i.
-template <class T>
-MH_TARGET void few_values(const MixedAttention& how, int64_t i, Heads<const T> v, Heads<T> out, float* shared) {
+template <Level L, class T>
+void MixedLoops<L, T>::few_values(const AttentionParams& how, int64_t i, Heads<const T> v, Heads<T> out,
+                                  float* shared) {
   const Few few(how, shared);
   for (int64_t t = 0; t < how.queries; ++t) {
     const float* x = few.query(t) + i * chunk;
@@ -106,3 +118,5 @@ MH_TARGET void few_values(const MixedAttention& how, int64_t i, Heads<const T> v
       weighed_values<1>(few.l, x, how.seen(t), v, how.value_head(i), c, how.value_size, out.at(i, t));
   }
 }
+
+}  // namespace mh::kernels

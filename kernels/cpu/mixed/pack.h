@@ -1,4 +1,13 @@
-// Part of cpu/mixed/loops.h: keys and values as products read them.
+// Loops of mixed_attention.cpp: keys and values as products read them.
+#pragma once
+
+#include <type_traits>
+
+#include "cpu/mixed/layout.h"
+
+namespace mh::kernels {
+
+namespace {
 
 // `count` numbers of type T, fewer than 16 allowed, and zeros.
 template <class T>
@@ -18,8 +27,7 @@ MH_INLINE void store_part(const Floats& from, int64_t count, T* to) {
 
 // to (rows, padded size) = factor * from (length, size); rows behind are zero.
 template <class T>
-MH_TARGET void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows,
-                           float* to) {
+void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows, float* to) {
   const int64_t wide = padded(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t i = 0; i < wide; i += lanes) {
@@ -33,7 +41,7 @@ MH_TARGET void unpack_rows(const T* from, int64_t position, int64_t length, int6
 
 // to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns behind the length are zero.
 template <class T>
-MH_TARGET void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
+void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* block = to + first / chunk * size * chunk + first % chunk;
@@ -53,52 +61,56 @@ MH_TARGET void unpack_turned(const T* from, int64_t position, int64_t length, in
 struct Packed {
   const float *turned_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
                                           // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
-  MH_INLINE Packed(const MixedAttention& how, bool backward, const float* packed)
-      : turned_k(packed), keys(packed + (backward ? mixed_key_floats(how) : 0)), values(keys + mixed_key_floats(how)) {}
+  MH_INLINE Packed(const AttentionParams& how, bool backward, const float* packed)
+      : turned_k(packed), keys(packed + (backward ? key_floats(how) : 0)), values(keys + key_floats(how)) {}
 };
 
 // The same as operands of an engine: a head takes half of its floats.
-MH_TARGET void pack_bf16(const MixedAttention& how, const Layout& l, bool backward, int64_t head,
-                         Heads<const uint16_t> k, Heads<const uint16_t> v, float* turned_k, float* keys,
-                         float* values) {
+void pack_bf16(const AttentionParams& how, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
+               Heads<const uint16_t> v, float* turned_k, float* keys, float* values) {
   const auto of_head = [&](float* part, int64_t i, int64_t wide) {
     return reinterpret_cast<uint16_t*>(part + i * l.keys() * wide);
   };
-  if (head < how.in) {
-    turn_rows(k.at(how.key_head(head), 0), k.position, how.keys, l.keys(), how.key_size, of_head(turned_k, head, l.dk));
+  if (head < how.in_heads) {
+    turn_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size,
+              of_head(turned_k, head, l.dk));
     if (backward)
-      pair_rows(k.at(how.key_head(head), 0), k.position, how.keys, l.keys(), how.key_size, of_head(keys, head, l.dk));
+      pair_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size, of_head(keys, head, l.dk));
     return;
   }
-  head -= how.in;
+  head -= how.in_heads;
   uint16_t* to = of_head(values, head, l.dv);
-  if (backward) turn_rows(v.at(how.value_head(head), 0), v.position, how.keys, l.keys(), how.value_size, to);
-  else pair_rows(v.at(how.value_head(head), 0), v.position, how.keys, l.keys(), how.value_size, to);
+  if (backward) turn_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, l.keys(), how.value_size, to);
+  else pair_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, l.keys(), how.value_size, to);
 }
 
-template <class T>
-MH_TARGET void pack(const MixedAttention& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                    float* packed) {
-  if (takes_few(how)) return;
+}  // namespace
+
+template <Level L, class T>
+void MixedLoops<L, T>::pack(const AttentionParams& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
+                            float* packed) {
+  if (mixes_few(how)) return;
   const Layout l(how, {});
   const Packed to(how, backward, packed);
   const auto at = [&](const float* part, int64_t offset) { return packed + (part - packed) + offset; };
   if constexpr (std::is_same_v<T, uint16_t>)
-    if (by_engine(how))
+    if (uses_engine(how))
       return pack_bf16(how, l, backward, head, k, v, at(to.turned_k, 0), at(to.keys, 0), at(to.values, 0));
-  if (head < how.in) {
-    unpack_turned(k.at(how.key_head(head), 0), k.position, how.keys, how.key_size,
+  if (head < how.in_heads) {
+    unpack_turned(k.at(how.key_head(head), 0), k.row_stride, how.keys, how.key_size,
                   at(to.turned_k, head * l.chunks * how.key_size * chunk));
     if (backward)
-      unpack_rows(k.at(how.key_head(head), 0), k.position, how.keys, how.key_size, 1.0F, how.keys,
+      unpack_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, how.key_size, 1.0F, how.keys,
                   at(to.keys, head * l.keys() * l.dk));
     return;
   }
-  head -= how.in;
+  head -= how.in_heads;
   if (backward)
-    unpack_turned(v.at(how.value_head(head), 0), v.position, how.keys, how.value_size,
+    unpack_turned(v.at(how.value_head(head), 0), v.row_stride, how.keys, how.value_size,
                   at(to.values, head * l.chunks * how.value_size * chunk));
   else
-    unpack_rows(v.at(how.value_head(head), 0), v.position, how.keys, how.value_size, 1.0F, how.keys,
+    unpack_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, how.value_size, 1.0F, how.keys,
                 at(to.values, head * l.keys() * l.dv));
 }
+
+}  // namespace mh::kernels

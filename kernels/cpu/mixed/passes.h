@@ -1,47 +1,54 @@
-// Part of cpu/mixed/loops.h: forward and backward, over tiles of queries.
+// Loops of mixed_attention.cpp: forward and backward, over tiles of queries.
+#pragma once
+
+#include "cpu/mixed/few.h"
+
+namespace mh::kernels {
+
+namespace {
 
 // Tiles are dealt out back and forth: under a causal mask later ones are more work.
-MH_INLINE int64_t tile_of(int64_t part, int64_t parts, int64_t round) {
-  return round * parts + (round % 2 == 0 ? part : parts - 1 - part);
+MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
+  return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
 // What products read of them.
 template <class T>
-MH_TARGET void take_tile(const MixedAttention& how, const Layout& l, Heads<const T> from, int64_t heads, int64_t size,
-                         float factor, int64_t first, int64_t count, bool paired, float* rows) {
-  if (by_engine(how)) return take_rows(l, from, heads, first, count, size, paired, rows);
+void take_tile(const AttentionParams& how, const Layout& l, Heads<const T> from, int64_t heads, int64_t size,
+               float factor, int64_t first, int64_t count, bool paired, float* rows) {
+  if (uses_engine(how)) return take_rows(l, from, heads, first, count, size, paired, rows);
   for (int64_t j = 0; j < heads; ++j)
-    unpack_rows(from.at(j, first), from.position, count, size, factor, l.rows, rows + j * l.rows * padded(size));
+    unpack_rows(from.at(j, first), from.row_stride, count, size, factor, l.rows, rows + j * l.rows * padded(size));
 }
 
 // The logits of a tile, from its queries.
-MH_TARGET void logits_of(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
-                         const float* rows, const float* turned_k, const float* positions, float* by_distance,
-                         float* tile) {
-  if (by_engine(how)) return engine_with_keys(*how.bf16, l, how.in, sight, l.dk, how.scale, rows, turned_k, tile);
-  products_with_keys(l, how.in, sight, how.key_size, l.dk, rows, turned_k, tile);
-  if (how.relative != nullptr) add_distances(how, l, sight, first, count, positions, by_distance, tile);
+void logits_of(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
+               const float* rows, const float* turned_k, const float* positions, float* by_distance, float* tile) {
+  if (uses_engine(how))
+    return engine_with_keys(*how.bf16, l, how.in_heads, sight, l.dk, how.scale, rows, turned_k, tile);
+  products_with_keys(l, how.in_heads, sight, how.key_size, l.dk, rows, turned_k, tile);
+  if (how.has_relative()) add_distances(how, l, sight, first, count, positions, by_distance, tile);
 }
 
 // sums (rows, wide) += a tile of one head times right (keys, wide), or that as an engine's operand.
-MH_TARGET void add_over_keys(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t wide,
-                             const float* tile, const float* right, uint16_t* rounded_tile, float* sums) {
-  if (!by_engine(how)) return product_over_keys(l, sight, wide, tile, right, sums);
+void add_over_keys(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t wide, const float* tile,
+                   const float* right, uint16_t* rounded_tile, float* sums) {
+  if (!uses_engine(how)) return product_over_keys(l, sight, wide, tile, right, sums);
   engine_tile(*how.bf16, l, sight, tile, rounded_tile)
       .over_keys(reinterpret_cast<const uint16_t*>(right), l.keys(), wide, sums);
 }
 // sums (keys, wide) += a tile of one head, transposed, times rows (l.rows, wide), or their pairs behind them.
-MH_TARGET void add_over_queries(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t wide,
-                                const float* tile, const float* rows, uint16_t* rounded_tile, float* sums) {
-  if (!by_engine(how)) return product_over_queries(l, sight, wide, tile, rows, sums);
+void add_over_queries(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t wide, const float* tile,
+                      const float* rows, uint16_t* rounded_tile, float* sums) {
+  if (!uses_engine(how)) return product_over_queries(l, sight, wide, tile, rows, sums);
   engine_tile(*how.bf16, l, sight, tile, rounded_tile)
       .over_queries(reinterpret_cast<const uint16_t*>(rows) + l.rows * wide, wide, sums);
 }
 
 // to (heads, count, size) = factor * sums (heads, l.rows, padded size).
 template <class T>
-MH_TARGET void write_rows(const Layout& l, const float* sums, int64_t heads, int64_t first, int64_t count, int64_t size,
-                          float factor, Heads<T> to) {
+void write_rows(const Layout& l, const float* sums, int64_t heads, int64_t first, int64_t count, int64_t size,
+                float factor, Heads<T> to) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t r = 0; r < count; ++r)
       for (int64_t s = 0; s < size; s += lanes) {
@@ -52,143 +59,147 @@ MH_TARGET void write_rows(const Layout& l, const float* sums, int64_t heads, int
       }
 }
 
-template <class T>
-MH_TARGET void forward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, Heads<const T> k,
-                       Heads<const T> v, const float* packed, const float* m, Heads<T> out, float* log_sums,
-                       float* scratch) {
-  if (takes_few(how)) {
-    if (part != 0) return;
-    for (int64_t j = 0; j < how.in; ++j) few_logits(how, j, q, k, scratch);
-    few_mix(how, m, log_sums, scratch);
-    for (int64_t i = 0; i < how.out; ++i) few_values(how, i, v, out, scratch);
+}  // namespace
+
+template <Level L, class T>
+void MixedLoops<L, T>::forward(const AttentionParams& how, const QueryPart& part, const RowTensors<T>& tensors,
+                               float* scratch) {
+  float* const lse = tensors.lse;
+  if (mixes_few(how)) {
+    if (part.index != 0) return;
+    for (int64_t j = 0; j < how.in_heads; ++j) few_logits(how, j, tensors.q, tensors.k, scratch);
+    few_mix(how, lse, scratch);
+    for (int64_t i = 0; i < how.out_heads; ++i) few_values(how, i, tensors.v, tensors.out, scratch);
     return;
   }
   const Layout l(how, tile_size(how));
-  const Packed from(how, false, packed);
+  const Packed from(how, false, tensors.packed);
   float* tile = scratch;
-  float* rows = tile + l.tile();                    // scaled queries (in, rows, dk)
-  float* values = rows + how.in * l.rows * l.dk;    // (out, rows, dv)
-  float* mixed = values + how.out * l.rows * l.dv;  // (heads, chunk)
-  float* matrix = mixed + l.heads * chunk;          // (in, out), for one query
-  float* tops = matrix + padded(how.in * how.out);  // (rows, in)
-  float* sums = tops + l.rows * how.in;             // (rows, in)
-  float* unused = sums + l.rows * how.in;           // (in)
-  float* keep = unused + padded(how.in);
-  float* positions = keep + decisions_scratch(how, l);          // queries with their bias for distances (in, rows, dk)
-  float* by_distance = positions + how.in * l.rows * l.dk;      // (rows, distances)
-  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // of an engine, which no distances are for
+  float* rows = tile + l.tile();                                // scaled queries (in, rows, dk)
+  float* values = rows + how.in_heads * l.rows * l.dk;          // (out, rows, dv)
+  float* mixed = values + how.out_heads * l.rows * l.dv;        // (heads, chunk)
+  float* matrix = mixed + l.heads * chunk;                      // (in, out), for one query
+  float* tops = matrix + padded(how.in_heads * how.out_heads);  // (rows, in)
+  float* sums = tops + l.rows * how.in_heads;                   // (rows, in)
+  float* unused = sums + l.rows * how.in_heads;                 // (in)
+  float* keep = unused + padded(how.in_heads);
+  float* positions = keep + decisions_scratch(how, l);  // queries with their bias for distances (in, rows, dk)
+  float* by_distance = positions + how.in_heads * l.rows * l.dk;  // (rows, distances)
+  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);    // of an engine, which no distances are for
   const bool once = l.span >= how.keys;
-  for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
-    const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
+  for (int64_t round = 0; round * part.count * l.rows < how.queries; ++round) {
+    const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
-    take_tile(how, l, q, how.in, how.key_size, how.scale, first, count, false, rows);
-    if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
-    std::fill_n(tops, l.rows * how.in, -INFINITY), std::fill_n(sums, l.rows * how.in, 0.0F);
-    std::fill_n(values, how.out * l.rows * l.dv, 0.0F);
+    take_tile(how, l, tensors.q, how.in_heads, how.key_size, how.scale, first, count, false, rows);
+    if (how.has_relative()) with_biases(how, l, count, rows, positions);
+    std::fill_n(tops, l.rows * how.in_heads, -INFINITY), std::fill_n(sums, l.rows * how.in_heads, 0.0F);
+    std::fill_n(values, how.out_heads * l.rows * l.dv, 0.0F);
     const int64_t from_key = how.first_seen(first) / l.span * l.span, end = how.seen(first + count - 1);
     for (int64_t key = from_key; key < end; key += l.span) {
       const Sight sight(how, l, first, count, key);
       logits_of(how, l, sight, first, count, rows, from.turned_k, positions, by_distance, tile);
       for (int64_t i = 0; i < count; ++i)
-        soften_query(how, l, {how, first + i, key, sight.reach(i)}, tile + i * l.query(), tops + i * how.in,
-                     sums + i * how.in);
+        soften_query(how, l, {how, first + i, key, sight.reach(i)}, tile + i * l.query(), tops + i * how.in_heads,
+                     sums + i * how.in_heads);
     }
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t j = 0; j < how.in; ++j)
-        log_sums[j * how.queries + first + i] = log_sum(tops[i * how.in + j], sums[i * how.in + j]);
+      for (int64_t j = 0; j < how.in_heads; ++j)
+        lse[j * how.queries + first + i] = log_sum(tops[i * how.in_heads + j], sums[i * how.in_heads + j]);
     for (int64_t key = from_key; key < end; key += l.span) {
       const Sight sight(how, l, first, count, key);
       if (!once) logits_of(how, l, sight, first, count, rows, from.turned_k, positions, by_distance, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(how, first + i, key, sight.reach(i));
         float* x = tile + i * l.query();
-        if (!once) exponentials_of(how, l, query, tops + i * how.in, 1, x, nullptr, unused);
-        with_sums(how, m + (how.by_query ? query.t * how.in * how.out : 0), sums + i * how.in, matrix);
+        if (!once) exponentials_of(how, l, query, tops + i * how.in_heads, 1, x, nullptr, unused);
+        with_sums(how, how.matrix + query.t * how.matrix_query_stride, sums + i * how.in_heads, matrix);
         mix_query(how, l, query, matrix, x, keep, mixed);
       }
-      for (int64_t i = 0; i < how.out; ++i)
+      for (int64_t i = 0; i < how.out_heads; ++i)
         add_over_keys(how, l, sight, l.dv, tile + i * chunk, from.values + i * l.keys() * l.dv, rounded_tile,
                       values + i * l.rows * l.dv);
     }
-    write_rows(l, values, how.out, first, count, how.value_size, 1, out);
+    write_rows(l, values, how.out_heads, first, count, how.value_size, 1, tensors.out);
   }
 }
 
-template <class T>
-MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, Heads<const T> q, const float* packed,
-                        const float* m, Heads<const T> dout, const float* log_sums, Heads<T> dq,
-                        const MixedGradients& to, float* scratch) {
-  float *dk = to.dk, *dv = to.dv, *dm = to.dm;
+template <Level L, class T>
+void MixedLoops<L, T>::backward(const AttentionParams& how, const QueryPart& part, const RowTensors<T>& tensors,
+                                float* scratch) {
+  float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
+  const float* const lse = tensors.lse;
+  const bool by_query = how.matrix_query_stride != 0;
   const Layout l(how, tile_size(how));
-  const int64_t numbers = how.in * how.out, of_tile = how.in * l.rows * l.dk;
-  const Packed from(how, true, packed);
-  float* p = scratch;                             // a tile
-  float* d = p + l.tile();                        // a tile
-  float* rows = d + l.tile();                     // scaled queries (in, rows, dk)
-  float* drows = rows + of_tile;                  // (out, rows, dv)
-  float* sums = drows + how.out * l.rows * l.dv;  // (in, rows, dk), of keys
-  float* dy = sums + of_tile;                     // (in, rows, dk), of distances
-  float* of_lanes = dy + of_tile;                 // (in, out, 16)
-  float* g = of_lanes + numbers * lanes;          // (rows, in, out)
-  float* given = g + l.rows * numbers;            // (heads, chunk)
-  float* mixed = given + l.heads * chunk;         // (heads, chunk)
-  float* of_query = mixed + l.heads * chunk;      // (rows, in): sums of probabilities
-  float* scaled = of_query + l.rows * how.in;     // (in, out)
-  float* unused = scaled + padded(numbers);       // (in)
-  float* keep = unused + padded(how.in);
+  const int64_t numbers = how.in_heads * how.out_heads, of_tile = how.in_heads * l.rows * l.dk;
+  const Packed from(how, true, tensors.packed);
+  float* p = scratch;                                   // a tile
+  float* d = p + l.tile();                              // a tile
+  float* rows = d + l.tile();                           // scaled queries (in, rows, dk)
+  float* drows = rows + of_tile;                        // (out, rows, dv)
+  float* sums = drows + how.out_heads * l.rows * l.dv;  // (in, rows, dk), of keys
+  float* dy = sums + of_tile;                           // (in, rows, dk), of distances
+  float* of_lanes = dy + of_tile;                       // (in, out, 16)
+  float* g = of_lanes + numbers * lanes;                // (rows, in, out)
+  float* given = g + l.rows * numbers;                  // (heads, chunk)
+  float* mixed = given + l.heads * chunk;               // (heads, chunk)
+  float* of_query = mixed + l.heads * chunk;            // (rows, in): sums of probabilities
+  float* scaled = of_query + l.rows * how.in_heads;     // (in, out)
+  float* unused = scaled + padded(numbers);             // (in)
+  float* keep = unused + padded(how.in_heads);
   float* slopes = keep + decisions_scratch(how, l);             // of Sigsoftmax, as a query of a tile
   float* positions = slopes + l.query();                        // (in, rows, dk)
   float* by_distance = positions + of_tile;                     // (rows, distances)
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // of an engine, which no distances are for
-  if (const Relative* r = how.relative; r != nullptr) {
-    std::fill_n(to.du, how.in * l.dk, 0.0F), std::fill_n(to.dv_bias, how.in * l.dk, 0.0F);
-    std::fill_n(to.dr, how.in * r->distances * r->size, 0.0F);
+  if (how.has_relative()) {
+    std::fill_n(tensors.du, how.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, how.in_heads * l.dk, 0.0F);
+    std::fill_n(tensors.dr, how.in_heads * how.relative.distances * l.dk, 0.0F);
   }
-  std::fill_n(dk, mixed_key_floats(how), 0.0F);
-  std::fill_n(dv, mixed_value_floats(how), 0.0F);
-  if (!how.by_query) std::fill_n(dm, numbers, 0.0F);
-  for (int64_t round = 0; round * parts * l.rows < how.queries; ++round) {
-    const int64_t first = tile_of(part, parts, round) * l.rows, count = std::min(l.rows, how.queries - first);
+  std::fill_n(dk, key_floats(how), 0.0F);
+  std::fill_n(dv, value_floats(how), 0.0F);
+  if (!by_query) std::fill_n(dm, numbers, 0.0F);
+  for (int64_t round = 0; round * part.count * l.rows < how.queries; ++round) {
+    const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, how.queries - first);
     if (count <= 0) continue;
-    take_tile(how, l, q, how.in, how.key_size, how.scale, first, count, true, rows);
-    take_tile(how, l, dout, how.out, how.value_size, 1.0F, first, count, true, drows);
-    if (how.relative != nullptr) with_biases(how, l, count, rows, positions);
+    take_tile(how, l, tensors.q, how.in_heads, how.key_size, how.scale, first, count, true, rows);
+    take_tile(how, l, tensors.dout, how.out_heads, how.value_size, 1.0F, first, count, true, drows);
+    if (how.has_relative()) with_biases(how, l, count, rows, positions);
     std::fill_n(sums, 2 * of_tile, 0.0F);
     std::fill_n(g, l.rows * numbers, 0.0F);
-    std::fill_n(of_query, l.rows * how.in, 0.0F);
-    const auto over_span = [&](int64_t key, bool weighs, bool unmixes) MH_TARGET {
+    std::fill_n(of_query, l.rows * how.in_heads, 0.0F);
+    const auto over_span = [&](int64_t key, bool weighs, bool unmixes) {
       const Sight sight(how, l, first, count, key);
       logits_of(how, l, sight, first, count, rows, from.turned_k, positions, by_distance, p);
-      if (by_engine(how)) engine_with_keys(*how.bf16, l, how.out, sight, l.dv, 1, drows, from.values, d);
-      else products_with_keys(l, how.out, sight, how.value_size, l.dv, drows, from.values, d);
+      if (uses_engine(how)) engine_with_keys(*how.bf16, l, how.out_heads, sight, l.dv, 1, drows, from.values, d);
+      else products_with_keys(l, how.out_heads, sight, how.value_size, l.dv, drows, from.values, d);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(how, first + i, key, sight.reach(i));
         float *x = p + i * l.query(), *y = d + i * l.query();
-        float *of_heads = of_query + i * how.in, *g_of_query = g + i * numbers;
-        exponentials_of(how, l, query, log_sums + query.t, how.queries, x, unmixes ? slopes : nullptr,
+        float *of_heads = of_query + i * how.in_heads, *g_of_query = g + i * numbers;
+        exponentials_of(how, l, query, lse + query.t, how.queries, x, unmixes ? slopes : nullptr,
                         weighs ? of_heads : unused);
-        if (how.dropout != nullptr) decide_query(how, l, query, keep);
-        if (how.dropout != nullptr && !how.dropped_first) undrop_query(how, l, query, keep, y);
+        if (how.has_dropout()) decide_query(how, l, query, keep);
+        if (how.has_dropout() && !how.dropout_before_mixing) undrop_query(how, l, query, keep, y);
         if (weighs) weigh_query(how, l, query, x, y, keep, g_of_query, of_lanes, given);
         if (!unmixes) continue;
         if (weighs) with_sums(how, g_of_query, of_heads, g_of_query);
-        unmix_query(how, l, query, m + (how.by_query ? query.t * numbers : 0), of_heads, g_of_query, x, y, keep, scaled,
-                    mixed);
+        unmix_query(how, l, query, how.matrix + query.t * how.matrix_query_stride, of_heads, g_of_query, x, y, keep,
+                    scaled, mixed);
         if (how.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
-            multiply_chunk(how.in, std::min(chunk, query.width - c * chunk), slopes + c * l.step(), y + c * l.step());
+            multiply_chunk(how.in_heads, std::min(chunk, query.width - c * chunk), slopes + c * l.step(),
+                           y + c * l.step());
       }
       if (!unmixes) return;
       for (int64_t i = count; i < sight.queries; ++i)  // rows that only fill the tile
         for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
-      for (int64_t j = 0; j < how.in; ++j) {
+      for (int64_t j = 0; j < how.in_heads; ++j) {
         const int64_t at = j * l.keys() * l.dk, of_head = j * l.rows * l.dk;
         add_over_keys(how, l, sight, l.dk, d + j * chunk, from.keys + at, rounded_tile, sums + of_head);
-        if (how.relative != nullptr)
-          distances_backward(how, l, sight, first, count, j, positions, d, by_distance, to.dr, dy + of_head);
+        if (how.has_relative())
+          distances_backward(how, l, sight, first, count, j, positions, d, by_distance, tensors.dr, dy + of_head);
         add_over_queries(how, l, sight, l.dk, d + j * chunk, rows + of_head, rounded_tile, dk + at);
       }
-      for (int64_t i = 0; i < how.out; ++i)
+      for (int64_t i = 0; i < how.out_heads; ++i)
         add_over_queries(how, l, sight, l.dv, p + i * chunk, drows + i * l.rows * l.dv, rounded_tile,
                          dv + i * l.keys() * l.dv);
     };
@@ -196,30 +207,30 @@ MH_TARGET void backward(const MixedAttention& how, int64_t part, int64_t parts, 
     const int64_t from_key = how.first_seen(first) / l.span * l.span, end = how.seen(first + count - 1);
     for (int64_t key = from_key; !once && key < end; key += l.span) over_span(key, true, false);
     for (int64_t i = 0; !once && i < count; ++i)
-      with_sums(how, g + i * numbers, of_query + i * how.in, g + i * numbers);
+      with_sums(how, g + i * numbers, of_query + i * how.in_heads, g + i * numbers);
     for (int64_t key = from_key; key < end; key += l.span) over_span(key, once, true);
     for (int64_t i = 0; i < count; ++i) {
-      if (how.by_query)
+      if (by_query)
         std::memcpy(dm + (first + i) * numbers, g + i * numbers, static_cast<size_t>(numbers) * sizeof(float));
       else
         for (int64_t n = 0; n < numbers; ++n) dm[n] += g[i * numbers + n];
     }
-    if (how.relative != nullptr) {
-      for (int64_t j = 0; j < how.in; ++j) {
-        add_rows(sums + j * l.rows * l.dk, count, l.dk, how.scale, to.du + j * l.dk);
-        add_rows(dy + j * l.rows * l.dk, count, l.dk, how.scale, to.dv_bias + j * l.dk);
+    if (how.has_relative()) {
+      for (int64_t j = 0; j < how.in_heads; ++j) {
+        add_rows(sums + j * l.rows * l.dk, count, l.dk, how.scale, tensors.du + j * l.dk);
+        add_rows(dy + j * l.rows * l.dk, count, l.dk, how.scale, tensors.dv_bias + j * l.dk);
       }
       add_to(dy, of_tile, sums);
     }
-    write_rows(l, sums, how.in, first, count, how.key_size, how.scale, dq);
+    write_rows(l, sums, how.in_heads, first, count, how.key_size, how.scale, tensors.dq);
   }
   // An engine's queries are not scaled, which would round them.
-  if (by_engine(how)) scale_rows(how.scale, how.in * l.keys(), l.dk, dk, l.dk);
+  if (uses_engine(how)) scale_rows(how.scale, how.in_heads * l.keys(), l.dk, dk, l.dk);
 }
 
-template <class T>
-MH_TARGET void gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, T* to,
-                      int64_t position) {
+template <Level L, class T>
+void MixedLoops<L, T>::gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size,
+                              Heads<T> to) {
   const int64_t wide = padded(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {
@@ -230,6 +241,8 @@ MH_TARGET void gather(const float* from, int64_t parts, int64_t step, int64_t le
         load(from + part * step + r * wide + s, more);
         sum += more;
       }
-      store_part(sum, size - s, to + r * position + s);
+      store_part(sum, size - s, to.at(0, r) + s);
     }
 }
+
+}  // namespace mh::kernels

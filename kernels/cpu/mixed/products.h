@@ -1,4 +1,18 @@
-// Part of cpu/mixed/loops.h: products of a tile's queries with keys, values and distances.
+// Loops of mixed_attention.cpp: products of a tile's queries with keys, values and distances.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/mixed/pack.h"
+#include "cpu/products.h"
+#include "cpu/relative.h"
+
+namespace mh::kernels {
+
+namespace {
+
+using Tile = std::conditional_t<kLevel == Level::avx512, Large, Small>;
 
 // How far the queries of a tile see a span of keys, counted from its first one: their numbers are there up to the keys
 // that the last of eight sees.
@@ -7,7 +21,7 @@ struct Sight {
   int64_t queries;       // a multiple of 8
   int64_t first, width;  // keys that the first one sees, negative where they end before the span; and the last
   bool causal;
-  MH_INLINE Sight(const MixedAttention& how, const Layout& l, int64_t query, int64_t count, int64_t key)
+  MH_INLINE Sight(const AttentionParams& how, const Layout& l, int64_t query, int64_t count, int64_t key)
       : begin(key),
         queries((count + 7) / 8 * 8),
         first(how.seen(query) - key),
@@ -22,8 +36,8 @@ MH_INLINE int64_t place_of(const Layout& l, int64_t key) { return key / chunk * 
 MH_INLINE int64_t together(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
 // tile (queries, …) of all chunks that they see = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
-MH_TARGET void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int64_t size, int64_t wide,
-                                  const float* rows, const float* turned, float* tile) {
+void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int64_t size, int64_t wide,
+                        const float* rows, const float* turned, float* tile) {
   for (int64_t j = 0; j < heads; ++j)
     for (int64_t c = 0; c * chunk < sight.width; ++c) {
       const float *a = rows + j * l.rows * wide, *b = turned + ((j * l.chunks + c) * chunk + sight.begin) * size;
@@ -40,9 +54,9 @@ MH_TARGET void products_with_keys(const Layout& l, int64_t heads, const Sight& s
 }
 
 // sums (queries, wide) += tile of one head times values (keys, wide).
-MH_TARGET void product_over_keys(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
-                                 const float* values, float* sums) {
-  const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) MH_TARGET {
+void product_over_keys(const Layout& l, const Sight& sight, int64_t wide, const float* tile, const float* values,
+                       float* sums) {
+  const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
     product<Tile, true>(queries, wide, count, tile + c * l.step() + y * l.query(), l.query(), 1,
                         values + (sight.begin + c * chunk) * wide, wide, sums + y * wide, wide);
   };
@@ -55,8 +69,8 @@ MH_TARGET void product_over_keys(const Layout& l, const Sight& sight, int64_t wi
 }
 
 // sums (keys, wide) += tile of one head, transposed, times rows (queries, wide).
-MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t wide, const float* tile,
-                                    const float* rows, float* sums) {
+void product_over_queries(const Layout& l, const Sight& sight, int64_t wide, const float* tile, const float* rows,
+                          float* sums) {
   for (int64_t c = 0; c * chunk < sight.width; ++c) {
     const int64_t count = padded(std::min(chunk, sight.width - c * chunk));
     const float* a = tile + c * l.step();
@@ -76,8 +90,8 @@ MH_TARGET void product_over_queries(const Layout& l, const Sight& sight, int64_t
 
 // Products with keys by an engine; `rows` and `turned` hold its operands, in half of their floats. `factor` is of the
 // results.
-MH_TARGET void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64_t heads, const Sight& sight,
-                                int64_t wide, float factor, const float* rows, const float* turned, float* tile) {
+void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64_t heads, const Sight& sight, int64_t wide,
+                      float factor, const float* rows, const float* turned, float* tile) {
   for (int64_t j = 0; j < heads; ++j)
     for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
       float* to = tile + j * chunk + place_of(l, s);
@@ -103,30 +117,30 @@ MH_INLINE auto engine_tile(const Bf16Engine& engine, const Layout& l, const Sigh
 // to (heads, l.rows, padded size) floats: in the first half of a head's the numbers of bf16, in the second they are
 // joined in pairs. Of fp32 there is no engine.
 template <class T>
-MH_TARGET void take_rows(const Layout& l, Heads<const T> from, int64_t heads, int64_t first, int64_t count,
-                         int64_t size, bool paired, float* to) {
+void take_rows(const Layout& l, Heads<const T> from, int64_t heads, int64_t first, int64_t count, int64_t size,
+               bool paired, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < heads; ++j) {
       const int64_t wide = padded(size);
       auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * wide);
-      copy_rows(from.at(j, first), from.position, count, l.rows, size, rows);
+      copy_rows(from.at(j, first), from.row_stride, count, l.rows, size, rows);
       if (paired) pair_rows(rows, wide, l.rows, l.rows, wide, rows + l.rows * wide);
     }
 }
 
 // Queries as relative positions read them: rows (heads, l.rows, dk), scaled, get the bias of keys, and `positions` that
 // of distances.
-MH_TARGET void with_biases(const MixedAttention& how, const Layout& l, int64_t count, float* rows, float* positions) {
-  const Relative& r = *how.relative;
-  std::fill_n(positions, how.in * l.rows * l.dk, 0.0F);
-  for (int64_t j = 0; j < how.in; ++j)
+void with_biases(const AttentionParams& how, const Layout& l, int64_t count, float* rows, float* positions) {
+  const RelativeParams& r = how.relative;
+  std::fill_n(positions, how.in_heads * l.rows * l.dk, 0.0F);
+  for (int64_t j = 0; j < how.in_heads; ++j)
     for (int64_t i = 0; i < count; ++i)
       for (int64_t s = 0; s < l.dk; s += lanes) {
         const int64_t at = (j * l.rows + i) * l.dk + s;
         Floats q, u, v;
         load(rows + at, q);
-        load(r.u + j * r.size + s, u);
-        load(r.v + j * r.size + s, v);
+        load(r.u + j * l.dk + s, u);
+        load(r.v + j * l.dk + s, v);
         u = q + u * how.scale, v = q + v * how.scale;
         store(u, rows + at);
         store(v, positions + at);
@@ -134,23 +148,23 @@ MH_TARGET void with_biases(const MixedAttention& how, const Layout& l, int64_t c
 }
 
 // What a tile reads of a run, keys counted from the span's first.
-MH_INLINE Reach sight_of(const MixedAttention& how, const Sight& sight, const Run& run, int64_t first, int64_t count) {
+MH_INLINE Reach sight_of(const AttentionParams& how, const Sight& sight, const Run& run, int64_t first, int64_t count) {
   Reach z = reach_of(run, how.queries, first, count, sight.begin, sight.begin + sight.width);
   z.key -= sight.begin;
   return z;
 }
 
 // A tile of logits gets those of distances.
-MH_TARGET void add_distances(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
-                             int64_t count, const float* positions, float* by_distance, float* tile) {
-  const Relative& r = *how.relative;
+void add_distances(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
+                   const float* positions, float* by_distance, float* tile) {
+  const RelativeParams& r = how.relative;
   const int64_t row = distances_of(l.span, l.rows);
-  for (int64_t j = 0; j < how.in; ++j)
-    for (int64_t run = 0; run < r.count; ++run) {
+  for (int64_t j = 0; j < how.in_heads; ++j)
+    for (int64_t run = 0; run < r.num_runs; ++run) {
       const Reach z = sight_of(how, sight, r.runs[run], first, count);
       if (z.keys <= 0) continue;
       product<Tile, false>(sight.queries, padded(z.rows), l.dk, positions + j * l.rows * l.dk, l.dk, 1,
-                           r.turned + j * r.size * r.distances + z.row, r.distances, by_distance, row);
+                           r.transposed + j * l.dk * r.distances + z.row, r.distances, by_distance, row);
       for (int64_t i = 0; i < count; ++i) {
         const float* from = by_distance + i * row + count - 1 - i;
         const int64_t end = std::min(z.key + z.keys, sight.reach(i));
@@ -163,12 +177,12 @@ MH_TARGET void add_distances(const MixedAttention& how, const Layout& l, const S
 }
 
 // The gradients of those, from that of the logits of head j, are added to dr and to dy (rows, dk), its positions'.
-MH_TARGET void distances_backward(const MixedAttention& how, const Layout& l, const Sight& sight, int64_t first,
-                                  int64_t count, int64_t j, const float* positions, const float* tile,
-                                  float* by_distance, float* dr, float* dy) {
-  const Relative& r = *how.relative;
+void distances_backward(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
+                        int64_t j, const float* positions, const float* tile, float* by_distance, float* dr,
+                        float* dy) {
+  const RelativeParams& r = how.relative;
   const int64_t row = distances_of(l.span, l.rows);
-  for (int64_t run = 0; run < r.count; ++run) {
+  for (int64_t run = 0; run < r.num_runs; ++run) {
     const Reach z = sight_of(how, sight, r.runs[run], first, count);
     if (z.keys <= 0) continue;
     std::fill_n(by_distance, sight.queries * row, 0.0F);
@@ -181,9 +195,14 @@ MH_TARGET void distances_backward(const MixedAttention& how, const Layout& l, co
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t of_head = j * r.distances * r.size + z.row * r.size;
-    product<Tile, true>(sight.queries, l.dk, z.rows, by_distance, row, 1, r.rows + of_head, l.dk, dy, l.dk);
+    const int64_t of_head = j * r.distances * l.dk + z.row * l.dk;
+    product<Tile, true>(sight.queries, l.dk, z.rows, by_distance, row, 1, static_cast<const float*>(r.rows) + of_head,
+                        l.dk, dy, l.dk);
     product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, sight.queries, by_distance, 1, row, positions + j * l.rows * l.dk,
                         l.dk, dr + of_head, l.dk);
   }
 }
+
+}  // namespace
+
+}  // namespace mh::kernels

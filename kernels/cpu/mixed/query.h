@@ -1,11 +1,20 @@
-// Part of cpu/mixed/loops.h: what happens to the logits of one query, of all heads.
+// Loops of mixed_attention.cpp: what happens to the logits of one query, of all heads.
+#pragma once
+
+#include <cmath>
+
+#include "cpu/mixed/products.h"
+
+namespace mh::kernels {
+
+namespace {
 
 // One query and a span of keys, counted from its first one.
 struct Query {
   int64_t t, begin;      // which query; the span's first key
   int64_t unseen, seen;  // it sees the keys from `unseen` to seen - 1, if any
   int64_t width;         // keys that it has numbers of
-  MH_INLINE Query(const MixedAttention& how, int64_t query, int64_t key, int64_t numbers)
+  MH_INLINE Query(const AttentionParams& how, int64_t query, int64_t key, int64_t numbers)
       : t(query),
         begin(key),
         unseen(std::max<int64_t>(0, how.first_seen(query) - key)),
@@ -14,27 +23,27 @@ struct Query {
 };
 
 // Of one head of one query: what it does not see in front becomes `value`.
-MH_TARGET void hide_before(const Layout& l, int64_t first, float value, float* x) {
+void hide_before(const Layout& l, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = together(s, first);
     std::fill_n(x + place_of(l, s), n, value);
   }
 }
 
-MH_TARGET void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
+void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
   for (int64_t c = 0; c * chunk < width; ++c)
     sigsoftmax_logits(x + c * l.step(), padded(std::min(chunk, width - c * chunk)),
                       slopes != nullptr ? slopes + c * l.step() : nullptr);
 }
 
 // One head of one query.
-MH_TARGET float maximum_in(const Layout& l, const float* x, int64_t seen) {
+float maximum_in(const Layout& l, const float* x, int64_t seen) {
   float top = -INFINITY;
   for (int64_t c = 0; c * chunk < seen; ++c)
     top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, seen - c * chunk)));
   return top;
 }
-MH_TARGET float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
+float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
     const int64_t here = std::clamp<int64_t>(seen - c * chunk, 0, chunk);
@@ -43,24 +52,24 @@ MH_TARGET float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t
   return sum;
 }
 
-MH_TARGET bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
+bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
   for (int64_t c = 0; c * chunk < seen; ++c)
     if (!all_hidden(x + c * l.step(), std::min(chunk, seen - c * chunk))) return false;
   return true;
 }
 
 // keep (heads, l.decisions()) for what query t sees of a span; a row begins behind kDropoutGroup numbers.
-MH_TARGET void decide_query(const MixedAttention& how, const Layout& l, const Query& q, float* keep) {
-  const int64_t heads = how.dropped_first ? how.in : how.out;
+void decide_query(const AttentionParams& how, const Layout& l, const Query& q, float* keep) {
+  const int64_t heads = how.dropout_before_mixing ? how.in_heads : how.out_heads;
   for (int64_t h = 0; h < heads; ++h)
-    decide_range(*how.dropout,
-                 how.dropout_first + static_cast<uint64_t>(h * how.dropout_head + q.t * how.dropout_row + q.begin),
+    decide_range(how.dropout,
+                 how.dropout_first +
+                     static_cast<uint64_t>(h * (how.queries * how.dropout_row) + q.t * how.dropout_row + q.begin),
                  q.seen, keep + h * l.decisions() + kDropoutGroup);
 }
 
 // y (heads, chunk) = x (heads, chunk) by the decisions of chunk c; what nobody decided is 0 in x, and stays.
-MH_TARGET void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x,
-                          float* y) {
+void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats k, v;
@@ -81,7 +90,7 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
 }
 
 // y (heads, chunk) *= x.
-MH_TARGET void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
+void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats a, b;
@@ -94,9 +103,8 @@ MH_TARGET void multiply_chunk(int64_t heads, int64_t count, const float* x, floa
 
 // Logits of a query become exponentials, as they weigh beside those of the spans before: of each head their maximum and
 // sum are brought up to date (Milakov and Gimelshein 2018).
-MH_TARGET void soften_query(const MixedAttention& how, const Layout& l, const Query& q, float* x, float* tops,
-                            float* sums) {
-  for (int64_t j = 0; j < how.in; ++j) {
+void soften_query(const AttentionParams& how, const Layout& l, const Query& q, float* x, float* tops, float* sums) {
+  for (int64_t j = 0; j < how.in_heads; ++j) {
     float* of_head = x + j * chunk;
     if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, of_head, nullptr);
     const int64_t seen = q.seen > q.unseen ? q.seen : 0;
@@ -115,10 +123,10 @@ MH_TARGET void soften_query(const MixedAttention& how, const Layout& l, const Qu
 
 // Logits of a query become exponentials of what is above tops, and zeros of a head with infinite ones, to which nothing
 // weighs anything; their sums are added to `sums` (in).
-MH_TARGET void exponentials_of(const MixedAttention& how, const Layout& l, const Query& q, const float* tops,
-                               int64_t from_head_to_head, float* x, float* slopes, float* sums) {
+void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q, const float* tops,
+                     int64_t from_head_to_head, float* x, float* slopes, float* sums) {
   const bool sloped = how.normaliser == Normaliser::sigsoftmax;
-  for (int64_t j = 0; j < how.in; ++j) {
+  for (int64_t j = 0; j < how.in_heads; ++j) {
     float* of_head = x + j * chunk;
     if (sloped) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
     const float top = tops[j * from_head_to_head];
@@ -132,45 +140,47 @@ MH_TARGET void exponentials_of(const MixedAttention& how, const Layout& l, const
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // matrix (in, out) = that of a query, or what is by its heads, with the inverse of its sums.
-MH_TARGET void with_sums(const MixedAttention& how, const float* given, const float* sums, float* matrix) {
-  for (int64_t j = 0; j < how.in; ++j)
-    for (int64_t i = 0; i < how.out; ++i) matrix[j * how.out + i] = given[j * how.out + i] * inverse(sums[j]);
+void with_sums(const AttentionParams& how, const float* given, const float* sums, float* matrix) {
+  for (int64_t j = 0; j < how.in_heads; ++j)
+    for (int64_t i = 0; i < how.out_heads; ++i)
+      matrix[j * how.out_heads + i] = given[j * how.out_heads + i] * inverse(sums[j]);
 }
 
 // Exponentials of a query (in) become mixed probabilities (out).
-MH_TARGET void mix_query(const MixedAttention& how, const Layout& l, const Query& q, const float* matrix, float* x,
-                         float* keep, float* mixed) {
-  const bool drops = how.dropout != nullptr;
+void mix_query(const AttentionParams& how, const Layout& l, const Query& q, const float* matrix, float* x, float* keep,
+               float* mixed) {
+  const bool drops = how.has_dropout();
   if (drops) decide_query(how, l, q, keep);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float* here = x + c * l.step();
-    if (drops && how.dropped_first) drop_chunk(l, how.in, c, count, keep, here, here);
-    mix_chunk(how.in, how.out, matrix, how.out, 1, here, wide, mixed);
-    copy_chunk(how.out, wide, mixed, here);
-    if (drops && !how.dropped_first) drop_chunk(l, how.out, c, count, keep, mixed, here);
+    if (drops && how.dropout_before_mixing) drop_chunk(l, how.in_heads, c, count, keep, here, here);
+    mix_chunk(how.in_heads, how.out_heads, matrix, how.out_heads, 1, here, wide, mixed);
+    copy_chunk(how.out_heads, wide, mixed, here);
+    if (drops && !how.dropout_before_mixing) drop_chunk(l, how.out_heads, c, count, keep, mixed, here);
   }
 }
 
 // Gradients of mixed probabilities, as dropped, become those of what was dropped.
-MH_TARGET void undrop_query(const MixedAttention& how, const Layout& l, const Query& q, const float* keep, float* d) {
+void undrop_query(const AttentionParams& how, const Layout& l, const Query& q, const float* keep, float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = d + c * l.step();
-    drop_chunk(l, how.out, c, std::clamp<int64_t>(q.seen - c * chunk, 0, chunk), keep, dy, dy);
+    drop_chunk(l, how.out_heads, c, std::clamp<int64_t>(q.seen - c * chunk, 0, chunk), keep, dy, dy);
   }
 }
 
 // g (in, out) += G[j, i] = Σ_s P_j dP̄_i of a span. of_lanes: scratch (in, out, 16); given: scratch (heads, chunk).
-MH_TARGET void weigh_query(const MixedAttention& how, const Layout& l, const Query& q, const float* p, const float* d,
-                           const float* keep, float* g, float* of_lanes, float* given) {
-  const int64_t numbers = how.in * how.out;
-  const bool drops = how.dropout != nullptr && how.dropped_first;
+void weigh_query(const AttentionParams& how, const Layout& l, const Query& q, const float* p, const float* d,
+                 const float* keep, float* g, float* of_lanes, float* given) {
+  const int64_t numbers = how.in_heads * how.out_heads;
+  const bool drops = how.has_dropout() && how.dropout_before_mixing;
   std::fill_n(of_lanes, numbers * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     const float* x = p + c * l.step();
-    if (drops) copy_chunk(how.in, wide, x, given), drop_chunk(l, how.in, c, count, keep, x, given), x = given;
-    outer_chunk(how.in, how.out, x, d + c * l.step(), count, of_lanes);
+    if (drops)
+      copy_chunk(how.in_heads, wide, x, given), drop_chunk(l, how.in_heads, c, count, keep, x, given), x = given;
+    outer_chunk(how.in_heads, how.out_heads, x, d + c * l.step(), count, of_lanes);
   }
   for (int64_t i = 0; i < numbers; ++i) {
     Floats sum;
@@ -181,12 +191,11 @@ MH_TARGET void weigh_query(const MixedAttention& how, const Layout& l, const Que
 
 // p: probabilities of a query (in), but for the inverse of their sums, become mixed ones, as dropped (out); d:
 // gradients of mixed ones (out) become those of the logits (in), by G of all keys. scaled: scratch (in, out).
-MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, const Query& q, const float* matrix,
-                           const float* sums, const float* g, float* p, float* d, const float* keep, float* scaled,
-                           float* mixed) {
-  const int64_t in = how.in, out = how.out;
+void unmix_query(const AttentionParams& how, const Layout& l, const Query& q, const float* matrix, const float* sums,
+                 const float* g, float* p, float* d, const float* keep, float* scaled, float* mixed) {
+  const int64_t in = how.in_heads, out = how.out_heads;
   with_sums(how, matrix, sums, scaled);
-  const bool first = how.dropout != nullptr && how.dropped_first, behind = how.dropout != nullptr && !first;
+  const bool first = how.has_dropout() && how.dropout_before_mixing, behind = how.has_dropout() && !first;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float *x = p + c * l.step(), *dy = d + c * l.step();
@@ -210,3 +219,7 @@ MH_TARGET void unmix_query(const MixedAttention& how, const Layout& l, const Que
     if (behind) drop_chunk(l, out, c, count, keep, mixed, x);
   }
 }
+
+}  // namespace
+
+}  // namespace mh::kernels

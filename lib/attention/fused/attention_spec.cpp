@@ -7,15 +7,23 @@
 
 namespace mh::attention {
 
-void AttentionSpec::fill(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& params) const {
+kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                               bool gradient) const {
   for (const int64_t head : key_heads) TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no head ", head);
+  kernels::AttentionParams params;
   params.queries = q.size(2), params.keys = k.size(2);
+  params.in_heads = params.out_heads = static_cast<int>(q.size(1));
+  params.key_size = static_cast<int>(q.size(3)), params.value_size = static_cast<int>(v.size(3));
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
   params.gradient = gradient;
-  if (dropout) params.dropout = &dropout->how, params.dropout_row = params.keys;
+  if (dropout) {
+    params.dropout = dropout->how, params.dropout_first = dropout->first, params.dropout_row = params.keys;
+    params.dropout_before_mixing = dropout_before_mixing;
+  }
   if (!key_heads.empty()) params.key_heads = params.value_heads = key_heads.data();
+  return params;
 }
 
 bool AttentionSpec::each_head_once(int64_t heads) const {
@@ -42,17 +50,18 @@ PackedRelative::PackedRelative(const RelativePositions& from) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
   };
   u_ = wide(from.u, 0), v_ = wide(from.v, 0);
-  rows_ = wide(from.r, kernels::Relative::kBehind);
+  rows_ = wide(from.r, kernels::RelativeParams::kPaddingRows);
   transposed_ = rows_.transpose(1, 2).contiguous();
   runs_ = from.runs;
-  params_ = {u_.const_data_ptr<float>(),
-             v_.const_data_ptr<float>(),
-             rows_.const_data_ptr<float>(),
-             transposed_.const_data_ptr<float>(),
-             rows_.size(1),
-             rows_.size(2),
-             runs_.data(),
-             static_cast<int64_t>(runs_.size())};
+  params_ = {.u = u_.const_data_ptr<float>(),
+             .v = v_.const_data_ptr<float>(),
+             .rows = rows_.const_data_ptr(),
+             .head_stride = rows_.stride(0),
+             .row_stride = rows_.stride(1),
+             .runs = runs_.data(),
+             .distances = static_cast<int>(rows_.size(1)),
+             .num_runs = static_cast<int>(runs_.size()),
+             .transposed = transposed_.const_data_ptr<float>()};
 }
 
 }  // namespace mh::attention

@@ -1,4 +1,4 @@
-// One fused attention of a whole batch: kernels/policy.h with tensors in place of pointers.
+// One fused attention of a whole batch: kernels/attention_params.h with tensors in place of pointers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "policy.h"
+#include "attention_params.h"
 
 namespace mh::attention {
 
-// Relative positions of a score (kernels::Relative); undefined tensors where the score has none.
+// Relative positions of a score (kernels::RelativeParams); undefined tensors where the score has none.
 struct RelativePositions {
   at::Tensor u, v;                 // (h, dk)
   at::Tensor r;                    // (h, D, dk)
@@ -30,9 +30,9 @@ struct AttentionSpec {
   std::vector<int64_t> key_heads = {};
   at::Tensor head_scales = {};  // (h) or (B, h), or undefined: the factor of each head of the result
 
-  // Sets what all rows share and both devices read, for q (B, h, Tq, dk) and k: everything but dropout, relative
-  // positions and scales of heads.
-  void fill(const at::Tensor& q, const at::Tensor& k, bool gradient, kernels::Policy& params) const;
+  // The parameters that all rows share and both devices read, for q (B, h, Tq, dk), k and v (B, hv, Tk, dv): everything
+  // but pointers, other than those to `dropout` and key_heads.
+  kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool gradient) const;
 
   // Whether each of `heads` key heads is read exactly once, so that its gradient has one writer.
   bool each_head_once(int64_t heads) const;
@@ -45,13 +45,12 @@ struct AttentionSpec {
 class PackedRelative {
  public:
   explicit PackedRelative(const RelativePositions& from);
-  // Null where there are none.
-  const kernels::Relative* params() const { return u_.defined() ? &params_ : nullptr; }
+  const kernels::RelativeParams& params() const { return params_; }
 
  private:
   at::Tensor u_, v_, rows_, transposed_;
   std::vector<kernels::Run> runs_;
-  kernels::Relative params_{};
+  kernels::RelativeParams params_{};
 };
 
 }  // namespace mh::attention

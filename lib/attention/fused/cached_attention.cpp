@@ -43,8 +43,9 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
       const int64_t b = i / heads, h = i % heads;
       std::memcpy(keys.at(b, h, last), new_keys.at(b, h, 0), bytes);
       std::memcpy(values.at(b, h, last), new_values.at(b, h, 0), bytes);
-      kernels::cached_attention<T>(queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * of_row,
-                                   last + 1, results.at(b, h, 0), scratch.data());
+      const kernels::CachedQuery<T> query{queries.at(b, h, 0), scale,   d, keys.rows(h), values.rows(h),
+                                          table + b * of_row,  last + 1};
+      kernels::cached_attention(query, results.at(b, h, 0), scratch.data());
     }
   });
 }

@@ -36,18 +36,17 @@ void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t s
   });
 }
 
-kernels::Attention params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
-  kernels::Attention a{};
-  x.spec.fill(x.q, x.k, gradient, a);
-  a.size = x.q.size(3);
+kernels::AttentionParams params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
+  kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
   a.bf16 = bf16_engine(x.q.scalar_type());
-  a.cache = kernels::second_level_cache();
+  a.l2_bytes = kernels::second_level_cache();
   a.relative = relative.params();
   return a;
 }
 
 // Parameters of head i, counted over all rows, with the keys that are real in row b.
-kernels::Attention of_head(kernels::Attention a, const AttentionSpec& spec, int64_t i, int64_t b, int64_t head) {
+kernels::AttentionParams of_head(kernels::AttentionParams a, const AttentionSpec& spec, int64_t i, int64_t b,
+                                 int64_t head) {
   a.head = head;
   if (const at::Tensor& s = spec.head_scales; s.defined())
     a.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
@@ -57,17 +56,26 @@ kernels::Attention of_head(kernels::Attention a, const AttentionSpec& spec, int6
   return a;
 }
 
+// The tensors of head h of row b that both passes read.
 template <class T>
-void forward_heads(const Operands& x, bool gradient, ForwardResult& result) {
+kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& result, const kernels::AttentionParams& all,
+                                   int64_t b, int64_t h) {
+  return {
+      .q = head_of<const T>(x.q, b, h),
+      .k = head_of<const T>(x.k, b, all.key_head(h)),
+      .v = head_of<const T>(x.v, b, all.value_head(h)),
+      .out = head_of<T>(result.out, b, h),
+      .lse = static_cast<float*>(const_cast<void*>(result.lse.const_data_ptr())) + (b * x.q.size(1) + h) * all.queries};
+}
+
+template <class T>
+void forward_heads(const Operands& x, bool gradient, const ForwardResult& result) {
   const PackedRelative relative(x.spec.relative);
-  const kernels::Attention all = params_of(x, gradient, relative);
-  auto* lse = result.lse.mutable_data_ptr<float>();
-  each_head(
-      x.q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-        kernels::attention_forward<T>(
-            of_head(all, x.spec, i, b, h), head_of<const T>(x.q, b, h), head_of<const T>(x.k, b, all.key_head(h)),
-            head_of<const T>(x.v, b, all.value_head(h)), head_of<T>(result.out, b, h), lse + i * all.queries, scratch);
-      });
+  const kernels::AttentionParams all = params_of(x, gradient, relative);
+  each_head(x.q, all.bf16, kernels::attention_forward_scratch(all),
+            [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+              kernels::attention_forward(of_head(all, x.spec, i, b, h), tensors_of<T>(x, result, all, b, h), scratch);
+            });
 }
 
 // `once`: each head of keys and values is read once, and has its gradient in its place; else each reader's gradient has
@@ -76,14 +84,12 @@ void forward_heads(const Operands& x, bool gradient, ForwardResult& result) {
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool once, OperandGradients& d) {
   const Operands& x = saved.x;
-  const at::Tensor &q = x.q, &out = saved.result.out;
+  const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
-  const kernels::Attention all = params_of(x, true, relative);
-  const auto* lse = saved.result.lse.const_data_ptr<float>();
-  const int64_t size = q.size(3), rows = q.size(0) * q.size(1);
-  const int64_t distances = all.relative != nullptr ? all.relative->distances : 0;
+  const kernels::AttentionParams all = params_of(x, true, relative);
+  const int64_t size = q.size(3), rows = q.size(0) * q.size(1), distances = all.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  if (all.relative != nullptr) {
+  if (all.has_relative()) {
     d.u = at::empty({rows, size}, at::kFloat), d.v_bias = at::empty({rows, size}, at::kFloat);
     d.r = at::empty({rows, distances, size}, at::kFloat);
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
@@ -92,17 +98,15 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
   if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
   each_head(q, all.bf16, kernels::attention_backward_scratch(all),
             [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-              const int64_t key_head = all.key_head(h), value_head = all.value_head(h);
-              kernels::AttentionGradients<T> gradients{head_of<T>(d.q, b, h), head_of<T>(d.k, b, once ? key_head : h),
-                                                       head_of<T>(d.v, b, once ? value_head : h)};
-              if (d.head_scales.defined()) gradients.dscale = d.head_scales.mutable_data_ptr<float>() + i;
-              if (all.relative != nullptr)
-                gradients.du = du + i * size, gradients.dv_bias = dv_bias + i * size,
-                gradients.dr = dr + i * distances * size;
-              kernels::attention_backward<T>(of_head(all, x.spec, i, b, h), head_of<const T>(q, b, h),
-                                             head_of<const T>(x.k, b, key_head), head_of<const T>(x.v, b, value_head),
-                                             head_of<const T>(out, b, h), head_of<const T>(dout, b, h),
-                                             lse + i * all.queries, gradients, scratch);
+              kernels::HeadTensors<T> t = tensors_of<T>(x, saved.result, all, b, h);
+              t.dout = head_of<const T>(dout, b, h);
+              t.dq = head_of<T>(d.q, b, h);
+              t.dk = head_of<T>(d.k, b, once ? all.key_head(h) : h);
+              t.dv = head_of<T>(d.v, b, once ? all.value_head(h) : h);
+              if (d.head_scales.defined()) t.dscale = d.head_scales.mutable_data_ptr<float>() + i;
+              if (all.has_relative())
+                t.du = du + i * size, t.dv_bias = dv_bias + i * size, t.dr = dr + i * distances * size;
+              kernels::attention_backward(of_head(all, x.spec, i, b, h), t, scratch);
             });
 }
 

@@ -35,78 +35,62 @@ at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   return runs.size() == 1 ? nn::constant_on(device, numbers) : nn::to_device(at::tensor(numbers), device);
 }
 
-// The parameters of a call and the tensors on the GPU that they point to, alive for the call. Call: AttentionCall or
-// MixedCall.
-template <class Call>
+// The parameters of a call and the tensors on the GPU that they point to, alive for the call.
 struct DeviceParams {
-  Call call;
-  at::Tensor heads, u, v_bias, runs;  // as the kernels read them
-  const kernels::Relative flag{};     // says that there are relative positions
+  kernels::AttentionParams params;
 
   // all: the tensors whose rows the kernels read and write.
-  DeviceParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> all) {
+  DeviceParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> all)
+      : params(x.spec.params(x.q, x.k, x.v, gradient)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
-    spec.fill(x.q, x.k, gradient, call);
-    call.key_size = static_cast<int>(x.q.size(3)), call.value_size = static_cast<int>(x.v.size(3));
     if (!spec.key_heads.empty()) {
-      heads = nn::constant_on(device, spec.key_heads);
-      call.key_heads = call.value_heads = heads.const_data_ptr<int64_t>();
+      heads_ = nn::constant_on(device, spec.key_heads);
+      params.key_heads = params.value_heads = heads_.const_data_ptr<int64_t>();
     }
-    if (spec.key_lengths.defined()) call.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
-    if (spec.dropout) call.dropping = spec.dropout->how, call.dropout_first = spec.dropout->first;
-    call.aligned = std::all_of(all.begin(), all.end(), [](const at::Tensor* t) { return aligned(*t); });
-    if (const RelativePositions& p = spec.relative; p.u.defined()) {
-      u = p.u.to(at::kFloat).contiguous(), v_bias = p.v.to(at::kFloat).contiguous(), runs = on_device(p.runs, device);
-      call.relative = &flag;
-      call.positions = {.u = u.template const_data_ptr<float>(),
-                        .v = v_bias.template const_data_ptr<float>(),
-                        .rows = p.r.const_data_ptr(),
-                        .head = p.r.stride(0),
-                        .position = p.r.stride(1),
-                        .runs = static_cast<const kernels::Run*>(runs.const_data_ptr()),
-                        .distances = static_cast<int>(p.r.size(1)),
-                        .count = static_cast<int>(p.runs.size())};
-      const int64_t bytes = p.r.element_size();
-      call.aligned = call.aligned && reinterpret_cast<uintptr_t>(p.r.const_data_ptr()) % 16 == 0 &&
-                     p.r.stride(0) * bytes % 16 == 0 && p.r.stride(1) * bytes % 16 == 0;
+    if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
+    params.aligned = std::all_of(all.begin(), all.end(), [](const at::Tensor* t) { return aligned(*t); });
+    if (const at::Tensor& s = spec.head_scales; s.defined()) {
+      params.head_scales = s.const_data_ptr<float>();
+      params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
     }
+    if (spec.relative.u.defined()) set_relative(spec.relative, device);
+    if (x.matrix.defined()) set_matrix(x.matrix);
+    params.dropout_heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   }
   DeviceParams(const DeviceParams&) = delete;
   DeviceParams& operator=(const DeviceParams&) = delete;
-};
 
-struct PlainParams : DeviceParams<kernels::AttentionCall> {
-  PlainParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> all)
-      : DeviceParams(x, gradient, all) {
-    call.heads = call.dropout_heads = static_cast<int>(x.q.size(1));
-    if (const at::Tensor& s = x.spec.head_scales; s.defined()) {
-      call.head_scales = s.const_data_ptr<float>();
-      call.scales_row = s.dim() == 2 ? s.size(1) : 0;
-    }
-  }
-};
-
-struct MixingParams : DeviceParams<kernels::MixedCall> {
-  MixingParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> all)
-      : DeviceParams(x, gradient, all) {
-    const at::Tensor& m = x.matrix;
-    call.in = static_cast<int>(m.size(-2)), call.heads = static_cast<int>(m.size(-1));
-    call.dropped_first = x.spec.dropout_before_mixing;
-    call.dropout_heads = call.dropped_first ? call.in : call.heads;
-    call.matrix = m.const_data_ptr<float>();
-    const int64_t numbers = m.size(-2) * m.size(-1);
-    call.matrix_query = m.dim() == 4 ? numbers : 0;
-    call.matrix_row = m.dim() == 4 ? call.queries * numbers : m.dim() == 3 ? numbers : 0;
-  }
-  // For a backward pass.
+  // For a backward pass with mixing.
   void add_transposed(const at::Tensor& m) {
     transposed_ = m.transpose(-2, -1).contiguous();
-    call.turned = transposed_.const_data_ptr<float>();
+    params.matrix_transposed = transposed_.const_data_ptr<float>();
   }
 
  private:
-  at::Tensor transposed_;
+  void set_relative(const RelativePositions& p, at::Device device) {
+    u_ = p.u.to(at::kFloat).contiguous(), v_bias_ = p.v.to(at::kFloat).contiguous(), runs_ = on_device(p.runs, device);
+    params.relative = {.u = u_.const_data_ptr<float>(),
+                       .v = v_bias_.const_data_ptr<float>(),
+                       .rows = p.r.const_data_ptr(),
+                       .head_stride = p.r.stride(0),
+                       .row_stride = p.r.stride(1),
+                       .runs = static_cast<const kernels::Run*>(runs_.const_data_ptr()),
+                       .distances = static_cast<int>(p.r.size(1)),
+                       .num_runs = static_cast<int>(p.runs.size())};
+    const int64_t bytes = p.r.element_size();
+    params.aligned = params.aligned && reinterpret_cast<uintptr_t>(p.r.const_data_ptr()) % 16 == 0 &&
+                     p.r.stride(0) * bytes % 16 == 0 && p.r.stride(1) * bytes % 16 == 0;
+  }
+  void set_matrix(const at::Tensor& m) {
+    params.out_heads = static_cast<int>(m.size(-1));
+    params.matrix = m.const_data_ptr<float>();
+    const int64_t numbers = m.size(-2) * m.size(-1);
+    params.matrix_query_stride = m.dim() == 4 ? numbers : 0;
+    params.matrix_batch_stride = m.dim() == 4 ? params.queries * numbers : m.dim() == 3 ? numbers : 0;
+  }
+
+  at::Tensor heads_, u_, v_bias_, runs_, transposed_;  // as the kernels read them
 };
 
 at::Tensor empty_lse(const at::Tensor& q) {
@@ -117,7 +101,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
   AttentionTensors t;
   t.batch = x.q.size(0);
   t.q = rows_of(x.q), t.k = rows_of(x.k), t.v = rows_of(x.v);
-  t.log_sums = static_cast<float*>(const_cast<void*>(lse.const_data_ptr()));
+  t.lse = static_cast<float*>(const_cast<void*>(lse.const_data_ptr()));
   t.stream = gpu.stream;
   return t;
 }
@@ -138,16 +122,17 @@ struct PlainOnGpu {
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result{by_position(x.q, x.q.size(1), x.q.size(2), x.v.size(3)), empty_lse(x.q)};
-    const PlainParams params(x, gradient, {&x.q, &x.k, &x.v, &result.out});
+    const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out);
-    t.parts = gpu.kernels->key_parts(params.call, t.batch);
+    t.num_splits = gpu.kernels->num_splits(device.params, t.batch);
     at::Tensor partial_out;
-    if (t.parts > 1) {
-      partial_out = at::empty({x.q.size(0), x.q.size(1), x.q.size(2), t.parts, x.v.size(3) + 2}, result.lse.options());
-      t.found = partial_out.mutable_data_ptr<float>();
+    if (t.num_splits > 1) {
+      partial_out =
+          at::empty({x.q.size(0), x.q.size(1), x.q.size(2), t.num_splits, x.v.size(3) + 2}, result.lse.options());
+      t.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->forward(params.call, t));
+    nn::check_cuda(gpu.kernels->forward(device.params, t));
     return result;
   }
 
@@ -157,9 +142,9 @@ struct PlainOnGpu {
     const at::Tensor dout = with_contiguous_rows(given), delta = at::empty_like(lse);
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = empty_gradients(x, q.size(1), t);
-    const PlainParams params(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
-    t.out = rows_of(out), t.dout = rows_of(dout), t.d = delta.mutable_data_ptr<float>();
-    const int64_t tiles = gpu.kernels->scale_tiles(params.call);
+    const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
+    t.out = rows_of(out), t.dout = rows_of(dout), t.delta = delta.mutable_data_ptr<float>();
+    const int64_t tiles = gpu.kernels->scale_tiles(device.params);
     if (scales.defined()) {
       d.head_scales = at::empty({q.size(0), q.size(1), tiles}, lse.options());
       t.dscale = d.head_scales.mutable_data_ptr<float>();
@@ -171,7 +156,7 @@ struct PlainOnGpu {
       t.du = d.u.mutable_data_ptr<float>(), t.dv_bias = d.v_bias.mutable_data_ptr<float>();
       t.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->backward(params.call, t));
+    nn::check_cuda(gpu.kernels->backward(device.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (scales.defined())
       d.head_scales = scales.dim() == 2 ? d.head_scales.sum(2) : d.head_scales.sum(at::IntArrayRef{0, 2});
@@ -197,17 +182,17 @@ struct MixingOnGpu {
     const int64_t in = x.matrix.size(-2), heads = x.matrix.size(-1);
     ForwardResult result{by_position(x.q, heads, x.q.size(2), x.v.size(3)), empty_lse(x.q)};
     const at::Tensor q_u = biased(x.q, x.spec.relative.u), q_v = biased(x.q, x.spec.relative.v);
-    const MixingParams params(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
+    const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out), t.biased = rows_of(q_u), t.shifted = rows_of(q_v);
-    t.parts = gpu.kernels->mixed_key_parts(params.call, t.batch);
+    t.num_splits = gpu.kernels->mixed_num_splits(device.params, t.batch);
     at::Tensor partial_out;
-    if (t.parts > 1) {
-      partial_out =
-          at::empty({t.batch * x.q.size(2) * t.parts * std::max(2 * in, heads * x.v.size(3))}, result.lse.options());
-      t.found = partial_out.mutable_data_ptr<float>();
+    if (t.num_splits > 1) {
+      partial_out = at::empty({t.batch * x.q.size(2) * t.num_splits * std::max(2 * in, heads * x.v.size(3))},
+                              result.lse.options());
+      t.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->mixed_forward(params.call, t));
+    nn::check_cuda(gpu.kernels->mixed_forward(device.params, t));
     return result;
   }
 
@@ -216,25 +201,25 @@ struct MixingOnGpu {
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
     const RelativePositions& p = x.spec.relative;
     const at::Tensor dout = with_contiguous_rows(given), sums = at::empty_like(lse),
-                     stats = at::empty({sums.numel() + kernels::kQueriesBehind, 4}, sums.options()),
+                     stats = at::empty({sums.numel() + kernels::kStatsPadding, 4}, sums.options()),
                      of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, sums.options());
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = empty_gradients(x, m.size(-1), t);
     const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
                      dshifted = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
-    MixingParams params(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dshifted});
-    params.add_transposed(m);
+    DeviceParams device(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dshifted});
+    device.add_transposed(m);
     t.biased = rows_of(q_u), t.shifted = rows_of(q_v);
     t.dout = rows_of(dout);
     t.sums = sums.mutable_data_ptr<float>();
-    t.of_queries = static_cast<kernels::OfQuery*>(stats.mutable_data_ptr());
-    static_assert(sizeof(kernels::OfQuery) == 4 * sizeof(float));
+    t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
+    static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
     t.g = of_queries.mutable_data_ptr<float>();
     if (p.u.defined()) {
       d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());
       t.dshifted = rows_of(dshifted), t.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->mixed_backward(params.call, t));
+    nn::check_cuda(gpu.kernels->mixed_backward(device.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (p.u.defined()) {
       const auto of_bias = [](const at::Tensor& of_rows, const at::Tensor& bias) {

@@ -32,31 +32,29 @@ class Mixing {
         matrix_(x.matrix),
         relative_(x.spec.relative),
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
-        rows_(x.q.size(0)) {
-    x.spec.fill(x.q, x.k, gradient, all_);
-    all_.most_keys = all_.keys, all_.in = x.q.size(1), all_.out = x.matrix.size(-1);
-    all_.key_size = x.q.size(3), all_.value_size = x.v.size(3), all_.by_query = x.matrix.dim() == 4;
+        rows_(x.q.size(0)),
+        all_(x.spec.params(x.q, x.k, x.v, gradient)) {
+    all_.max_keys = all_.keys, all_.out_heads = static_cast<int>(x.matrix.size(-1));
+    all_.matrix = matrix_.const_data_ptr<float>();
+    all_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     all_.relative = relative_.params();
     all_.bf16 = bf16_engine(x.q.scalar_type());
-    all_.cache = kernels::second_level_cache();
-    all_.dropped_first = x.spec.dropout_before_mixing, all_.dropout_head = all_.queries * all_.keys;
+    all_.l2_bytes = kernels::second_level_cache();
   }
   Mixing(const Mixing&) = delete;
   Mixing& operator=(const Mixing&) = delete;
 
-  const kernels::MixedAttention& all() const { return all_; }
-  // Rows of r, padding included.
-  int64_t distances() const { return all_.relative != nullptr ? all_.relative->distances : 0; }
-  kernels::MixedAttention of_row(int64_t b) const {
-    kernels::MixedAttention a = all_;
+  const kernels::AttentionParams& all() const { return all_; }
+  kernels::AttentionParams of_row(int64_t b) const {
+    kernels::AttentionParams a = all_;
+    a.matrix += b * matrix_stride_;
+    const int64_t dropout_heads = a.dropout_before_mixing ? a.in_heads : a.out_heads;
     if (spec_.dropout)
-      a.dropout_first =
-          spec_.dropout->first + static_cast<uint64_t>(b * (a.dropped_first ? a.in : a.out) * a.dropout_head);
+      a.dropout_first = spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * a.queries * a.dropout_row);
     if (spec_.key_lengths.defined())
       a.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
     return a;
   }
-  const float* matrix(int64_t b) const { return matrix_.const_data_ptr<float>() + b * matrix_stride_; }
 
   // Into how many parts the queries of a row are cut.
   int64_t parts() const {
@@ -69,7 +67,7 @@ class Mixing {
   const at::Tensor matrix_;
   PackedRelative relative_;
   int64_t matrix_stride_, rows_;
-  kernels::MixedAttention all_{};
+  kernels::AttentionParams all_;
 };
 
 // Rows of a batch that are worked at together, as many as keep all threads busy: their keys and values are packed, then
@@ -83,8 +81,8 @@ void each_group(int64_t rows, int64_t parts, const Visit& visit) {
 template <class T>
 void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
-  const kernels::MixedAttention& all = mixing.all();
-  const int64_t heads = all.in + all.out, size = kernels::mixed_pack_floats(all, backward);
+  const kernels::AttentionParams& all = mixing.all();
+  const int64_t heads = all.in_heads + all.out_heads, size = kernels::mixed_pack_floats(all, backward);
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
@@ -100,10 +98,11 @@ void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const
               ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto row = [&](int64_t b, const Scratch& shared, const auto& each) {
-    const kernels::MixedAttention a = mixing.of_row(b);
-    each(a.in, [&](int64_t j) { kernels::mixed_few_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data()); });
-    kernels::mixed_few_mix(a, mixing.matrix(b), lse + b * result.lse.stride(0), shared.data());
-    each(a.out,
+    const kernels::AttentionParams a = mixing.of_row(b);
+    each(a.in_heads,
+         [&](int64_t j) { kernels::mixed_few_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data()); });
+    kernels::mixed_few_mix(a, lse + b * result.lse.stride(0), shared.data());
+    each(a.out_heads,
          [&](int64_t i) { kernels::mixed_few_values<T>(a, i, values(b), row_of<T>(result.out, b), shared.data()); });
   };
   const int64_t floats = kernels::mixed_few_floats(mixing.all()), rows = q.size(0);
@@ -143,9 +142,13 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
       const WithEngine with(mixing.all().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts;
-        kernels::mixed_forward<T>(mixing.of_row(b), i % parts, parts, row_of<const T>(x.q, b), row_of<const T>(x.k, b),
-                                  row_of<const T>(x.v, b), packed->data() + i / parts * size, mixing.matrix(b),
-                                  row_of<T>(result.out, b), lse + b * result.lse.stride(0), scratch.data());
+        const kernels::RowTensors<T> row{.q = row_of<const T>(x.q, b),
+                                         .k = row_of<const T>(x.k, b),
+                                         .v = row_of<const T>(x.v, b),
+                                         .packed = packed->data() + i / parts * size,
+                                         .out = row_of<T>(result.out, b),
+                                         .lse = lse + b * result.lse.stride(0)};
+        kernels::mixed_forward(mixing.of_row(b), {i % parts, parts}, row, scratch.data());
       }
     });
   });
@@ -158,14 +161,14 @@ template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mixing& mixing, bool once,
                    OperandGradients& d) {
   const Operands& x = saved.x;
-  const kernels::MixedAttention& all = mixing.all();
-  const int64_t parts = mixing.parts(), h = all.in, hv = all.out, numbers = h * hv;
+  const kernels::AttentionParams& all = mixing.all();
+  const int64_t parts = mixing.parts(), h = all.in_heads, hv = all.out_heads, numbers = h * hv;
   const int64_t of_keys = kernels::mixed_key_floats(all), of_values = kernels::mixed_value_floats(all);
   const int64_t size = kernels::mixed_pack_floats(all, true), of_part = of_keys + of_values;
-  const auto* lse = saved.result.lse.const_data_ptr<float>();
+  auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  const int64_t wide = all.relative != nullptr ? all.relative->size : 0, distances = mixing.distances();
+  const int64_t wide = all.relative.row_stride, distances = all.relative.distances;  // 0 without relative positions
   if (wide > 0) {
     d.u = at::empty({x.q.size(0) * parts, h, wide}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * parts, h, distances, wide}, at::kFloat);
@@ -179,33 +182,40 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
       const WithEngine with(all.bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts, part = i % parts, n = b * parts + part;
-        float* dk = of_parts->data() + i * of_part;
-        kernels::MixedGradients to{dk, dk + of_keys, dm + (all.by_query ? b * x.q.size(2) : n) * numbers};
+        const bool by_query = all.matrix_query_stride != 0;
+        kernels::RowTensors<T> row{.q = row_of<const T>(x.q, b),
+                                   .k = {},
+                                   .v = {},
+                                   .packed = packed->data() + i / parts * size,
+                                   .out = {},
+                                   .lse = lse + b * lse_stride,
+                                   .dout = row_of<const T>(dout, b),
+                                   .dq = row_of<T>(d.q, b)};
+        row.dk = of_parts->data() + i * of_part, row.dv = row.dk + of_keys;
+        row.dm = dm + (by_query ? b * x.q.size(2) : n) * numbers;
         if (wide > 0)
-          to.du = d.u.mutable_data_ptr<float>() + n * h * wide,
-          to.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * wide,
-          to.dr = d.r.mutable_data_ptr<float>() + n * h * distances * wide;
-        kernels::mixed_backward<T>(mixing.of_row(b), part, parts, row_of<const T>(x.q, b),
-                                   packed->data() + i / parts * size, mixing.matrix(b), row_of<const T>(dout, b),
-                                   lse + b * lse_stride, row_of<T>(d.q, b), to, scratch.data());
+          row.du = d.u.mutable_data_ptr<float>() + n * h * wide,
+          row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * wide,
+          row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * wide;
+        kernels::mixed_backward(mixing.of_row(b), {part, parts}, row, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
-        const kernels::MixedAttention a = mixing.of_row(b);
+        const kernels::AttentionParams a = mixing.of_row(b);
         const float* from = of_parts->data() + row * parts * of_part;
-        const auto gather = [&](const float* of_head, int64_t head_size, T* to, int64_t position) {
-          kernels::mixed_gather<T>(of_head, parts, of_part, a.keys, head_size, to, position);
+        const auto gather = [&](const float* of_head, int64_t head_size, const kernels::Heads<T>& to, int64_t to_head) {
+          kernels::mixed_gather(of_head, parts, of_part, a.keys, head_size,
+                                kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
         };
-        const auto dk = row_of<T>(d.k, b), dv = row_of<T>(d.v, b);
         if (head < h) {
-          gather(from + head * (kernels::mixed_key_floats(a) / h), a.key_size, dk.at(once ? a.key_head(head) : head, 0),
-                 dk.position);
+          gather(from + head * (kernels::mixed_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
+                 once ? a.key_head(head) : head);
         } else {
           const int64_t of = head - h;
-          gather(from + of_keys + of * (kernels::mixed_value_floats(a) / hv), a.value_size,
-                 dv.at(once ? a.value_head(of) : of, 0), dv.position);
+          gather(from + of_keys + of * (kernels::mixed_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
+                 once ? a.value_head(of) : of);
         }
       }
     });
@@ -308,7 +318,8 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
     const auto of = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
         kernels::Heads<const T> heads = row_of<const T>(cached, 0);
-        heads.table = all.rows.const_data_ptr<int32_t>() + b * all.rows.stride(0), heads.row = cached.stride(0);
+        heads.table = all.rows.const_data_ptr<int32_t>() + b * all.rows.stride(0),
+        heads.batch_stride = cached.stride(0);
         return heads;
       };
     };

@@ -32,15 +32,15 @@ attention::GpuKernels emulated() {
                                       return Launches::relative_lacks(host::Launcher{device});
                                     },
                                     Launches::scale_tiles,
-                                    [](const AttentionCall& a, int64_t batch) {
+                                    [](const AttentionParams& a, int64_t batch) {
                                       host::Device device;
-                                      return Launches::key_parts(host::Launcher{device}, a, batch);
+                                      return Launches::num_splits(host::Launcher{device}, a, batch);
                                     },
-                                    [](const AttentionCall& a, const AttentionTensors& x) {
+                                    [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::forward(host::Launcher{device}, a, x);
                                     },
-                                    [](const AttentionCall& a, const AttentionTensors& x) {
+                                    [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::backward(host::Launcher{device}, a, x);
                                     },
@@ -48,15 +48,15 @@ attention::GpuKernels emulated() {
                                       host::Device device;
                                       return Launches::mixed_lacks(host::Launcher{device}, in, heads, relative);
                                     },
-                                    [](const MixedCall& a, int64_t batch) {
+                                    [](const AttentionParams& a, int64_t batch) {
                                       host::Device device;
-                                      return Launches::mixed_key_parts(host::Launcher{device}, a, batch);
+                                      return Launches::mixed_num_splits(host::Launcher{device}, a, batch);
                                     },
-                                    [](const MixedCall& a, const AttentionTensors& x) {
+                                    [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::mixed_forward(host::Launcher{device}, a, x);
                                     },
-                                    [](const MixedCall& a, const AttentionTensors& x) {
+                                    [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::mixed_backward(host::Launcher{device}, a, x);
                                     }};

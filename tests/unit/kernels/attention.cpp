@@ -56,14 +56,16 @@ struct Tensor {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
+int small(int low, int high) { return static_cast<int>(pick(low, high)); }
+
 // Relative positions of keys with gaps between them, and where their gradients go.
 struct Positions {
-  std::vector<float> u, v, rows, turned, du, dv, dr;
+  std::vector<float> u, v, rows, transposed, du, dv, dr;
   std::vector<Run> runs;
-  Relative relative{};
+  RelativeParams relative{};
 
   Positions() = default;
-  Positions(const Policy& h, int64_t heads, int64_t size) {
+  Positions(const AttentionParams& h, int64_t heads, int64_t size) {
     int64_t count = 0;
     for (int64_t first = 0; first < h.keys;) {
       const int64_t keys = pick(1, h.keys - first),
@@ -72,12 +74,19 @@ struct Positions {
       count += std::max<int64_t>(1, h.queries + seen - 1);
       first += keys;
     }
-    count += Relative::kBehind;
+    count += RelativeParams::kPaddingRows;
     for (auto* bias : {&u, &v}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
-    for (auto* table : {&rows, &turned}) table->assign(static_cast<size_t>(heads * count * size), 0.25F);
+    for (auto* table : {&rows, &transposed}) table->assign(static_cast<size_t>(heads * count * size), 0.25F);
     du = dv = unwritten(heads * size), dr = unwritten(heads * count * size);
-    relative = {u.data(), v.data(), rows.data(), turned.data(),
-                count,    size,     runs.data(), static_cast<int64_t>(runs.size())};
+    relative = {.u = u.data(),
+                .v = v.data(),
+                .rows = rows.data(),
+                .head_stride = count * size,
+                .row_stride = size,
+                .runs = runs.data(),
+                .distances = static_cast<int>(count),
+                .num_runs = static_cast<int>(runs.size()),
+                .transposed = transposed.data()};
   }
   bool finite() const {
     const auto is = [](float x) { return std::isfinite(x); };
@@ -90,7 +99,7 @@ struct Positions {
 struct OfHeads {
   std::vector<int64_t> keys, values;
   std::vector<float> scales;
-  OfHeads(Policy& h, int64_t in, int64_t out) {
+  OfHeads(AttentionParams& h, int64_t in, int64_t out) {
     if (pick(0, 1) == 0) return;
     for (int64_t j = 0; j < in; ++j) keys.push_back(pick(0, in - 1));
     for (int64_t i = 0; i < out; ++i)
@@ -100,7 +109,7 @@ struct OfHeads {
 };
 
 // What a policy may say besides its sizes, heads and dropout.
-void draw(Policy& h) {
+void draw(AttentionParams& h) {
   if (h.causal && pick(0, 1) == 1) h.window = pick(1, h.keys + 5);
   if (pick(0, 1) == 1) h.normaliser = Normaliser::sigsoftmax;
 }
@@ -118,25 +127,25 @@ void product_by_loops(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
 }
 
 template <class T>
-void both_passes(Attention h, Positions* positions, std::mt19937& random) {
-  const Tensor<T> q(1, h.queries, h.size, random), k(1, h.keys, h.size, random), v(1, h.keys, h.size, random);
+void both_passes(AttentionParams h, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(1, h.queries, h.key_size, random), k(1, h.keys, h.key_size, random),
+      v(1, h.keys, h.key_size, random);
   Tensor<T> out = q, dq = q, dk = k, dv = v;
-  std::vector<float> log_sums = unwritten(h.queries);
-  const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().position}; };
-  const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().position}; };
+  std::vector<float> lse = unwritten(h.queries);
+  const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().row_stride}; };
+  const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().row_stride}; };
+  HeadTensors<T> x{read(q), read(k), read(v), write(out), lse.data(), read(q), write(dq), write(dk), write(dv)};
   for (const bool gradient : {false, true}) {
     h.gradient = gradient;
     std::vector<float> scratch = unwritten(attention_forward_scratch(h));
-    attention_forward<T>(h, read(q), read(k), read(v), write(out), log_sums.data(), scratch.data());
+    attention_forward(h, x, scratch.data());
     RC_ASSERT(out.finite());
   }
-  AttentionGradients<T> gradients{write(dq), write(dk), write(dv)};
   float dscale = std::numeric_limits<float>::quiet_NaN();
-  gradients.dscale = &dscale;
-  if (positions != nullptr)
-    gradients.du = positions->du.data(), gradients.dv_bias = positions->dv.data(), gradients.dr = positions->dr.data();
+  x.dscale = &dscale;
+  if (positions != nullptr) x.du = positions->du.data(), x.dv_bias = positions->dv.data(), x.dr = positions->dr.data();
   std::vector<float> scratch = unwritten(attention_backward_scratch(h));
-  attention_backward<T>(h, read(q), read(k), read(v), read(out), read(q), log_sums.data(), gradients, scratch.data());
+  attention_backward(h, x, scratch.data());
   RC_ASSERT(dq.finite() && dk.finite() && dv.finite() && std::isfinite(dscale));
   RC_ASSERT((positions == nullptr || positions->finite()));
 }
@@ -150,88 +159,92 @@ void side_by_side(int64_t count, const F& f) {
 }
 
 template <class T>
-void both_passes(MixedAttention h, int64_t parts, Positions* positions, std::mt19937& random) {
-  const Tensor<T> q(h.in, h.queries, h.key_size, random), k(h.in, h.keys, h.key_size, random),
-      v(h.out, h.keys, h.value_size, random), given(h.out, h.queries, h.value_size, random);
+void mixed_passes(AttentionParams h, int64_t parts, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(h.in_heads, h.queries, h.key_size, random), k(h.in_heads, h.keys, h.key_size, random),
+      v(h.out_heads, h.keys, h.value_size, random), given(h.out_heads, h.queries, h.value_size, random);
   Tensor<T> out = given, dq = q, dk = k, dv = v;
-  const int64_t matrices = h.by_query ? h.queries : 1;
-  const std::vector<float> m(static_cast<size_t>(matrices * h.in * h.out), 0.5F);
-  std::vector<float> log_sums = unwritten(h.in * h.queries);
+  const bool by_query = h.matrix_query_stride != 0;
+  const int64_t heads = h.in_heads + h.out_heads, numbers = int64_t{h.in_heads} * h.out_heads;
+  const std::vector<float> m(static_cast<size_t>((by_query ? h.queries : 1) * numbers), 0.5F);
+  h.matrix = m.data();
+  std::vector<float> lse = unwritten(h.in_heads * h.queries);
+  RowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), given.read(), dq.write()};
   {
     std::vector<float> packed = unwritten(mixed_pack_floats(h, false));
-    side_by_side(h.in + h.out, [&](int64_t i) { mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
+    x.packed = packed.data();
+    side_by_side(heads, [&](int64_t i) { mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
     side_by_side(parts, [&](int64_t part) {
       std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
-      mixed_forward<T>(h, part, parts, q.read(), k.read(), v.read(), packed.data(), m.data(), out.write(),
-                       log_sums.data(), scratch.data());
+      mixed_forward(h, {part, parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.finite());
   if (mixed_takes_few(h)) {  // the same in steps, between which other threads may have worked
     Tensor<T> again = given;
     std::vector<float> shared = unwritten(mixed_few_floats(h));
-    side_by_side(h.in, [&](int64_t j) { mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data()); });
-    mixed_few_mix(h, m.data(), log_sums.data(), shared.data());
-    side_by_side(h.out, [&](int64_t i) { mixed_few_values<T>(h, i, v.read(), again.write(), shared.data()); });
+    side_by_side(h.in_heads, [&](int64_t j) { mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data()); });
+    mixed_few_mix(h, lse.data(), shared.data());
+    side_by_side(h.out_heads, [&](int64_t i) { mixed_few_values<T>(h, i, v.read(), again.write(), shared.data()); });
     RC_ASSERT(again.same(out));
   }
   h.gradient = true;
   std::vector<float> packed = unwritten(mixed_pack_floats(h, true));
-  side_by_side(h.in + h.out, [&](int64_t i) { mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
+  x.packed = packed.data();
+  side_by_side(heads, [&](int64_t i) { mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
   const int64_t of_keys = mixed_key_floats(h), of_part = of_keys + mixed_value_floats(h);
   std::vector<float> sums = unwritten(parts * of_part);
   // Queries with matrices of their own are each of one part; of one matrix every part has a share.
-  std::vector<float> dm = unwritten((h.by_query ? h.queries : parts) * h.in * h.out);
+  std::vector<float> dm = unwritten((by_query ? h.queries : parts) * numbers);
   std::vector<Positions> shares(positions != nullptr ? static_cast<size_t>(parts) : 0,
                                 positions != nullptr ? *positions : Positions{});
   side_by_side(parts, [&](int64_t part) {
     std::vector<float> scratch = unwritten(mixed_backward_scratch(h));
-    float* dk_of_part = sums.data() + part * of_part;
-    MixedGradients to{dk_of_part, dk_of_part + of_keys, dm.data() + (h.by_query ? 0 : part * h.in * h.out)};
+    RowTensors<T> of_one = x;
+    of_one.dk = sums.data() + part * of_part, of_one.dv = of_one.dk + of_keys;
+    of_one.dm = dm.data() + (by_query ? 0 : part * numbers);
     if (positions != nullptr) {
       Positions& share = shares[static_cast<size_t>(part)];
-      to.du = share.du.data(), to.dv_bias = share.dv.data(), to.dr = share.dr.data();
+      of_one.du = share.du.data(), of_one.dv_bias = share.dv.data(), of_one.dr = share.dr.data();
     }
-    mixed_backward<T>(h, part, parts, q.read(), packed.data(), m.data(), given.read(), log_sums.data(), dq.write(), to,
-                      scratch.data());
+    mixed_backward(h, {part, parts}, of_one, scratch.data());
   });
-  side_by_side(h.in, [&](int64_t i) {
-    mixed_gather<T>(sums.data() + i * (of_keys / h.in), parts, of_part, h.keys, h.key_size, dk.write().at(i, 0),
-                    h.key_size);
-  });
-  side_by_side(h.out, [&](int64_t i) {
-    mixed_gather<T>(sums.data() + of_keys + i * ((of_part - of_keys) / h.out), parts, of_part, h.keys, h.value_size,
-                    dv.write().at(i, 0), h.value_size);
+  const auto gather = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
+    mixed_gather(from, parts, of_part, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
+  };
+  side_by_side(h.in_heads, [&](int64_t i) { gather(sums.data() + i * (of_keys / h.in_heads), h.key_size, dk, i); });
+  side_by_side(h.out_heads, [&](int64_t i) {
+    gather(sums.data() + of_keys + i * ((of_part - of_keys) / h.out_heads), h.value_size, dv, i);
   });
   RC_ASSERT(dq.finite() && dk.finite() && dv.finite());
-  for (float x : dm) RC_ASSERT(std::isfinite(x));
+  for (float number : dm) RC_ASSERT(std::isfinite(number));
   for (const Positions& share : shares) RC_ASSERT(share.finite());
 }
 
 // Both passes of one head, its numbers in fp32.
 struct Passes {
   Tensor<float> out, dq, dk, dv;
-  std::vector<float> log_sums;
+  std::vector<float> lse;
   float dm = 0, dscale = 0;
 
   Passes(int64_t queries, int64_t keys, int64_t size)
-      : out(1, queries, size, none), dq(out), dk(1, keys, size, none), dv(dk), log_sums(unwritten(queries)) {}
+      : out(1, queries, size, none), dq(out), dk(1, keys, size, none), dv(dk), lse(unwritten(queries)) {}
 
   static Matrix<const float> read(const Tensor<float>& t) { return {t.data.data(), t.size}; }
   static Matrix<float> write(Tensor<float>& t) { return {t.data.data(), t.size}; }
 
-  void run(const Attention& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
+  void run(const AttentionParams& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
            const Tensor<float>& given) {
     std::vector<float> scratch = unwritten(std::max(attention_forward_scratch(h), attention_backward_scratch(h)));
-    attention_forward<float>(h, read(q), read(k), read(v), write(out), log_sums.data(), scratch.data());
-    AttentionGradients<float> to{write(dq), write(dk), write(dv)};
-    to.dscale = &dscale;
-    attention_backward<float>(h, read(q), read(k), read(v), read(out), read(given), log_sums.data(), to,
-                              scratch.data());
+    HeadTensors<float> x{read(q),     read(k),   read(v),   write(out), lse.data(),
+                         read(given), write(dq), write(dk), write(dv)};
+    x.dscale = &dscale;
+    attention_forward(h, x, scratch.data());
+    attention_backward(h, x, scratch.data());
   }
-  void run(const MixedAttention& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
-           const Tensor<float>& given) {
+  void run_mixed(AttentionParams h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
+                 const Tensor<float>& given) {
     const float m = 1;
+    h.matrix = &m;
     std::vector<float> packed = unwritten(mixed_pack_floats(h, true)),
                        of_forward = unwritten(mixed_pack_floats(h, false)),
                        sums = unwritten(mixed_key_floats(h) + mixed_value_floats(h)),
@@ -240,13 +253,13 @@ struct Passes {
       mixed_pack<float>(h, false, i, k.read(), v.read(), of_forward.data());
       mixed_pack<float>(h, true, i, k.read(), v.read(), packed.data());
     }
-    mixed_forward<float>(h, 0, 1, q.read(), k.read(), v.read(), of_forward.data(), &m, out.write(), log_sums.data(),
-                         scratch.data());
-    float* of_values = sums.data() + mixed_key_floats(h);
-    mixed_backward<float>(h, 0, 1, q.read(), packed.data(), &m, given.read(), log_sums.data(), dq.write(),
-                          {sums.data(), of_values, &dm}, scratch.data());
-    mixed_gather<float>(sums.data(), 1, 0, h.keys, h.key_size, dk.data.data(), h.key_size);
-    mixed_gather<float>(of_values, 1, 0, h.keys, h.value_size, dv.data.data(), h.value_size);
+    RowTensors<float> x{q.read(),    k.read(),   v.read(),     of_forward.data(),
+                        out.write(), lse.data(), given.read(), dq.write()};
+    mixed_forward(h, {}, x, scratch.data());
+    x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + mixed_key_floats(h), x.dm = &dm;
+    mixed_backward(h, {}, x, scratch.data());
+    mixed_gather<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
+    mixed_gather<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
   }
 
  private:
@@ -258,45 +271,46 @@ struct Passes {
 TEST_CASE("attention with mixed heads stays within the memory that it says, and writes all of its results",
           "[kernels]") {
   CHECK(rc::check([] {
-    MixedAttention h{};
+    AttentionParams h{};
     h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
-    h.most_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
-    h.keys = h.causal ? h.most_keys : pick(0, h.most_keys);
-    h.in = pick(1, 9), h.out = pick(1, 9), h.key_size = pick(1, 40), h.value_size = pick(1, 40);
-    h.scale = 0.3F, h.by_query = pick(0, 1) == 1, h.gradient = pick(0, 1) == 1;
+    h.max_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
+    h.keys = h.causal ? h.max_keys : pick(0, h.max_keys);
+    h.in_heads = small(1, 9), h.out_heads = small(1, 9), h.key_size = small(1, 40), h.value_size = small(1, 40);
+    h.scale = 0.3F, h.matrix_query_stride = pick(0, 1) * h.in_heads * h.out_heads, h.gradient = pick(0, 1) == 1;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
-      h.dropout = &dropout, h.dropped_first = pick(0, 1) == 1, h.dropout_first = static_cast<uint64_t>(pick(0, 1000));
-      h.dropout_row = h.most_keys, h.dropout_head = h.queries * h.most_keys;
+      h.dropout = dropout, h.dropout_before_mixing = pick(0, 1) == 1,
+      h.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      h.dropout_row = h.max_keys;
     }
     const int64_t parts = pick(1, 4);
-    h.cache = int64_t{1} << pick(10, 20);  // keys are cut, or not
+    h.l2_bytes = int64_t{1} << pick(10, 20);  // keys are cut, or not
     draw(h);
-    const OfHeads of_heads(h, h.in, h.out);
+    const OfHeads of_heads(h, h.in_heads, h.out_heads);
     std::optional<Positions> positions;
-    if (pick(0, 1) == 1) h.relative = &positions.emplace(h, h.in, (h.key_size + 15) / 16 * 16).relative;
+    if (pick(0, 1) == 1) h.relative = positions.emplace(h, h.in_heads, (h.key_size + 15) / 16 * 16).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-    both_passes<float>(h, parts, positions ? &*positions : nullptr, random);
+    mixed_passes<float>(h, parts, positions ? &*positions : nullptr, random);
     const Bf16Engine engine{product_by_loops};
     if (pick(0, 1) == 1) h.bf16 = &engine;
-    both_passes<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
+    mixed_passes<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
   }));
 }
 
 TEST_CASE("plain attention stays within the memory that it says, and writes all of its results", "[kernels]") {
   CHECK(rc::check([] {
-    Attention h{};
+    AttentionParams h{};
     h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
     const int64_t most = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
     h.keys = h.causal ? most : pick(0, most);
-    h.size = 16 * pick(1, 4), h.scale = 0.3F;
+    h.key_size = 16 * small(1, 4), h.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
-    if (pick(0, 1) == 1) h.dropout = &dropout, h.dropout_row = most;
-    h.cache = int64_t{1} << pick(10, 20);  // keys are cut, or not
+    if (pick(0, 1) == 1) h.dropout = dropout, h.dropout_row = most;
+    h.l2_bytes = int64_t{1} << pick(10, 20);  // keys are cut, or not
     draw(h);
     const OfHeads of_heads(h, 1, 1);
     std::optional<Positions> positions;
-    if (pick(0, 1) == 1) h.relative = &positions.emplace(h, 1, h.size).relative;
+    if (pick(0, 1) == 1) h.relative = positions.emplace(h, 1, h.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     both_passes<float>(h, positions ? &*positions : nullptr, random);
     const Bf16Engine engine{product_by_loops};
@@ -319,13 +333,14 @@ TEST_CASE("logits of -inf weigh nothing, wherever keys are cut", "[kernels]") {
     for (const int64_t cache : {1 << 10, 1 << 20}) {
       INFO("cache " << cache);
       Passes plain(queries, keys, size), mixed(queries, keys, size);
-      Attention a{};
-      a.queries = queries, a.keys = keys, a.size = size, a.scale = 1, a.cache = cache, a.normaliser = normaliser;
+      AttentionParams a{};
+      a.queries = queries, a.keys = keys, a.key_size = size, a.scale = 1, a.l2_bytes = cache, a.normaliser = normaliser;
       plain.run(a, q, k, v, given);
-      MixedAttention h{};
-      h.queries = queries, h.keys = h.most_keys = keys, h.in = h.out = 1, h.key_size = h.value_size = size, h.scale = 1;
-      h.cache = cache, h.normaliser = normaliser;
-      mixed.run(h, q, k, v, given);
+      AttentionParams h{};
+      h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
+      h.scale = 1;
+      h.l2_bytes = cache, h.normaliser = normaliser;
+      mixed.run_mixed(h, q, k, v, given);
       for (const Passes* passes : {&plain, &mixed})
         for (int64_t i = 0; i < queries; ++i)
           for (int64_t c = 0; c < size; ++c) {
@@ -354,11 +369,11 @@ TEST_CASE("gradients of large logits add up to nothing", "[kernels]") {
                                        given.data[static_cast<size_t>(i * size)] = 1;
       for (int64_t s = 0; s < keys; ++s)
         k.data[static_cast<size_t>(s * size)] = v.data[static_cast<size_t>(s * size)] = 1;
-      MixedAttention h{};
-      h.queries = queries, h.keys = h.most_keys = keys, h.in = h.out = 1, h.key_size = h.value_size = size, h.scale = 1,
-      h.cache = cache;
+      AttentionParams h{};
+      h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
+      h.scale = 1, h.l2_bytes = cache;
       Passes passes(queries, keys, size);
-      passes.run(h, q, k, v, given);
+      passes.run_mixed(h, q, k, v, given);
       CHECK(passes.dm == Approx(queries).epsilon(1e-5));
       for (const float x : passes.dq.data) CHECK(std::abs(x) <= 1e-5F);
       for (const float x : passes.dk.data) CHECK(std::abs(x) <= 1e-9F * logit * static_cast<float>(keys));
@@ -373,9 +388,9 @@ TEST_CASE("the gradient of a head's scale is that of many queries and keys", "[k
   for (auto* t : {&q, &k, &v, &given}) std::fill(t->data.begin(), t->data.end(), 0.0F);
   for (int64_t i = 0; i < n; ++i)
     v.data[static_cast<size_t>(i * size)] = 1, given.data[static_cast<size_t>(i * size)] = 1.3F;
-  Attention a{};
+  AttentionParams a{};
   const float one = 1;
-  a.queries = a.keys = n, a.size = size, a.scale = 1, a.head_scales = &one;
+  a.queries = a.keys = n, a.key_size = size, a.scale = 1, a.head_scales = &one;
   Passes passes(n, n, size);
   passes.run(a, q, k, v, given);
   CHECK(passes.dscale == Approx(1.3 * static_cast<double>(n)).epsilon(1e-5));
@@ -388,13 +403,13 @@ TEST_CASE("keys are cut into spans of several chunks, and nothing changes but th
     const int64_t keys = 8500;
     Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v(1, keys, size, random),
         given(1, queries, size, random);
-    MixedAttention h{};
-    h.queries = queries, h.keys = h.most_keys = keys, h.in = h.out = 1, h.key_size = h.value_size = size,
+    AttentionParams h{};
+    h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
     h.scale = 0.2F;
     h.causal = causal, h.window = causal ? 400 : 0;
     Passes whole(queries, keys, size), cut(queries, keys, size);
-    h.cache = 4 << 20, whole.run(h, q, k, v, given);
-    h.cache = 128 << 10, cut.run(h, q, k, v, given);
+    h.l2_bytes = 4 << 20, whole.run_mixed(h, q, k, v, given);
+    h.l2_bytes = 128 << 10, cut.run_mixed(h, q, k, v, given);
     CHECK(mixed_attention_rows(h) == 64);
     CHECK(whole.out.data != cut.out.data);
     for (const auto& [a, b] : {std::pair(&whole.out, &cut.out), std::pair(&whole.dq, &cut.dq),
@@ -412,14 +427,15 @@ TEST_CASE("keys are cut into spans of several chunks, and nothing changes but th
 TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]") {
   // One key: every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
   const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
-  float out[2], log_sums[2];
-  MixedAttention h{};
-  h.queries = h.keys = h.most_keys = 1, h.in = h.out = 2, h.key_size = h.value_size = 1;
+  float out[2], lse[2];
+  AttentionParams h{};
+  h.queries = h.keys = h.max_keys = 1, h.in_heads = h.out_heads = 2, h.key_size = h.value_size = 1;
   h.scale = 1, h.gradient = false;
   std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
-  mixed_forward<float>(h, 0, 1, {q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, m, {out, 1, 1}, log_sums, scratch.data());
+  h.matrix = m;
+  mixed_forward<float>(h, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);
   CHECK(out[1] == -200);
-  CHECK(log_sums[0] == 1.5F);
-  CHECK(log_sums[1] == -2);
+  CHECK(lse[0] == 1.5F);
+  CHECK(lse[1] == -2);
 }

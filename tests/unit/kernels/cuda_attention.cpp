@@ -16,7 +16,7 @@ void check_case(int64_t most_length, bool relative) {
   Case z(heads, heads, most_length, kSize, false);
   reference::PolicyCase& c = z.exact;
   c.dropped_first = false;
-  AttentionCall& a = z.call;
+  AttentionParams& a = z.call;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   CaseTensors<T> x(z, random);
   Tensor<T> r(1, 0, 0, 0, x.q.by_position);
@@ -30,15 +30,15 @@ void check_case(int64_t most_length, bool relative) {
   AttentionTensors tensors = x.pointers();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   RC_ASSERT(Launches::template forward_of<false>(launcher, a, tensors) == nullptr);
-  const std::vector<float> only = std::exchange(x.log_sums, x.d);
-  tensors.log_sums = x.log_sums.data();
+  const std::vector<float> only = std::exchange(x.lse, x.delta);
+  tensors.lse = x.lse.data();
   // Of the keys, also more than they are.
-  tensors.parts = pick(0, 1) == 1 ? static_cast<int>(pick(2, 7)) : 1;
-  const auto of_query = static_cast<size_t>(tensors.parts > 1 ? tensors.parts * (c.value_size + 2) : 0);
-  std::vector<float> found(x.log_sums.size() * of_query, NAN);
-  tensors.found = found.data();
+  tensors.num_splits = pick(0, 1) == 1 ? static_cast<int>(pick(2, 7)) : 1;
+  const auto of_query = static_cast<size_t>(tensors.num_splits > 1 ? tensors.num_splits * (c.value_size + 2) : 0);
+  std::vector<float> found(x.lse.size() * of_query, NAN);
+  tensors.partial_out = found.data();
   RC_ASSERT(Launches::forward(launcher, a, tensors) == nullptr);
-  RC_ASSERT(tensors.parts > 1 || only == x.log_sums);
+  RC_ASSERT(tensors.num_splits > 1 || only == x.lse);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
   const auto rounded = [](double number) { return widened(narrowed<T>(number)); };
@@ -48,8 +48,7 @@ void check_case(int64_t most_length, bool relative) {
   c.round = rounded;
   const auto composed = reference::attention(c, x.q.numbers(), x.k.numbers(), x.v.numbers(), x.dout.numbers());
   close<T>("out", x.out.numbers(), exact.out, composed.out, exact.out_size);
-  close<T>("log_sums", Doubles(x.log_sums.begin(), x.log_sums.end()), exact.log_sums, composed.log_sums,
-           exact.log_sums);
+  close<T>("lse", Doubles(x.lse.begin(), x.lse.end()), exact.lse, composed.lse, exact.lse);
   close<T>("dq", x.dq.numbers(), exact.dq, composed.dq, exact.dq_size);
   close<T>("dk", x.dk.numbers(), exact.dk, composed.dk, exact.dk_size);
   close<T>("dv", x.dv.numbers(), exact.dv, composed.dv, exact.dv_size);
@@ -92,29 +91,29 @@ TEST_CASE("so they do with relative positions, with gaps between the keys", "[cu
 
 TEST_CASE("keys are divided among so many blocks as leave none of a GPU's multiprocessors idle for long", "[cuda]") {
   // A block each, or more.
-  CHECK(parts_of_keys(132, 64, 132) == 1);
-  CHECK(parts_of_keys(1000, 64, 132) == 1);
+  CHECK(best_num_splits(132, 64, 132) == 1);
+  CHECK(best_num_splits(1000, 64, 132) == 1);
   // One query of 8 heads; of one head, which has less than a tile a multiprocessor.
-  CHECK(parts_of_keys(8, 64, 132) == 16);
-  CHECK(parts_of_keys(1, 64, 132) == 64);
+  CHECK(best_num_splits(8, 64, 132) == 16);
+  CHECK(best_num_splits(1, 64, 132) == 64);
   // Two rounds of half of the keys would take as long as one.
-  CHECK(parts_of_keys(70, 8, 132) == 1);
-  CHECK(parts_of_keys(70, 64, 132) == 5);
+  CHECK(best_num_splits(70, 8, 132) == 1);
+  CHECK(best_num_splits(70, 64, 132) == 5);
   // Nothing to divide, and no blocks.
-  CHECK(parts_of_keys(1, 1, 132) == 1);
-  CHECK(parts_of_keys(1, 0, 132) == 1);
-  CHECK(parts_of_keys(0, 64, 132) == 1);
+  CHECK(best_num_splits(1, 1, 132) == 1);
+  CHECK(best_num_splits(1, 0, 132) == 1);
+  CHECK(best_num_splits(0, 64, 132) == 1);
 
   host::Device device;
-  AttentionCall a;
-  a.heads = 8, a.queries = 1, a.keys = 4096, a.causal = true;
+  AttentionParams a;
+  a.out_heads = 8, a.queries = 1, a.keys = 4096, a.causal = true;
   using Launches = AttentionLaunches<Bf16, 64>;
-  CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == parts_of_keys(8, 64, 108));
-  CHECK(Launches::key_parts(host::Launcher{device}, a, 4) == parts_of_keys(32, 64, 108));
+  CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == best_num_splits(8, 64, 108));
+  CHECK(Launches::num_splits(host::Launcher{device}, a, 4) == best_num_splits(32, 64, 108));
   a.window = 100;  // which three tiles hold
-  CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == parts_of_keys(8, 3, 108));
+  CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == best_num_splits(8, 3, 108));
   a.queries = 1024;
-  CHECK(Launches::key_parts(host::Launcher{device}, a, 1) == 1);
+  CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == 1);
 }
 
 TEST_CASE("relative positions of all head sizes have place on an A100; less memory is refused in words", "[cuda]") {

@@ -15,7 +15,7 @@ std::string said(const char* problem) { return problem == nullptr ? "" : problem
 
 // Of all kernels.
 template <class T, int kSize, bool kRelative>
-std::vector<MixedPlan> plans_of(const MixedCall& a, int limit) {
+std::vector<MixedPlan> plans_of(const AttentionParams& a, int limit) {
   constexpr bool kApart = kMixedApart<T, kSize>;
   constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
   std::vector<MixedPlan> all{MixedForwardTiles<T, kSize, kRelative>::plan(a, limit),
@@ -27,7 +27,7 @@ std::vector<MixedPlan> plans_of(const MixedCall& a, int limit) {
   return all;
 }
 template <class T, int kSize>
-std::vector<MixedPlan> plans(const MixedCall& a, int limit, bool relative) {
+std::vector<MixedPlan> plans(const AttentionParams& a, int limit, bool relative) {
   return relative ? plans_of<T, kSize, true>(a, limit) : plans_of<T, kSize, false>(a, limit);
 }
 
@@ -39,7 +39,7 @@ struct Cramped : host::Launcher {
 
 // KiB of it for which there are plans.
 template <class T, int kSize>
-int least_memory(const MixedCall& a, bool relative) {
+int least_memory(const AttentionParams& a, bool relative) {
   for (int least = 1;; ++least) {
     const auto all = plans<T, kSize>(a, least << 10, relative);
     if (std::all_of(all.begin(), all.end(), [](const MixedPlan& plan) { return plan.slots > 0; })) return least;
@@ -55,7 +55,7 @@ Tensor<T> biased(const Tensor<T>& x, const std::vector<float>& bias) {
     for (int64_t h = 0; h < x.heads; ++h)
       for (int64_t t = 0; t < x.length; ++t)
         for (int64_t e = 0; e < x.size; ++e) {
-          T& number = rows.data[b * rows.batch + h * rows.head + t * rows.position + e];
+          T& number = rows.data[b * rows.batch_stride + h * rows.head_stride + t * rows.row_stride + e];
           number = narrowed<T>(widened(number) + static_cast<double>(bias[static_cast<size_t>(h * x.size + e)]));
         }
   return sum;
@@ -80,9 +80,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   Tensor<T> r(1, 0, 0, 0, by_position);
   if (relative) z.add_positions(r, random);
-  MixedCall a;
-  static_cast<AttentionCall&>(a) = z.call;
-  a.in = static_cast<int>(c.in), a.dropped_first = c.dropped_first;
+  AttentionParams a = z.call;
+  a.in_heads = static_cast<int>(c.in), a.dropout_before_mixing = c.dropped_first;
   a.dropout_heads = static_cast<int>(c.dropped_first ? c.in : c.out);
   // Scales of heads are part of the matrix.
   c.scales.clear(), c.policy.head_scales = a.head_scales = nullptr;
@@ -99,12 +98,12 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
     const auto at = static_cast<int64_t>(i) % numbers;
     turned[i - static_cast<size_t>(at) + static_cast<size_t>(at % c.out * c.in + at / c.out)] = matrix[i];
   }
-  a.matrix = matrix.data(), a.turned = turned.data(), a.matrix_query = by_query ? numbers : 0;
-  a.matrix_row = by_query ? a.queries * numbers : by_row ? numbers : 0;
+  a.matrix = matrix.data(), a.matrix_transposed = turned.data(), a.matrix_query_stride = by_query ? numbers : 0;
+  a.matrix_batch_stride = by_query ? a.queries * numbers : by_row ? numbers : 0;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < a.queries; ++t)
       for (int64_t i = 0; i < numbers; ++i)
-        c.matrix.push_back(matrix[static_cast<size_t>(b * a.matrix_row + t * a.matrix_query + i)]);
+        c.matrix.push_back(matrix[static_cast<size_t>(b * a.matrix_batch_stride + t * a.matrix_query_stride + i)]);
   Tensor<T> q(c.batch, c.in, a.queries, c.key_size, by_position),
       k(c.batch, c.key_heads, a.keys, c.key_size, by_position),
       v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
@@ -116,7 +115,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   Tensor<T> out = dout, dq = q, dshifted = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
   const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> log_sums = unwritten(c.batch * c.in * a.queries), sums = log_sums,
+  std::vector<float> lse = unwritten(c.batch * c.in * a.queries), sums = lse,
                      g = unwritten(c.batch * a.queries * numbers),
                      dr = unwritten(c.batch * c.in * c.distances * c.key_size);
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
@@ -130,18 +129,18 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
   tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
-  std::vector<OfQuery> of_queries(log_sums.size() + kQueriesBehind, OfQuery{NAN, NAN, NAN, NAN});
-  tensors.of_queries = of_queries.data();
-  tensors.log_sums = log_sums.data(), tensors.sums = sums.data(), tensors.g = g.data();
+  std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
+  tensors.query_stats = query_stats.data();
+  tensors.lse = lse.data(), tensors.sums = sums.data(), tensors.g = g.data();
   if (relative) {
     tensors.biased = q_u.any(), tensors.shifted = q_v.any();
     tensors.dshifted = dshifted.any(), tensors.dr = dr.data();
   }
   // Of the keys, also more than they are.
-  tensors.parts = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
-  std::vector<float> found =
-      unwritten(tensors.parts > 1 ? c.batch * a.queries * tensors.parts * std::max(2 * c.in, c.out * c.value_size) : 0);
-  tensors.found = found.data();
+  tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
+  std::vector<float> found = unwritten(
+      tensors.num_splits > 1 ? c.batch * a.queries * tensors.num_splits * std::max(2 * c.in, c.out * c.value_size) : 0);
+  tensors.partial_out = found.data();
   RC_ASSERT(said(Launches::mixed_forward(launcher, a, tensors)) == "");
   RC_ASSERT(said(Launches::mixed_backward(launcher, a, tensors)) == "");
 
@@ -150,7 +149,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   c.round = rounded;
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
-  close<T>("log_sums", Doubles(log_sums.begin(), log_sums.end()), exact.log_sums, composed.log_sums, exact.log_sums);
+  close<T>("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse);
   // Probabilities of fp16 are rounded once more than `close` knows of: when they are exchanged.
   const auto thrice = [](Doubles sizes) {
     for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? 1.5 : 1;
@@ -178,8 +177,8 @@ template <class T, int kSize>
 std::string wrong_plan(int limit, bool relative = false) {
   for (int in = 1; in <= 32; ++in)
     for (int heads = 1; heads <= 32; ++heads) {
-      MixedCall a;
-      a.in = in, a.heads = heads;
+      AttentionParams a;
+      a.in_heads = in, a.out_heads = heads;
       for (const MixedPlan& plan : plans<T, kSize>(a, limit, relative))
         if (plan.slots < 1 || plan.heads < 1 || plan.storing < 1 || plan.bytes > limit ||
             plan.threads() > kMixedThreads)

@@ -1,0 +1,51 @@
+#include "cpu/best_entries_loops.h"
+
+#include <algorithm>
+
+#include "cpu/vector.h"
+
+namespace mh::kernels {
+
+namespace {
+
+constexpr int64_t block = kEntriesOfBlock;
+static_assert(block == 4 * lanes);
+
+}  // namespace
+
+template <Level L>
+void BestEntriesLoops<L>::maxima(const float* x, int64_t blocks, float* maxima) {
+  for (int64_t b = 0; b < blocks; ++b) {
+    Floats top;
+    load(x + b * block, top);
+    for (int64_t i = lanes; i < block; i += lanes) {
+      Floats v;
+      load(x + b * block + i, v);
+      top = v > top ? v : top;
+    }
+    maxima[b] = max_of(top);
+  }
+}
+
+template <Level L>
+double BestEntriesLoops<L>::exponentials(const float* x, int64_t blocks, float maximum) {
+  double sum = 0;
+  for (int64_t b = 0; b < blocks;) {
+    const int64_t end = std::min(blocks, b + 16);
+    Floats part{};
+    for (; b < end; ++b)
+      for (int64_t i = 0; i < block; i += lanes) {
+        Floats v;
+        load(x + b * block + i, v);
+        v = v - maximum;
+        exp_negative(v);
+        part += v;
+      }
+    sum += sum_of(part);
+  }
+  return sum;
+}
+
+template struct BestEntriesLoops<kLevel>;
+
+}  // namespace mh::kernels
