@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Checks that files compiled for one instruction set (cpu/simd.h) define nothing but their loops.
+
+    level_symbols.py NM OUTPUT ARCHIVE...
+
+An inline function that such a file emitted would be merged with the same function of other files, and a processor without
+the instructions could run it. Fails with the names of such symbols; else writes OUTPUT, the number of loops of each archive.
+"""
+import re
+import subprocess
+import sys
+
+loops = re.compile(r"mh::kernels::\w+Loops<\(mh::kernels::Level\)\d(, [\w ]+)?>::\w+\(")
+
+nm, output, *archives = sys.argv[1:]
+counts, others = [], []
+for archive in archives:
+    listed = subprocess.run([nm, "-C", "--defined-only", "--extern-only", archive], stdout=subprocess.PIPE, text=True, check=True).stdout
+    names = [line.split(" ", 2)[2] for line in listed.splitlines() if re.match(r"[0-9a-f]+ [A-Za-z] ", line)]
+    others += [f"{archive}: {name}" for name in names if not loops.match(name)]
+    counts.append(f"{archive} {len(names)}\n")
+    if not names:
+        others.append(f"{archive}: expected loops; found no symbol")
+if others:
+    sys.exit("\n".join(["expected nothing but loops in the files of one instruction set; found", *others,
+                        "make it a member of the loops, or MH_INLINE"]))
+with open(output, "w", encoding="utf-8") as file:
+    file.writelines(counts)
