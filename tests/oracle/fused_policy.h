@@ -7,12 +7,12 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/fused/fused_policy.h"
+#include "attention/fused/attention_spec.h"
 
 namespace reference::policy {
 
 namespace kernels = mh::kernels;
-using mh::attention::FusedPolicy;
+using mh::attention::AttentionSpec;
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -24,7 +24,7 @@ inline bool of_type(size_t i) { return i < kM || i == kR; }
 struct Inputs {
   Tensors given;  // fp32, on the CPU
   at::Tensor dout;
-  FusedPolicy policy;
+  AttentionSpec policy;
   at::Tensor kept;  // what dropout leaves, (B, h or hv, Tq, Tk), or undefined
 };
 
@@ -65,13 +65,13 @@ inline at::Tensor joined(const Inputs& x, const at::Tensor& probabilities, const
   at::Tensor p = probabilities;
   const at::Tensor &m = t[kM], &scales = t[kScales];
   const at::Tensor kept = x.kept.defined() ? x.kept.to(p.options()) : at::Tensor();
-  if (kept.defined() && x.policy.dropped_before_mixing) p = p * kept;
+  if (kept.defined() && x.policy.dropout_before_mixing) p = p * kept;
   if (m.defined())
     p = at::einsum(m.dim() == 4   ? "bjts,btji->bits"
                    : m.dim() == 3 ? "bjts,bji->bits"
                                   : "bjts,ji->bits",
                    {p, m.to(p.scalar_type())});
-  if (kept.defined() && !x.policy.dropped_before_mixing) p = p * kept;
+  if (kept.defined() && !x.policy.dropout_before_mixing) p = p * kept;
   const at::Tensor out = at::matmul(p, read_heads(x, t[kV]));
   if (!scales.defined()) return out;
   return out * (scales.dim() == 2 ? scales : scales.unsqueeze(0)).unsqueeze(-1).unsqueeze(-1).to(out.scalar_type());

@@ -19,7 +19,7 @@ namespace {
 
 // Checks `found` for q (B, h, 1, d), k (B, h, T, d), v (B, hv, T, dv) and a matrix m (h, hv) or (B, 1, h, hv), if any.
 std::string fault_of(const at::Tensor& found, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& m = {}, const attention::FusedPolicy& policy = {}) {
+                     const at::Tensor& m = {}, const attention::AttentionSpec& policy = {}) {
   const reference::policy::Inputs x{{q, k, v, m, policy.head_scales, {}, {}, {}}, {}, policy, {}};
   const auto in = [&](at::ScalarType type) {
     return composed(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
@@ -95,7 +95,7 @@ TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", 
     attention::Cache cache;
     at::Tensor k = made(in, 2, dk), v = made(out, 2, dv);
     cache.append(k, v);
-    attention::FusedPolicy policy;
+    attention::AttentionSpec policy;
     if (*rc::gen::arbitrary<bool>()) policy.normaliser = kernels::Normaliser::sigsoftmax;
     if (*rc::gen::arbitrary<bool>()) policy.head_scales = at::randn({out});
     const int steps = *rc::gen::inRange(1, 40);

@@ -224,7 +224,7 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
     x.kept = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
     x.policy.causal = causal;
     if (!causal && *rc::gen::arbitrary<bool>()) x.policy.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
-    x.policy.drops = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
+    x.policy.dropout = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
     const auto by_kernel = [](const Inputs& given, const Tensors& t) {
       return attention::fused_cpu(t[kQ], t[kK], t[kV], given.policy);
     };

@@ -68,17 +68,17 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 void draw_policy(Inputs& x) {
   const int64_t batch = x.given[kQ].size(0), heads = x.given[kQ].size(1), queries = x.given[kQ].size(2),
                 keys = x.given[kK].size(2), out = x.given[kV].size(1);
-  attention::FusedPolicy& policy = x.policy;
+  attention::AttentionSpec& policy = x.policy;
   policy.causal = queries <= keys && pick(0, 1) == 1;
   if (policy.causal && pick(0, 1) == 1) policy.window = pick(1, keys);
   if (!policy.causal && pick(0, 1) == 1) policy.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
   if (pick(0, 2) == 0) policy.normaliser = kernels::Normaliser::sigsoftmax;
-  if (x.given[kM].defined()) policy.dropped_before_mixing = pick(0, 1) == 1;
+  if (x.given[kM].defined()) policy.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext step{true, 3, 2, 4};
-    const int64_t dropped = policy.dropped_before_mixing ? heads : out;
+    const int64_t dropped = policy.dropout_before_mixing ? heads : out;
     x.kept = nn::dropout(at::ones({batch, dropped, queries, keys}), 0.25, step, "place", 4);
-    policy.drops = nn::dropout_from(dropped * queries * keys, 0.25, step, "place", 4);
+    policy.dropout = nn::dropout_from(dropped * queries * keys, 0.25, step, "place", 4);
   }
   if (heads == out && pick(0, 2) == 0)
     for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
@@ -100,7 +100,7 @@ void check(const Inputs& x, bool bf16) {
   const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();
   const auto by_kernel = [&](bool on_gpu) {
     return [&gpu, on_gpu](const Inputs& given, const Tensors& t) {
-      attention::FusedPolicy p = given.policy;
+      attention::AttentionSpec p = given.policy;
       p.head_scales = t[kScales], p.relative.u = t[kU], p.relative.v = t[kBias], p.relative.r = t[kR];
       if (t[kM].defined())
         return on_gpu ? attention::mixed_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)

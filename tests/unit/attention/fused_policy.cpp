@@ -22,14 +22,14 @@
 #include "nn/ops.h"
 
 using namespace mh;
-using attention::FusedPolicy;
+using attention::AttentionSpec;
 using numbers::fault_beside_composed;
 using namespace reference::policy;
 
 namespace {
 
 at::Tensor by_kernel(const Inputs& x, const Tensors& leaves) {
-  FusedPolicy policy = x.policy;
+  AttentionSpec policy = x.policy;
   policy.relative.u = leaves[kU], policy.relative.v = leaves[kBias], policy.relative.r = leaves[kR];
   policy.head_scales = leaves[kScales];
   return leaves[kM].defined() ? attention::mixed_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], policy)
@@ -92,11 +92,11 @@ void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
   const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
-  x.policy.dropped_before_mixing = x.given[kM].defined() && pick(0, 1) == 1;
-  const int64_t heads = x.policy.dropped_before_mixing ? x.given[kQ].size(1) : x.dout.size(1);
+  x.policy.dropout_before_mixing = x.given[kM].defined() && pick(0, 1) == 1;
+  const int64_t heads = x.policy.dropout_before_mixing ? x.given[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.given[kQ], &k = x.given[kK];
   x.kept = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, step, "place", 4);
-  x.policy.drops = nn::dropout_from(heads * q.size(2) * k.size(2), p, step, "place", 4);
+  x.policy.dropout = nn::dropout_from(heads * q.size(2) * k.size(2), p, step, "place", 4);
 }
 
 }  // namespace

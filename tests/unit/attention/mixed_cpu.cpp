@@ -85,10 +85,10 @@ TEST_CASE("attention with mixed heads equals the equations over random shapes", 
     if (pick(0, 2) == 0) {
       const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
-      x.policy.dropped_before_mixing = pick(0, 1) == 1;
-      const int64_t heads = x.policy.dropped_before_mixing ? z.in : z.out;
+      x.policy.dropout_before_mixing = pick(0, 1) == 1;
+      const int64_t heads = x.policy.dropout_before_mixing ? z.in : z.out;
       x.kept = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
-      x.policy.drops = nn::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
+      x.policy.dropout = nn::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors right = exact(x, type), other = beside(x, type), sizes = without_signs(x, type);

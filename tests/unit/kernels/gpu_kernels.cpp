@@ -119,8 +119,8 @@ Inputs drawn(const Case& c, const Sizes& z) {
   if (c.dropout > 0) {
     const nn::ForwardContext step{true, 7, 3, 2};
     const int64_t heads = c.before ? z.in : z.out;
-    x.policy.dropped_before_mixing = c.before;
-    x.policy.drops = nn::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
+    x.policy.dropout_before_mixing = c.before;
+    x.policy.dropout = nn::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
     x.kept = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
   }
   if (c.relative) {
@@ -135,7 +135,7 @@ Inputs drawn(const Case& c, const Sizes& z) {
 }
 
 at::Tensor by_kernel(const Inputs& x, const Tensors& t) {
-  FusedPolicy policy = x.policy;
+  AttentionSpec policy = x.policy;
   policy.head_scales = t[kScales];
   policy.relative.u = t[kU], policy.relative.v = t[kBias], policy.relative.r = t[kR];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
