@@ -152,7 +152,7 @@ class Classification : public Task {
   }
 };
 
-const Registered<Task, Classification> entry(tasks(), "classification", "classes of texts, or numbers for them");
+const Registered<Classification> entry(tasks(), "classification", "classes of texts, or numbers for them");
 
 }  // namespace
 

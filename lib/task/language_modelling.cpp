@@ -45,8 +45,7 @@ class LanguageModelling : public Task {
   }
 };
 
-const Registered<Task, LanguageModelling> entry(tasks(), "language-modelling",
-                                                "tokens of a text from those before them");
+const Registered<LanguageModelling> entry(tasks(), "language-modelling", "tokens of a text from those before them");
 
 }  // namespace
 

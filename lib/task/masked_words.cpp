@@ -156,7 +156,7 @@ class MaskedWords : public Task {
   text::PretrainingOptions options_;
 };
 
-const Registered<Task, MaskedWords> entry(tasks(), "masked-words", "masked words and next sentences of documents");
+const Registered<MaskedWords> entry(tasks(), "masked-words", "masked words and next sentences of documents");
 
 }  // namespace
 

@@ -166,7 +166,7 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registered<Task, Questions> entry(tasks(), "questions", "answers to questions, in paragraphs");
+const Registered<Questions> entry(tasks(), "questions", "answers to questions, in paragraphs");
 
 }  // namespace
 

@@ -77,7 +77,7 @@ class Translation : public Task {
   }
 };
 
-const Registered<Task, Translation> entry(tasks(), "translation", "sentences in another language");
+const Registered<Translation> entry(tasks(), "translation", "sentences in another language");
 
 }  // namespace
 

@@ -38,7 +38,7 @@ class Number : public EncoderHead {
   }
 };
 
-const Registered<EncoderHead, Number> entry(encoder_heads(), "number", "number for a text");
+const Registered<Number> entry(encoder_heads(), "number", "number for a text");
 
 }  // namespace
 

@@ -60,7 +60,7 @@ class Span : public EncoderHead {
   }
 };
 
-const Registered<EncoderHead, Span> entry(encoder_heads(), "span", "where an answer begins and ends");
+const Registered<Span> entry(encoder_heads(), "span", "where an answer begins and ends");
 
 }  // namespace
 

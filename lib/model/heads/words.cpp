@@ -94,7 +94,7 @@ class Words : public EncoderHead {
   }
 };
 
-const Registered<EncoderHead, Words> entry(encoder_heads(), "words", "entries at masked places");
+const Registered<Words> entry(encoder_heads(), "words", "entries at masked places");
 
 }  // namespace
 

@@ -189,9 +189,9 @@ class Examples : public Preparation {
   ExamplesOptions options_;
 };
 
-const Registered<Preparation, Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");
-const Registered<Preparation, Examples> examples_entry(preparations(), "examples",
-                                                       "make a shard of examples: a text or two, and a label");
+const Registered<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");
+const Registered<Examples> examples_entry(preparations(), "examples",
+                                          "make a shard of examples: a text or two, and a label");
 
 }  // namespace
 

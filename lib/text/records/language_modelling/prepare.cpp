@@ -69,8 +69,7 @@ class LanguageModelling : public Preparation {
   LmOptions options_;
 };
 
-const Registered<Preparation, LanguageModelling> lm_entry(preparations(), "lm",
-                                                          "make a language-model shard: one record a line");
+const Registered<LanguageModelling> lm_entry(preparations(), "lm", "make a language-model shard: one record a line");
 
 }  // namespace
 

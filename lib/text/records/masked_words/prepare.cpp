@@ -59,7 +59,7 @@ class Mlm : public Preparation {
   MlmOptions options_;
 };
 
-const Registered<Preparation, Mlm> mlm_entry(
+const Registered<Mlm> mlm_entry(
     preparations(), "mlm",
     "make a shard of documents for BERT's pre-training; the pairs of sentences and the masks are not in it, training "
     "draws them anew in every epoch");

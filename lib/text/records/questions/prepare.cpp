@@ -68,8 +68,8 @@ class QuestionsPreparation : public Preparation {
   SquadPrepOptions options_;
 };
 
-const Registered<Preparation, QuestionsPreparation> squad_entry(
-    preparations(), "squad", "make a shard of questions: a question and its paragraph a record");
+const Registered<QuestionsPreparation> squad_entry(preparations(), "squad",
+                                                   "make a shard of questions: a question and its paragraph a record");
 
 }  // namespace
 

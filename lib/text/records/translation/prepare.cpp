@@ -116,8 +116,8 @@ class Translation : public Preparation {
   TranslationOptions options_;
 };
 
-const Registered<Preparation, Translation> translation_entry(preparations(), "translation",
-                                                             "make a translation shard: a pair of lines a record");
+const Registered<Translation> translation_entry(preparations(), "translation",
+                                                "make a translation shard: a pair of lines a record");
 
 }  // namespace
 
