@@ -40,7 +40,7 @@ TEST_CASE("rows of probabilities that talking heads mixed sum to the columns of 
   layers::check_sums_of_rows({"talking-heads"});
 }
 
-TEST_CASE("permuting all that belongs to a head leaves layers with talking heads as they are", "[talking-heads]") {
+TEST_CASE("permuting all that belongs to a head leaves layers with talking heads unchanged", "[talking-heads]") {
   layers::check_head_order({"mixer = 'talking-heads'", "mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 4",
                             "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false",
                             "mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"});
