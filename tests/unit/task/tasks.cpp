@@ -143,7 +143,7 @@ TEST_CASE("a task returns the scores that it names, and its model's loss", "[tas
     REQUIRE(task->serves(config.model));
     auto model = model::build_language_model(config, model::sizes_of(tokenizers), at::kCPU);
     model->parameters().initialise(1);
-    const auto dataset = task->open(text::FileRecords(shard), tokenizers, {config.model.bert, 32, 1, false});
+    const auto dataset = task->open(text::FileRecords(shard), tokenizers, {config.model.bert, 96, 1, false});
     dataset->require_targets();
     dataset->check(*model);
     CHECK(dataset->corpus().targets() > 0);
