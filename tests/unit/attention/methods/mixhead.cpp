@@ -126,8 +126,7 @@ TEST_CASE("ranks: of logits, of sums, of mixed products", "[mixhead]") {
   }));
 }
 
-TEST_CASE("permuting all that belongs to a head leaves layers with Mixhead or a fixed matrix unchanged",
-          "[mixhead]") {
+TEST_CASE("permuting all that belongs to a head leaves layers with Mixhead or a fixed matrix unchanged", "[mixhead]") {
   layers::check_head_order({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'",
                             "mixer = 'random-uniform'", "mixer = 'mean'"});
 }
