@@ -43,14 +43,10 @@ MH_INLINE void decide(const Dropout& how, uint64_t block, float* keep) {
     k1 += 0xBB67AE85;
   }
   // From four vectors of one word of sixteen counters to the words of a counter side by side.
-  constexpr Words low{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-  constexpr Words high{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  constexpr Words pairs_low{0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23};
-  constexpr Words pairs_high{8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31};
-  Words ab0 = __builtin_shuffle(c0, c1, low), ab1 = __builtin_shuffle(c0, c1, high);
-  Words cd0 = __builtin_shuffle(c2, c3, low), cd1 = __builtin_shuffle(c2, c3, high);
-  Words words[4] = {__builtin_shuffle(ab0, cd0, pairs_low), __builtin_shuffle(ab0, cd0, pairs_high),
-                    __builtin_shuffle(ab1, cd1, pairs_low), __builtin_shuffle(ab1, cd1, pairs_high)};
+  const Words ab0 = interleave_low(c0, c1), ab1 = interleave_high(c0, c1);
+  const Words cd0 = interleave_low(c2, c3), cd1 = interleave_high(c2, c3);
+  const Words words[4] = {interleave_pairs_low(ab0, cd0), interleave_pairs_high(ab0, cd0),
+                          interleave_pairs_low(ab1, cd1), interleave_pairs_high(ab1, cd1)};
   Floats scale;
   fill(scale, how.scale);
   for (int i = 0; i < 4; ++i) {

@@ -22,9 +22,28 @@ std::atomic<int64_t>& given_cache() {
 }  // namespace
 
 #if defined(__x86_64__)
+namespace {
+
+// clang 14 knows features alone by name, not the levels of the architecture.
+#if defined(__clang__)
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("fma");
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#else
+bool has_avx2() { return __builtin_cpu_supports("x86-64-v3"); }
+bool has_avx512() { return __builtin_cpu_supports("x86-64-v4"); }
+#endif
+
+}  // namespace
+
 Level best_level() {
-  static const Level best = !__builtin_cpu_supports("x86-64-v3")    ? Level::baseline
-                            : !__builtin_cpu_supports("x86-64-v4")  ? Level::avx2
+  static const Level best = !has_avx2()                             ? Level::baseline
+                            : !has_avx512()                         ? Level::avx2
                             : !__builtin_cpu_supports("avx512bf16") ? Level::avx512
                                                                     : Level::avx512_bf16;
   return best;

@@ -79,15 +79,31 @@ struct Maximum {
 MH_INLINE float sum_of(const Floats& v) { return joined(v, Sum()); }
 MH_INLINE float max_of(const Floats& v) { return joined(v, Maximum()); }
 
-// Rows become columns: four times the halves of all rows are dealt out in turn.
+// Interleave the elements, or pairs of elements, of the first (low) or last (high) halves of two vectors.
+template <class V>
+MH_INLINE V interleave_low(const V& a, const V& b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+template <class V>
+MH_INLINE V interleave_high(const V& a, const V& b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+template <class V>
+MH_INLINE V interleave_pairs_low(const V& a, const V& b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
+}
+template <class V>
+MH_INLINE V interleave_pairs_high(const V& a, const V& b) {
+  return __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+}
+
+// Transposes a matrix of 16 rows: four times the halves of all rows are interleaved.
 MH_INLINE void transpose(Floats (&rows)[lanes]) {
-  constexpr Ints low{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-  constexpr Ints high{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   for (int stage = 0; stage < 4; ++stage) {
     Floats dealt[lanes];
     for (int i = 0; i < lanes / 2; ++i) {
-      dealt[2 * i] = __builtin_shuffle(rows[i], rows[i + lanes / 2], low);
-      dealt[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + lanes / 2], high);
+      dealt[2 * i] = interleave_low(rows[i], rows[i + lanes / 2]);
+      dealt[2 * i + 1] = interleave_high(rows[i], rows[i + lanes / 2]);
     }
     for (int i = 0; i < lanes; ++i) rows[i] = dealt[i];
   }
