@@ -216,7 +216,8 @@ at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
 struct MixValues : torch::autograd::Function<MixValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
                             const at::Tensor& v, const Mixing& mixing) {
-    const auto [p, m] = prepared(given, matrix);
+    const auto inputs = prepared(given, matrix);
+    const at::Tensor &p = inputs.first, &m = inputs.second;
     context->save_for_backward({p, m, v});
     plain::keep(context->saved_data, mixing.causal_offset);
     const at::Tensor values = plain::flat(v);
