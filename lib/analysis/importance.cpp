@@ -88,7 +88,7 @@ std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
   visitor.visit = [](const data::VisitedBatch&) {};
   visitor.progress = subject.progress;
   data::for_each_batch(subject.model, subject.text, subject.how, visitor);
-  return measure->scores();
+  return measure->mean_scores();
 }
 
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject) {

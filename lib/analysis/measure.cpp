@@ -35,7 +35,7 @@ int64_t Measure::real_queries(Kind kind, int64_t row, int64_t queries) const {
   return lengths.defined() ? std::min(queries, lengths[row].item<int64_t>()) : queries;
 }
 
-std::map<Kind, LayerScores> Measure::scores() const {
+std::map<Kind, LayerScores> Measure::mean_scores() const {
   std::map<Kind, LayerScores> all;
   for (const auto& [kind, layers] : means_)
     for (const auto& [layer, mean] : layers) {

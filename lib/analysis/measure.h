@@ -29,7 +29,7 @@ class Measure : public attention::Observer {
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
   // Of everything shown since the start, or reset(). As require_finite().
-  std::map<Kind, LayerScores> scores() const;
+  std::map<Kind, LayerScores> mean_scores() const;
 
  protected:
   Side side() const { return side_; }

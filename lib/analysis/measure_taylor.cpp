@@ -85,7 +85,7 @@ class Taylor : public Importance {
     };
     visitor.progress = subject.progress;
     data::for_each_batch(subject.model, subject.text, subject.how, visitor);
-    return products.means.scores();
+    return products.means.mean_scores();
   }
 };
 

@@ -100,7 +100,7 @@ class HeadRotation : public Procedure {
 
   void after_epoch(model::LanguageModel&, const Standing& here) override {
     if (measure_ == nullptr || next_act(here) != RotationSchedule::Act::swap) return;
-    const auto scores = measure_->scores();
+    const auto scores = measure_->mean_scores();
     measure_.reset();
     planned_.clear();
     for (const auto& [kind, layers] : heads_) {

@@ -293,7 +293,7 @@ TEST_CASE("received in cross-attention is the mean over the keys that are seen",
   const auto measure = importances().make("received", "")->watch(Side::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(shape, p);
-  const auto scores = measure->scores().at(Kind::decoder_cross)[0];
+  const auto scores = measure->mean_scores().at(Kind::decoder_cross)[0];
   CHECK(near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5}));
 }
 

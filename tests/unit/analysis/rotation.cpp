@@ -385,14 +385,14 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
       }
     }
     for (const auto& [name, measure] : all) {
-      const auto scores = measure->scores();
+      const auto scores = measure->mean_scores();
       if (rows == 0) continue;
       const auto& layer = scores.at(shape.kind).at(static_cast<size_t>(shape.layer));
       RC_ASSERT(static_cast<int64_t>(layer.size()) == h);
       for (size_t i = 0; i < layer.size(); ++i)
         RC_ASSERT(std::abs(layer[i] - expected[name][i] / (name == "confidence" ? real_queries : rows)) < 1e-12);
       measure->reset();
-      RC_ASSERT(measure->scores().empty());
+      RC_ASSERT(measure->mean_scores().empty());
     }
   }));
 }
@@ -510,7 +510,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
       run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
     }
   }
-  const auto pairs = pair_hard(Kind::decoder_self, measure->scores().at(Kind::decoder_self), 4);
+  const auto pairs = pair_hard(Kind::decoder_self, measure->mean_scores().at(Kind::decoder_self), 4);
   io::Checkpoint checkpoint(folder.file("run") + "/last.safetensors");
   const auto state = nlohmann::json::parse(checkpoint.entry(io::kTrainingKey));
   const auto mine = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());

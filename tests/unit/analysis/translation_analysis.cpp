@@ -246,7 +246,7 @@ TEST_CASE("what stands on the end of a sentence counts for confidence only in a 
     const auto measure = importances().make("confidence", "")->watch(Side::whole);
     measure->begin(lengths);
     measure->probabilities(shape, p);
-    return measure->scores().at(kind)[0];
+    return measure->mean_scores().at(kind)[0];
   };
   const auto mean = [&](int64_t first, int64_t count) {
     return numbers::doubles(p[0].narrow(1, first, count).amax(-1).to(at::kDouble).mean(1));

@@ -119,7 +119,7 @@ TEST_CASE("head rotation ranks each kind by itself, on sentences without what fi
       }
     }
     std::vector<std::string> expected;
-    for (const auto& [kind, scores] : measure->scores()) {
+    for (const auto& [kind, scores] : measure->mean_scores()) {
       if (!c.kinds.empty() && std::find(c.kinds.begin(), c.kinds.end(), name_of(kind)) == c.kinds.end()) continue;
       for (const HeadPair& pair : analysis::pair_ranked(c.selection, kind, scores, c.k, 0))
         expected.push_back(to_string(pair));
