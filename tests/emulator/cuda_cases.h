@@ -91,13 +91,14 @@ inline double distance(const Doubles& x, const Doubles& y) {
 }
 
 // Checks that the error of `found` is one of a fused result beside a composed one of type T (oracle/tolerance.h).
-// `sizes`: what the exact numbers would be if all terms had one sign.
+// `sizes`: the exact numbers if all their terms had one sign; `logit_size`: the largest logit, likewise.
 template <class T>
 void close(const std::string& what, const Doubles& found, const Doubles& exact, const Doubles& composed,
-           const Doubles& sizes) {
+           const Doubles& sizes, double logit_size) {
   using namespace tolerance;
   const double unit = std::is_same_v<T, float> ? kFp32 : std::is_same_v<T, mh::kernels::Fp16> ? kFp16 : kBf16;
-  const double error = distance(found, exact), bound = beside_composed(distance(composed, exact), unit, largest(sizes));
+  const double error = distance(found, exact), size = largest(sizes),
+               bound = beside_composed(distance(composed, exact), unit, size) + of_logits(logit_size, size);
   RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";
   RC_ASSERT(error <= bound);
 }

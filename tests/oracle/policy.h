@@ -44,10 +44,11 @@ struct PolicyCase {
 struct PolicyResult {
   Doubles out, dq, dk, dv;  // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
   Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
-  Doubles lse;              // (batch, in, queries), infinite where nothing weighs anything
+  Doubles lse, lse_size;    // (batch, in, queries), infinite where nothing weighs anything; 1 + |lse|
   Doubles du, dv_bias, dr;  // as u, v_bias and r
   Doubles du_size, dv_bias_size, dr_size;
   Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;  // what they would be if all terms had one sign
+  double logit_size = 0;  // the largest absolute logit if all terms of a logit had one sign
 };
 
 inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
@@ -60,7 +61,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
   r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
   r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.lse = sized(c.batch * c.in * n);
+  r.lse = r.lse_size = sized(c.batch * c.in * n);
   r.du = r.dv_bias = sized(static_cast<int64_t>(c.u.size())), r.dr = sized(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
   std::vector<const mh::kernels::Run*> run_of(static_cast<size_t>(m));
@@ -92,10 +93,12 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
         Doubles a = sized(m), by = sized(m);
         double top = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
-          double x = 0, by_distance = 0;
-          for (int64_t e = 0; e < dk; ++e) x += query(j, e, c.u) * at(k, row_of_k(j, s) + e);
+          double x = 0, by_distance = 0, size = 0;
+          const auto add = [&](double& to, double term) { to += term, size += std::abs(term); };
+          for (int64_t e = 0; e < dk; ++e) add(x, query(j, e, c.u) * at(k, row_of_k(j, s) + e));
           for (int64_t e = 0; e < dk && !c.r.empty(); ++e)
-            by_distance += query(j, e, c.v_bias) * at(c.r, row_of_r(j, s) + e);
+            add(by_distance, query(j, e, c.v_bias) * at(c.r, row_of_r(j, s) + e));
+          r.logit_size = std::max(r.logit_size, size * std::abs(static_cast<double>(p.scale)));
           if (!c.r.empty()) x = c.round(x) + c.round(by_distance);
           x = c.round(x * static_cast<double>(p.scale));
           by[static_cast<size_t>(s)] = 1;
@@ -107,7 +110,9 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
         }
         const bool any = std::isfinite(top);
         for (int64_t s = first; s < end; ++s) sum += any ? std::exp(at(a, s) - top) : 0;
-        r.lse[static_cast<size_t>((b * c.in + j) * n + t)] = any ? top + std::log(sum) : HUGE_VAL;
+        const auto of_row = static_cast<size_t>((b * c.in + j) * n + t);
+        r.lse[of_row] = any ? top + std::log(sum) : HUGE_VAL;
+        r.lse_size[of_row] = 1 + std::abs(r.lse[of_row]);
         for (int64_t s = 0; s < m; ++s)
           a[static_cast<size_t>(s)] = any && s >= first && s < end ? std::exp(at(a, s) - top) / sum : 0;
         prob.push_back(a), slope.push_back(by);

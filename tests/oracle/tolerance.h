@@ -18,6 +18,12 @@ inline double beside_composed(double composed_error, double unit, double size) {
   return 2 * std::max(composed_error, unit * size) + 16 * kFp32 * size;
 }
 
+// Returns the addition to that bound for results that probabilities weigh: the error of the logits. A logit is a sum in
+// fp32 whose rounding errors add up to about kFp32 · logit_size (Higham and Mary 2019; three times that is rare). The
+// softmax turns it into a relative error of each probability, once directly and once through the sum of the row. The
+// composed path of tests without a tensor library accumulates in double, so its own error lacks this part.
+inline double of_logits(double logit_size, double size) { return 4 * kFp32 * logit_size * size; }
+
 // The bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded once to
 // a type of the given unit, where there is no composed path to compare with (Higham 2002, section 3.1):
 //   γ Σ |x_i y_i| + unit · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = terms, v = kFp32

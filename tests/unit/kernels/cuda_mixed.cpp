@@ -149,27 +149,31 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   c.round = rounded;
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
-  close<T>("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse);
+  const auto expect_close = [&](const char* what, const Doubles& result, const Doubles& of_exact,
+                                const Doubles& of_composed, const Doubles& sizes) {
+    close<T>(what, result, of_exact, of_composed, sizes, exact.logit_size);
+  };
+  expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
   // Probabilities of fp16 are rounded once more than `close` knows of: when they are exchanged.
   const auto thrice = [](Doubles sizes) {
     for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? 1.5 : 1;
     return sizes;
   };
-  close<T>("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));
-  close<T>("dm", Doubles(g.begin(), g.end()), exact.dm, composed.dm, exact.dm_size);
+  expect_close("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));
+  expect_close("dm", Doubles(g.begin(), g.end()), exact.dm, composed.dm, exact.dm_size);
   Doubles dq_sum = dq.numbers();
   if (relative) {
     const Doubles by_distance = dshifted.numbers();
-    close<T>("du", summed(dq_sum, c.batch, c.in, c.key_size), exact.du, composed.du, exact.du_size);
-    close<T>("dv_bias", summed(by_distance, c.batch, c.in, c.key_size), exact.dv_bias, composed.dv_bias,
-             exact.dv_bias_size);
-    close<T>("dr", summed(Doubles(dr.begin(), dr.end()), c.batch, c.in, c.distances * c.key_size), exact.dr,
-             composed.dr, exact.dr_size);
+    expect_close("du", summed(dq_sum, c.batch, c.in, c.key_size), exact.du, composed.du, exact.du_size);
+    expect_close("dv_bias", summed(by_distance, c.batch, c.in, c.key_size), exact.dv_bias, composed.dv_bias,
+                 exact.dv_bias_size);
+    expect_close("dr", summed(Doubles(dr.begin(), dr.end()), c.batch, c.in, c.distances * c.key_size), exact.dr,
+                 composed.dr, exact.dr_size);
     for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += by_distance[i];
   }
-  close<T>("dq", dq_sum, exact.dq, composed.dq, exact.dq_size);
-  close<T>("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
-  close<T>("dv", dv.numbers(), exact.dv, composed.dv, thrice(exact.dv_size));
+  expect_close("dq", dq_sum, exact.dq, composed.dq, exact.dq_size);
+  expect_close("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
+  expect_close("dv", dv.numbers(), exact.dv, composed.dv, thrice(exact.dv_size));
 }
 
 // What is wrong with the plans for up to 32 heads with so much memory, or nothing.
