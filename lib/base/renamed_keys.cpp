@@ -79,7 +79,10 @@ std::vector<Assignment> optimizer_form(const std::string& section, const std::st
 
 std::vector<Assignment> present_form(const Assignment& a, const std::string& origin) {
   const std::string section = a.key.substr(0, a.key.rfind('.') + 1);
-  if (a.text == kEmptyTable) return {a};
+  if (a.text == kEmptyTable) {
+    const auto it = renamed().find(a.key + ".");
+    return {{it == renamed().end() ? a.key : it->second.substr(0, it->second.size() - 1), a.text}};
+  }
   if (a.key == "train.optimizer") return optimizer_form("train.optimizer.", a.text);
   if (is_key(a.key, "train.groups.", "optimizer")) return optimizer_form(section, a.text);
   if ((a.key == "train.optimizer.rule" || is_key(a.key, "train.groups.", "rule")) && a.text == kAdam)

@@ -25,5 +25,8 @@ mkdir before
 expect 0 mh-train --threads 1 --out before --resume
 ! grep -q "earlier version" err || fail "a warning about a stored file"
 cmp run/last.safetensors before/last.safetensors || fail "not the same run"
+# A section of an earlier version may be empty.
+{ cat old.toml; echo '[train.decode]'; } > empty.toml
+expect 0 mh-train --dry-run --config empty.toml --train t.mhs
 expect 2 mh-train --dry-run --config old.toml --train t.mhs --set train.optimizer.rule=adam
 said "decay_norms_and_biases = true"; said "false"
