@@ -61,7 +61,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
                                      join(wrong, "; "), "start a new run for another setting"});
   for (const std::string& change : changed) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
-    log_warning("the schedule's horizon moves from " + to_string(old_run.train.length) + " to " +
+    log_warning("the end of the schedule moves from " + to_string(old_run.train.length) + " to " +
                 to_string(run.train.length) +
                 ": not the run that this length would have given from the start; train.schedule.length keeps it");
 }

@@ -1,8 +1,7 @@
 #include "train/train_state.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_types.h"
 #include "io/checkpoint.h"
 
 namespace mh::train {
@@ -13,7 +12,7 @@ constexpr TrainingKey kTrainingKeys[]{
     {"update", "Updates done."},
     {"tokens", "Targets trained on."},
     {"best_update", "Update of the best validation; 0 before the first."},
-    {"worse", "Validations since the last one that reset train.patience."},
+    {"worse", "Validations since the last one that reset train.validation.patience."},
     {"last_lr", "Learning rate of the last update."},
     {"norm", "Gradient norm of the last update, before clipping."},
     {"settled",
