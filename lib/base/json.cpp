@@ -1,11 +1,11 @@
 #include "base/json.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/text.h"
 
 namespace mh {

@@ -1,4 +1,4 @@
-// The one instantiation of the JSON types; see pch/json.h.
+// The one instantiation of the JSON types; see json_types.h.
 #include <nlohmann/json.hpp>
 
 template class nlohmann::basic_json<>;

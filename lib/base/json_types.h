@@ -1,5 +1,5 @@
-// The two JSON types, which are instantiated once, in base/json_types.cpp: every source that reads or writes JSON would
-// take a second or two for it. A part of the precompiled headers.
+// The two JSON types, which are instantiated once, in json_types.cpp: each source that reads or writes JSON would take
+// a second or two for it. Sources include this file in place of the library's own.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/text.h"
 
 namespace mh {

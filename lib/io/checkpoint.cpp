@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/text.h"
 
 namespace mh::io {

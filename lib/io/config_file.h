@@ -2,10 +2,11 @@
 // is left out, checked for their kind, and what nobody asked for.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "base/json_types.h"
 
 namespace mh::io {
 

@@ -3,9 +3,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "io/record_kind.h"
 

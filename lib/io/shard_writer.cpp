@@ -2,9 +2,9 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "io/record_kind.h"
 #include "io/shard_format.h"
 

@@ -3,10 +3,10 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "io/pickle.h"
 

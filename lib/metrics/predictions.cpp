@@ -1,10 +1,9 @@
 #include "metrics/predictions.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_types.h"
 
 namespace mh::metrics {
 

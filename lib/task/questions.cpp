@@ -6,9 +6,9 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "io/shard.h"

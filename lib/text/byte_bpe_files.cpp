@@ -1,11 +1,11 @@
 // vocab.json and merges.txt of GPT-2.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "text/byte_bpe.h"
 #include "text/text_bytes.h"

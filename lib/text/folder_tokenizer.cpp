@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "io/config_file.h"

@@ -1,10 +1,10 @@
 #include "text/tokenizer_json.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "text/byte_bpe.h"
 #include "text/wordpiece.h"

@@ -1,8 +1,7 @@
 #include "train/model_selection.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 

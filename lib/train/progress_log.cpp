@@ -1,8 +1,8 @@
 #include "train/progress_log.h"
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
+#include "base/json_types.h"
 #include "base/text.h"
 
 namespace mh::train {

@@ -2,9 +2,8 @@
 
 #include <ATen/Parallel.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"

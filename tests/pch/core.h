@@ -1,4 +1,4 @@
 // Precompiled for core-tests. Not Catch2, which main.cpp asks for more of.
 #include <rapidcheck.h>
 
-#include "../../lib/pch/json.h"
+#include "base/json_types.h"

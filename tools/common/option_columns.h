@@ -1,10 +1,10 @@
 // Options as columns of a table, named as they are.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/fields.h"
+#include "base/json_types.h"
 
 namespace mh {
 

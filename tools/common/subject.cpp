@@ -1,8 +1,7 @@
 #include "common/subject.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "nn/device.h"

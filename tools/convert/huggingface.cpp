@@ -1,10 +1,10 @@
 // mh-convert FOLDER, and mh-convert --to huggingface MODEL FOLDER.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "convert.h"

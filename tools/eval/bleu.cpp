@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <deque>
-#include <nlohmann/json.hpp>
 
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "eval.h"

@@ -1,8 +1,8 @@
 // mh-eval MODEL… DATA --hypotheses FILE: translations of a shard, and their BLEU.
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "common/option_columns.h"

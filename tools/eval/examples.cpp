@@ -1,9 +1,9 @@
 // mh-eval MODEL… DATA of examples: the scores of their task, and predictions.
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"

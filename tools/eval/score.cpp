@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"

@@ -1,9 +1,9 @@
 #include "seeds.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "train/seeds.h"

@@ -3,4 +3,4 @@
 
 #include <CLI/CLI.hpp>
 
-#include "../../lib/pch/json.h"
+#include "base/json_types.h"

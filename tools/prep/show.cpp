@@ -1,7 +1,7 @@
 // mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: a vocabulary as another tool's file.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/table.h"
 #include "io/record_kind.h"
 #include "prep.h"

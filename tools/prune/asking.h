@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "analysis/importance.h"
 #include "analysis/subject.h"
 #include "base/command_line.h"
+#include "base/json_types.h"
 #include "base/plot.h"
 #include "common/subject.h"
 

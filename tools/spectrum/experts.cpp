@@ -1,8 +1,8 @@
 // mh-spectrum experts MODEL DATA: what the experts of a mixture do.
-#include <nlohmann/json.hpp>
 
 #include "analysis/experts_report.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "common/metric.h"

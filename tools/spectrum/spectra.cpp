@@ -1,7 +1,6 @@
 // mh-spectrum MODEL... [DATA]: spectra as rows, curves and pictures.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -10,6 +9,7 @@
 #include "analysis/spectrum_source.h"
 #include "attention/layer.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "nn/device.h"
 #include "rows.h"

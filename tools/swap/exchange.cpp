@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "analysis/importance.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"

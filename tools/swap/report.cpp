@@ -1,11 +1,11 @@
 // mh-swap report MODEL… DATA: how much the heads of each layer differ, and the change against the first model.
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "analysis/discrepancy.h"
 #include "analysis/spectrum_source.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "common/subject.h"

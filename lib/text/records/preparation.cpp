@@ -1,10 +1,10 @@
 #include "text/records/preparation.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"

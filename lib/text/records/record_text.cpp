@@ -1,7 +1,6 @@
 #include "text/records/record_text.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_types.h"
 #include "io/record_kind.h"
 #include "text/records/classification/examples.h"
 #include "text/records/questions/records.h"

@@ -7,11 +7,11 @@
 //
 // Epochs are counted from 1. hard and soft rank the heads on the validation that ends the epoch before.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/load.h"

@@ -1,8 +1,7 @@
 #include "train/procedures/skip_retain.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "train/procedure.h"

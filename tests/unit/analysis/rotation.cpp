@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "analysis/importance.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "data/text.h"
 #include "fixtures/layers.h"
 #include "fixtures/runs.h"

@@ -4,10 +4,10 @@
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
 #include "model/memories.h"

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/config.h"
+#include "base/json_types.h"
 #include "fixtures/folder.h"
 #include "fixtures/models.h"
 #include "fixtures/status.h"

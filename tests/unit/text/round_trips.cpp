@@ -3,11 +3,11 @@
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/config.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "fixtures/folder.h"

@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/random.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"

@@ -2,12 +2,12 @@
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "attention/methods/mae/sample_experts.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"

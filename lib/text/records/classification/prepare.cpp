@@ -1,9 +1,9 @@
 // mh-prep glue and mh-prep examples: tab-separated files to shards of examples.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "text/records/classification/glue.h"

@@ -1,8 +1,8 @@
 // mh-prep lm: text to a language-model shard.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"

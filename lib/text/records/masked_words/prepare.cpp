@@ -1,8 +1,8 @@
 // mh-prep mlm: documents to a shard of their sentences, for BERT's pre-training.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "text/records/masked_words/encode_documents.h"

@@ -1,8 +1,8 @@
 // mh-prep squad: questions of SQuAD to a shard.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "text/records/preparation.h"
 #include "text/records/questions/records.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "io/shard_format.h"
 #include "text/records/encode_work.h"

@@ -1,12 +1,12 @@
 #include "text/records/questions/squad.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/text.h"
 #include "text/text_bytes.h"
 
