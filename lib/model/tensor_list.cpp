@@ -181,6 +181,7 @@ std::vector<ListedTensor> listed(const std::string& owner, Settings settings, co
 
 std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   ModelOptions options;
+  options.backbone = backbone;  // whose own options are listed too
   FieldLister lister;
   lister.section("model", options);
   Rows rows = lister.rows();
@@ -188,7 +189,7 @@ std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   std::erase_if(rows, [](const auto& row) {
     static const std::set<std::string> set{"backbone", "layers",      "encoder_layers", "width",
                                            "ffn",      "source_rows", "vocabulary_rows"};
-    return set.contains(row.key.substr(row.key.find('.') + 1));
+    return set.contains(row.key.substr(row.key.rfind('.') + 1));
   });
   Settings settings = sizes();
   settings.push_back(str("model.backbone=", backbone));
