@@ -3,7 +3,7 @@
 // a class template over the level and instantiates it for its own; at_level() calls those of the level in use.
 //
 // Nothing but such members may leave these files: an inline function that two files emit is linked once, from either of
-// them (tests/level_symbols.py).
+// them (kernels/level_symbols.py).
 #pragma once
 
 #include <type_traits>

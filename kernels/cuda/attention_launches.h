@@ -1,5 +1,5 @@
 // The kernels and grids of each call of AttentionKernels: of one type and head size, over a launcher. It is
-// launch.h's on a GPU; tests/host_launcher.h runs the same on the CPU.
+// launch.h's on a GPU; tests/emulator/host_launcher.h runs the same on the CPU.
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
 //   int launcher.most_shared_memory()

@@ -1,4 +1,4 @@
-// Cuts heads out of a model for good: the parts of parameters that belong to a head on a side go (model::HeadAxis), and
+// Cuts heads out of a model for good: the parts of parameters that belong to a head on a side go (nn::HeadAxis), and
 // the layer's configuration says how many heads are left, so that the model that is left is smaller and computes what
 // the whole one does with those heads masked (attention::HeadScales of zeros), but for rounding.
 //

@@ -1,4 +1,4 @@
-// Exchanges heads of a model in place, by what parameters say of their heads (model::Traits): no method is known by
+// Exchanges heads of a model in place, by what parameters say of their heads (nn::Traits): no method is known by
 // name.
 //
 // A head's rows of the query, key and value projections and of their biases go with it (the rotation of heads by Azov

@@ -23,7 +23,7 @@ namespace mh::attention {
 
 class AttentionLayer {
  public:
-  // `output_init` etc. come from the model's initialisation scheme.
+  // How the projections are initialised, by the initialisation scheme of the model.
   struct Inits {
     nn::Init query_key_value;
     nn::Init query_key_value_bias;

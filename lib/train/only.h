@@ -1,5 +1,5 @@
 // Which parameters train at all, where train.trainable names some: by pattern, or by a word for what they are to the
-// heads of attention layers (model::HeadRole), whatever the stages are called:
+// heads of attention layers (nn::HeadRole), whatever the stages are called:
 //
 //   gates        of stages that weigh heads        projections  of queries, keys and values
 //   mixing       of stages that mix heads          output       of the layer's output

@@ -1,5 +1,5 @@
 // The parts of a transformer by plain loops in double precision, with the weights of a model: embeddings, layer norms,
-// attention (reference_attention.h) and feed-forward parts, each with its sum and norm.
+// attention (oracle/attention.h) and feed-forward parts, each with its sum and norm.
 #pragma once
 
 #include <ATen/ATen.h>
