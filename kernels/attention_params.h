@@ -40,18 +40,18 @@ struct AttentionParams {
   bool causal = false;  // query i sees keys 0 … keys - queries + i; queries <= keys
   int64_t window = 0;   // causal: of these the last `window`; 0: all
   Normaliser normaliser = Normaliser::softmax;
-  // Query head j reads the keys of head key_heads[j], head i of the result the values of head value_heads[i]; null:
-  // those of its own number.
+  // Query head j reads the keys of head key_heads[j], head i of the result the values of head value_heads[i]; null: of
+  // the head with the same number.
   const int64_t *key_heads = nullptr, *value_heads = nullptr;
   const float* head_scales = nullptr;  // factor of each head of the result; null: 1; with a matrix it is part of that
   int64_t head_scales_stride = 0;      // on a GPU: from row to row of the batch
   // A backward pass follows: logits are rounded as it will round them, which computes the probabilities again.
   bool gradient = true;
 
-  // Dropout of probabilities, none where its threshold is 0: that of query i and key j is decided by element
-  // dropout_first + i * dropout_row + j of the stream, a head's queries after those of the head before.
-  // dropout_row >= keys. On a CPU dropout_first is that of the row (plain attention: of the head) at hand, on a GPU
-  // that of row 0, head 0.
+  // Dropout of probabilities, none where its threshold is 0. Element dropout_first + i * dropout_row + j of the stream
+  // decides the probability of query i and key j; heads follow each other in the stream. dropout_row >= keys.
+  // dropout_first is the first element of the row at hand on a CPU (plain attention: of the head at hand), and of row
+  // 0, head 0 on a GPU.
   Dropout dropout = {};
   uint64_t dropout_first = 0;
   int64_t dropout_row = 0;

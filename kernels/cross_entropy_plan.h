@@ -1,4 +1,4 @@
-// What a softmax cross-entropy is told and what it makes of a row, on every device.
+// The parameters of a softmax cross-entropy and its results for a row, on every device.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What decides a dropout, on every device: element i of a stream is dropped when the upper 24 bits of word i % 4 of
+// The rule of dropout on every device: element i of a stream is dropped when the upper 24 bits of word i % 4 of
 // Philox-4x32-10 at counter (i / 4, site, update) are below p * 2^24. Nothing is stored for the backward pass.
 #pragma once
 
@@ -16,7 +16,7 @@ struct Dropout {
   const uint32_t* update_at = nullptr;
 };
 
-// Of a tensor that stands at some place of its stream.
+// Dropout of a tensor whose elements are a stretch of a stream.
 struct DropoutFrom {
   Dropout how;
   uint64_t first;  // the stream's number of the tensor's first element

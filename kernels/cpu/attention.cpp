@@ -75,7 +75,7 @@ MH_INLINE void with_biases(const AttentionParams& how, const Block& b, const Dis
   add_bias(d.u, b.m, d.size, how.scale, x, x);
 }
 
-// Logits s (block, row) get those of distances.
+// Adds the terms of distances to logits s (block, row).
 template <class Tile>
 MH_INLINE void add_distances(const AttentionParams& how, const Block& b, const Distances& d, int64_t row, float* s) {
   for (int64_t run = 0; run < how.relative.num_runs; ++run) {
@@ -106,7 +106,7 @@ MH_INLINE void distances_backward(const AttentionParams& how, const Block& b, co
   }
 }
 
-// What is kept of a query's probabilities, from the block's first key on up to its `end`.
+// Decides the dropout of a query's probabilities, from the block's first key on up to its `end`.
 MH_INLINE void decide_query(const AttentionParams& how, const Block& b, int64_t i, int64_t end, float* keep) {
   const auto row = static_cast<uint64_t>((b.first + i) * how.dropout_row + b.low);
   decide_range(how.dropout, how.dropout_first + row, end, keep);

@@ -2,9 +2,9 @@
 // type of the tensors but for operands of products of bf16, without ever holding more than a block of queries'
 // probabilities.
 //
-// A block of queries meets a span of keys, so many that its probabilities stay in the second-level cache; the keys and
-// values are unpacked once. The softmax is exact: sums of the spans before are brought to the maximum of those so far.
-// The backward pass takes the probabilities again from the log-sum-exp of each query, span by span.
+// A block of queries goes through the keys in spans whose probabilities fit the second-level cache; keys and values are
+// unpacked once. The softmax is exact: sums of earlier spans are rescaled to the running maximum. The backward pass
+// recomputes the probabilities from the log-sum-exp of each query, span by span.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace mh::kernels {
 
-// So many queries, or fewer, as decoding has them, are not worth to unpack the keys for: without a gradient each key is
-// read where it is, once a query. The same query has other bits, in the last place, among so few and among more.
+// The most queries for which unpacking the keys does not pay, as in decoding: without a gradient each key is read where
+// it is, once a query. The last bits of a query's result differ between the two ways.
 constexpr int64_t kFewQueries = 8;
 
 // (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).

@@ -1,4 +1,4 @@
-// What attention does with one row of logits, and with one query whose keys are read where they are.
+// Loops over one row of logits, and the attention of one query whose keys are read where they were written.
 #pragma once
 
 #include <cmath>

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t block = kEntriesOfBlock;
 
-// Something that the `count` largest are above: of so many blocks with the largest maxima each has one that is no less
-// than the least of these.
+// Returns a number below the `count` largest entries: each of the `count` blocks with the largest maxima has an entry
+// that is no less than the least of these maxima.
 float below_best(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
   thread_local std::vector<float> order;
@@ -44,7 +44,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   *log_sum = std::log(sum) + maximum;
 
   size_t found = 0;
-  // What a candidate must be above. A NaN has no order.
+  // Candidates are above this number. A NaN has no order.
   float least = std::isnan(*log_sum) ? -INFINITY : below_best(maxima, best.size() + without.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > least)) continue;

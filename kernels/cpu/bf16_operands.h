@@ -1,5 +1,5 @@
 // Operands of products of bf16 as an engine reads them (cpu/bf16_engine.h). Sizes are padded to 16 with zeros; right
-// operands lie in columns of 64, all rows of one after those of the one before.
+// operands lie in blocks of 64 columns, block after block, each with all rows.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ MH_INLINE void turn_rows(const uint16_t* from, int64_t position, int64_t rows, i
   }
 }
 
-// c (m, n; row ldc) = or += a (m, k; row lda) times rows first … first + k - 1 of b, a right operand of so many rows
-// and n columns.
+// c (m, n; row ldc) = or += a (m, k; row lda) times rows first … first + k - 1 of b, a right operand of `rows` rows and
+// n columns.
 MH_INLINE void engine_product(const Bf16Engine& engine, int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda,
                               const uint16_t* b, int64_t rows, int64_t first, bool add, float* c, int64_t ldc) {
   for (int64_t x = 0; x < n; x += kEngineColumns) {
@@ -66,7 +66,7 @@ MH_INLINE void engine_product(const Bf16Engine& engine, int64_t m, int64_t n, in
   }
 }
 
-// 16 numbers of row i of a tile from column j on, rounded to words; those of columns from seen(i) on are zero. Seen is
+// Rounds 16 numbers of row i of a tile, from column j on, to words; columns from seen(i) on give zero. Seen is
 // int64_t(int64_t).
 template <class Seen>
 MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t i, int64_t j, Words& to) {
@@ -109,9 +109,9 @@ MH_INLINE void turn_tile(const float* tile, int64_t row, int64_t rows, const See
     }
 }
 
-// A tile of m queries in fp32 and what they see of its keys: 64 keys from key s on begin at at(s), with a row every
-// `row` floats; query i has numbers up to key seen(i). Keys run from low to width - 1, which are multiples of 64 or
-// what is behind them is unseen. `rounded`: 64 m numbers.
+// A tile of m queries and the keys that they see, in fp32: 64 keys from key s on begin at at(s), with a row every `row`
+// floats; query i has numbers up to key seen(i). Keys run from low to width - 1; both bounds are
+// multiples of 64, or the keys past them are unseen. `rounded`: 64 m numbers.
 template <class At, class Seen>
 struct EngineTile {
   const Bf16Engine& engine;
@@ -120,7 +120,7 @@ struct EngineTile {
   Seen seen;
   uint16_t* rounded;
 
-  // sums (m, wide) += the tile times `right`, an operand of so many rows.
+  // sums (m, wide) += the tile times `right`, an operand of `rows` rows.
   MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
     for (int64_t s = low; s < width; s += kEngineColumns) {
       round_tile(

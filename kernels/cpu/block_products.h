@@ -1,8 +1,8 @@
 // The products of plain attention, of a block of queries with the keys and values of one head: in fp32 by register
 // tiles, or of bf16 by an engine. Both keep their operands packed as they read them, and results in fp32.
 //
-// A tile is (block, row), its rows contiguous and so many floats apart; its first column is that of key Block::low, and
-// the last one written that of key width - 1.
+// A tile is (block, row): its rows are contiguous and `row` floats apart; its first column belongs to key Block::low,
+// the last one written to key width - 1.
 #pragma once
 
 #include <algorithm>
@@ -136,7 +136,7 @@ class Fp32Products {
 class Bf16Products {
   static constexpr int64_t grain = kEngineColumns;  // keys at once
 
-  // Of rows behind the queries nothing is read.
+  // Nothing is read of rows after the last query.
   MH_INLINE auto engine_tile(const Block& b, const float* tile) const {
     return EngineTile{engine_,
                       kBlock,

@@ -1,7 +1,7 @@
-// Attention of a new position of one row and head to those of a cache, each read where it was written.
+// Attention of a new position of one row and head to the positions of a cache, each read where it was written.
 //
-// Rows of a search that go on from one hypothesis share what is behind them. So that nothing is copied when they part,
-// a table says for each position which row of the storage holds it, and rows that share a past read the same memory.
+// Rows of a search that continue one hypothesis share its positions. So that nothing is copied when they part, a table
+// holds the row of the storage of each position, and rows with a common past read the same memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mh::kernels {
 
-// Position t of row r of a head's keys or values, (size), stands at data + r * row_stride + t * stride. T is float or
+// Position t of row r of a head's keys or values, (size), is at data + r * row_stride + t * stride. T is float or
 // uint16_t (bf16).
 template <class T>
 struct CachedRows {

@@ -1,4 +1,4 @@
-// What a dropout keeps, many elements at once (dropout_plan.h).
+// The decisions of a dropout for many elements at once (dropout_plan.h).
 #pragma once
 
 #include "cpu/vector.h"
@@ -55,12 +55,12 @@ MH_INLINE void decide(const Dropout& how, uint64_t block, float* keep) {
   }
 }
 
-// What is left of x by decision `keep`. A dropped infinity is 0, not NaN.
+// Returns x after decision `keep`. A dropped infinity is 0, not NaN.
 MH_INLINE Floats kept(const Floats& keep, const Floats& x) { return keep == 0.0F ? Floats{} : x * keep; }
 MH_INLINE float kept(float keep, float x) { return keep == 0.0F ? 0.0F : x * keep; }
 
-// keep[i] = scale or 0 for elements first + i, i < count. Whole groups are written: what stands up to kDropoutGroup
-// numbers before and behind is decided too.
+// keep[i] = scale or 0 for elements first + i, i < count. Whole groups are written: up to kDropoutGroup numbers before
+// `keep` and after its end are overwritten too.
 MH_INLINE void decide_range(const Dropout& how, uint64_t first, int64_t count, float* keep) {
   const auto skipped = static_cast<int64_t>(first % kDropoutGroup);
   for (int64_t i = -skipped; i < count; i += kDropoutGroup)

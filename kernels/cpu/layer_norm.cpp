@@ -9,7 +9,7 @@ namespace mh::kernels {
 
 namespace {
 
-// The first `n` numbers, at most 16; of what is behind them zeros are read and nothing is written.
+// Loads and stores the first `n` numbers, at most 16; the other lanes load zeros and are not stored.
 template <class T>
 MH_INLINE void load_some(const T* from, int64_t n, Floats& to) {
   if (n >= lanes) return load(from, to);
@@ -30,7 +30,7 @@ MH_INLINE T* row_at(T* x, int64_t at) {
   return x != nullptr ? x + at : nullptr;
 }
 
-// What is kept of row r, where something is dropped.
+// Returns the decisions of row r; null without dropout.
 MH_INLINE const float* decide_row(const SumNorm& how, int64_t r, float* scratch) {
   if (how.dropout == nullptr) return nullptr;
   float* keep = scratch + kDropoutGroup;

@@ -1,13 +1,13 @@
-// What the kernels with products know of the processor: its second-level cache, and its vector instructions. Each of
-// them is compiled for three levels, and the best that the processor has is chosen when one is first called.
+// The processor as the kernels with products see it: its second-level cache and its vector instructions. Each of these
+// kernels is compiled for three levels; the first call chooses the best level that the processor has.
 #pragma once
 
 #include <cstdint>
 
 namespace mh::kernels {
 
-// x86-64, x86-64-v3, x86-64-v4, and that with products of bf16; elsewhere the first alone, with what the compiler takes
-// for granted.
+// x86-64, x86-64-v3, x86-64-v4, and x86-64-v4 with products of bf16. On other processors the first alone, with the
+// instructions that the compiler uses by default.
 enum class Level : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
 Level best_level();  // of this processor

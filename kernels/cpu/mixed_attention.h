@@ -1,4 +1,4 @@
-// Attention whose heads are mixed behind the softmax (Mixhead, Zhang et al. 2022, and any map across heads), in fp32
+// Attention whose heads are mixed after the softmax (Mixhead, Zhang et al. 2022, and any map across heads), in fp32
 // whatever the type of the tensors, but for operands of products of bf16: P_j = softmax(scale * Q_j K_jᵀ), or as the
 // policy says, P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i.
 //
@@ -19,8 +19,8 @@
 namespace mh::kernels {
 
 // (heads, length, size): element (h, t) starts at data + h * head_stride + t * row_stride. T is float or uint16_t
-// (bf16). Of a cache whose rows are left where they were written, position t besides stands in row table[t], rows
-// batch_stride apart: few queries may read keys and values so.
+// (bf16). With a table, position t is in row table[t] of a cache, whose rows are batch_stride apart: few queries read
+// keys and values where they were written.
 template <class T>
 struct Heads {
   T* data;

@@ -5,7 +5,8 @@
 
 namespace mh::kernels {
 
-// Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of AVX-512's registers, 4 x 1 those of AVX2.
+// Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of the registers of AVX-512, 4 x 1
+// half of the registers of AVX2.
 struct Large {
   static constexpr int rows = 8, vectors = 2;
 };

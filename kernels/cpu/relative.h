@@ -10,7 +10,7 @@
 
 namespace mh::kernels {
 
-// What a tile reads of a run: keys from `key` on, so many of them, and so many rows of r from `row` on.
+// The part of a run that a tile reads: `keys` keys from `key` on, and `rows` rows of r from `row` on.
 struct Reach {
   int64_t key, keys, row, rows;
 };
@@ -22,7 +22,7 @@ MH_INLINE Reach reach_of(const Run& run, int64_t queries, int64_t first, int64_t
   return {run.first + skipped, keys, run.row + queries - first - m + skipped, keys + m - 1};
 }
 
-// Floats of a row of such products, for a tile of so many queries.
+// Floats of a row of these products, for a tile of `queries` queries and `keys` keys.
 MH_INLINE int64_t distances_of(int64_t keys, int64_t queries) {
   return (keys + queries + lanes - 1) / lanes * lanes + lanes;
 }

@@ -12,7 +12,7 @@ constexpr float infinity = __builtin_inff();
 
 using Bytes = uint8_t __attribute__((vector_size(16)));
 
-// The first `count` numbers of a row; the lanes behind them get `rest`.
+// Loads the first `count` numbers of a row; the lanes after them get `rest`.
 MH_INLINE void load_some(const float* from, int64_t count, float rest, Floats& to) {
   if (count >= lanes) return load(from, to);
   fill(to, rest);
@@ -30,7 +30,7 @@ MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
   x = seen != 0 ? x : low;
 }
 
-// One behind the last of n entries that is not zero, found a vector at a time.
+// Returns one past the last of n entries that is not zero, found a vector at a time.
 template <class T>
 MH_INLINE int64_t end_of(const T* x, int64_t n) {
   for (; n >= lanes; n -= lanes) {

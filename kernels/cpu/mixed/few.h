@@ -13,7 +13,7 @@ MH_INLINE void fetch_ahead(const Heads<const T>& of, int64_t h, int64_t t, int64
   if (of.table != nullptr && t + kAhead < end) fetch(of.at(h, t + kAhead) + first, size);
 }
 
-// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x and v of head h.
+// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x and v belong to head h.
 template <int vectors, class T>
 void weighed_values(const Layout& l, const float* x, int64_t seen, const Heads<const T>& v, int64_t h, int64_t first,
                     int64_t size, T* out) {
@@ -32,8 +32,8 @@ void weighed_values(const Layout& l, const float* x, int64_t seen, const Heads<c
   for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
-// Of kFewQueries at most nothing is unpacked. What the three steps share: the numbers of every query, and behind them
-// what one query is mixed with.
+// The memory that the three steps share: the numbers of every query, then the scratch for mixing one query. Keys and
+// values are not unpacked for kFewQueries queries or fewer.
 struct Few {
   Layout l;
   float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
@@ -48,7 +48,8 @@ struct Few {
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
-// x = or += the products of one query's `size` numbers from column `first` on, in so many vectors, with keys of head h.
+// x = or += the products of one query's `size` numbers from column `first` on, in `vectors` vectors, with keys of head
+// h.
 template <int vectors, class T>
 void few_products(const Layout& l, const T* q, float scale, int64_t size, const Heads<const T>& k, int64_t h,
                   int64_t first, int64_t seen, float* x) {

@@ -25,7 +25,7 @@ MH_INLINE void store_part(const Floats& from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) from_float(numbers[i], to[i]);
 }
 
-// to (rows, padded size) = factor * from (length, size); rows behind are zero.
+// to (rows, padded size) = factor * from (length, size); rows from `length` on are zero.
 template <class T>
 void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows, float* to) {
   const int64_t wide = padded(size);
@@ -39,7 +39,7 @@ void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, 
   std::fill_n(to + length * wide, (rows - length) * wide, 0.0F);
 }
 
-// to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns behind the length are zero.
+// to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns from `length` on are zero.
 template <class T>
 void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {

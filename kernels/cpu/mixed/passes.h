@@ -12,7 +12,7 @@ MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
-// What products read of them.
+// Copies a tile of rows to `rows` as products read them: fp32 times factor, or an engine's operands.
 template <class T>
 void take_tile(const AttentionParams& how, const Layout& l, Heads<const T> from, int64_t heads, int64_t size,
                float factor, int64_t first, int64_t count, bool paired, float* rows) {
@@ -37,7 +37,7 @@ void add_over_keys(const AttentionParams& how, const Layout& l, const Sight& sig
   engine_tile(*how.bf16, l, sight, tile, rounded_tile)
       .over_keys(reinterpret_cast<const uint16_t*>(right), l.keys(), wide, sums);
 }
-// sums (keys, wide) += a tile of one head, transposed, times rows (l.rows, wide), or their pairs behind them.
+// sums (keys, wide) += a tile of one head, transposed, times rows (l.rows, wide), or their pairs, which follow them.
 void add_over_queries(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t wide, const float* tile,
                       const float* rows, uint16_t* rounded_tile, float* sums) {
   if (!uses_engine(how)) return product_over_queries(l, sight, wide, tile, rows, sums);

@@ -128,8 +128,8 @@ void take_rows(const Layout& l, Heads<const T> from, int64_t heads, int64_t firs
     }
 }
 
-// Queries as relative positions read them: rows (heads, l.rows, dk), scaled, get the bias of keys, and `positions` that
-// of distances.
+// Adds the biases of relative positions to queries, rows (heads, l.rows, dk), scaled: the bias of keys to `rows`, the
+// bias of distances to `positions`.
 void with_biases(const AttentionParams& how, const Layout& l, int64_t count, float* rows, float* positions) {
   const RelativeParams& r = how.relative;
   std::fill_n(positions, how.in_heads * l.rows * l.dk, 0.0F);
@@ -147,14 +147,14 @@ void with_biases(const AttentionParams& how, const Layout& l, int64_t count, flo
       }
 }
 
-// What a tile reads of a run, keys counted from the span's first.
+// Returns the part of a run that a tile reads, keys counted from the span's first.
 MH_INLINE Reach sight_of(const AttentionParams& how, const Sight& sight, const Run& run, int64_t first, int64_t count) {
   Reach z = reach_of(run, how.queries, first, count, sight.begin, sight.begin + sight.width);
   z.key -= sight.begin;
   return z;
 }
 
-// A tile of logits gets those of distances.
+// Adds the terms of distances to a tile of logits.
 void add_distances(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
                    const float* positions, float* by_distance, float* tile) {
   const RelativeParams& r = how.relative;
@@ -176,7 +176,8 @@ void add_distances(const AttentionParams& how, const Layout& l, const Sight& sig
     }
 }
 
-// The gradients of those, from that of the logits of head j, are added to dr and to dy (rows, dk), its positions'.
+// Adds the gradients of these terms, from the gradient of the logits of head j, to dr and to dy (rows, dk), the
+// gradient of `positions`.
 void distances_backward(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
                         int64_t j, const float* positions, const float* tile, float* by_distance, float* dr,
                         float* dy) {

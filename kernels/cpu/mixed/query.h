@@ -22,7 +22,7 @@ struct Query {
         width(numbers) {}
 };
 
-// Of one head of one query: what it does not see in front becomes `value`.
+// Sets the numbers of one head of one query, of the keys before `first`, to `value`.
 void hide_before(const Layout& l, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = together(s, first);
@@ -58,7 +58,7 @@ bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
   return true;
 }
 
-// keep (heads, l.decisions()) for what query t sees of a span; a row begins behind kDropoutGroup numbers.
+// keep (heads, l.decisions()) for the keys of a span that query t sees; a row begins after kDropoutGroup numbers.
 void decide_query(const AttentionParams& how, const Layout& l, const Query& q, float* keep) {
   const int64_t heads = how.dropout_before_mixing ? how.in_heads : how.out_heads;
   for (int64_t h = 0; h < heads; ++h)
@@ -101,8 +101,8 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
     }
 }
 
-// Logits of a query become exponentials, as they weigh beside those of the spans before: of each head their maximum and
-// sum are brought up to date (Milakov and Gimelshein 2018).
+// Replaces the logits of a query by exponentials relative to the running maximum of each head, and updates that maximum
+// and the sum (online softmax, Milakov and Gimelshein 2018).
 void soften_query(const AttentionParams& how, const Layout& l, const Query& q, float* x, float* tops, float* sums) {
   for (int64_t j = 0; j < how.in_heads; ++j) {
     float* of_head = x + j * chunk;
@@ -121,8 +121,8 @@ void soften_query(const AttentionParams& how, const Layout& l, const Query& q, f
   }
 }
 
-// Logits of a query become exponentials of what is above tops, and zeros of a head with infinite ones, to which nothing
-// weighs anything; their sums are added to `sums` (in).
+// Replaces the logits x of a query by exp(x - tops), and by zeros in a head whose `tops` is infinite, a fully masked
+// row; adds their sums to `sums` (in).
 void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q, const float* tops,
                      int64_t from_head_to_head, float* x, float* slopes, float* sums) {
   const bool sloped = how.normaliser == Normaliser::sigsoftmax;
@@ -139,14 +139,14 @@ void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q
 
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
-// matrix (in, out) = that of a query, or what is by its heads, with the inverse of its sums.
+// matrix (in, out) = given, row j times the inverse of sums[j].
 void with_sums(const AttentionParams& how, const float* given, const float* sums, float* matrix) {
   for (int64_t j = 0; j < how.in_heads; ++j)
     for (int64_t i = 0; i < how.out_heads; ++i)
       matrix[j * how.out_heads + i] = given[j * how.out_heads + i] * inverse(sums[j]);
 }
 
-// Exponentials of a query (in) become mixed probabilities (out).
+// Replaces the exponentials of a query (in) by mixed probabilities (out).
 void mix_query(const AttentionParams& how, const Layout& l, const Query& q, const float* matrix, float* x, float* keep,
                float* mixed) {
   const bool drops = how.has_dropout();
@@ -161,7 +161,7 @@ void mix_query(const AttentionParams& how, const Layout& l, const Query& q, cons
   }
 }
 
-// Gradients of mixed probabilities, as dropped, become those of what was dropped.
+// Replaces the gradients of a query's mixed probabilities after dropout by the gradients before it.
 void undrop_query(const AttentionParams& how, const Layout& l, const Query& q, const float* keep, float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = d + c * l.step();
@@ -189,8 +189,9 @@ void weigh_query(const AttentionParams& how, const Layout& l, const Query& q, co
   }
 }
 
-// p: probabilities of a query (in), but for the inverse of their sums, become mixed ones, as dropped (out); d:
-// gradients of mixed ones (out) become those of the logits (in), by G of all keys. scaled: scratch (in, out).
+// Replaces p, the probabilities of a query (in) but for the inverse of their sums, by mixed ones after dropout (out),
+// and d, the gradients of mixed probabilities (out), by the gradients of the logits (in), with G of all keys. scaled:
+// scratch (in, out).
 void unmix_query(const AttentionParams& how, const Layout& l, const Query& q, const float* matrix, const float* sums,
                  const float* g, float* p, float* d, const float* keep, float* scaled, float* mixed) {
   const int64_t in = how.in_heads, out = how.out_heads;
