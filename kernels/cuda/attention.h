@@ -21,20 +21,20 @@ struct KeyRange {
 // Rows of the kernels' type.
 using AnyRows = Rows<void>;
 
-// What a backward pass with head mixing knows of a query of a head: log2 of its sum of exponentials, the inverse of the
-// sum of its probabilities as they are computed from that, and delta = Σ P dP.
+// Statistics of a query of a head for a backward pass with head mixing: log2 of its sum of exponentials, the inverse of
+// the sum of its probabilities as recomputed from that logarithm, and delta = Σ P dP.
 struct alignas(16) QueryStats {
   float lse2, inv_sum, delta, padding;
 };
 // Zeros after the last, which tiles read past.
 constexpr int kStatsPadding = 16;
 
-// The tensors of a call, in device memory, and its stream. Sizes are those of the parameters; q and dq have in_heads,
-// out and dout out_heads, k and v the heads that they are read from.
+// The tensors of a call, in device memory, and its stream. Sizes follow from AttentionParams; q and dq have in_heads,
+// out and dout out_heads, k and v the key and value heads.
 struct AttentionTensors {
   int64_t batch = 0;
   AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
-  // Whether dk and dv have the heads of k and v, each of which is read once; else those of their readers.
+  // Whether dk and dv have the heads of k and v, each of which is read once; else they have the heads of the readers.
   bool joined = true;
   float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
   float* delta = nullptr;             // the same size; a backward pass without mixing uses it
@@ -82,19 +82,19 @@ struct KernelTensors : AttentionTensors {
   }
 };
 
-// Of one type and head size. Each gives nullptr, or what is wrong in words; launches on the stream, without waiting for
-// it and without memory of its own.
+// The kernels of one type and head size. Each function returns nullptr or the problem in words; it launches on the
+// stream without waiting for it and allocates no memory.
 struct AttentionKernels {
   int size;  // sizes of queries, keys and values up to it
-  // What is wrong with relative positions here, of heads that nothing mixes.
+  // Why attention without mixing cannot take relative positions; nullptr: it can.
   const char* (*relative_lacks)();
   int (*scale_tiles)(const AttentionParams& call);
   // The number of splits of the keys in a forward pass, on the GPU at hand: another number may round differently.
   int (*num_splits)(const AttentionParams& call, int64_t batch);
   const char* (*forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionParams& call, const AttentionTensors& tensors);
-  // What is wrong with so many heads of queries and of the result, if they are mixed, with relative positions or
-  // without, on the GPU at hand.
+  // Why the GPU at hand cannot mix in_heads heads of queries to out_heads heads of the result, with relative positions
+  // or without; nullptr: it can.
   const char* (*mixed_lacks)(int in_heads, int out_heads, bool relative);
   int (*mixed_num_splits)(const AttentionParams& call, int64_t batch);
   const char* (*mixed_forward)(const AttentionParams& call, const AttentionTensors& tensors);

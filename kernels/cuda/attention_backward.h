@@ -8,8 +8,8 @@
 
 namespace mh::kernels {
 
-// x.delta (batch, heads, queries) = Σ_c dout out: D, since what is dropped of the probabilities and the scale of the
-// head are in both. A warp for each query; blocks: (queries / 4 rounded up, batch * heads), of 128 threads.
+// x.delta (batch, heads, queries) = Σ_c dout out: D, since both contain the dropout of the probabilities and the scale
+// of the head. A warp for each query; blocks: (queries / 4 rounded up, batch * heads), of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
@@ -43,8 +43,8 @@ struct QueryGradientTiles {
   };
 };
 
-// to (kColumns, or so many as there are) = the sums over the rows of all warps, by way of of_warps (warps, kColumns) in
-// shared memory.
+// to (min(kColumns, columns)) = the sums over the rows of all warps, through of_warps (warps, kColumns) in shared
+// memory.
 template <int kColumns, class Thread>
 MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumns / 8], float* of_warps, float* to,
                                  int columns) {
@@ -193,7 +193,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       else shared.go_on(thread, a, head, a.relative.runs[run], first, i, place);
     }
   };
-  // Those that are not real are not looked at: they may be anything.
+  // Keys that are not real are not read: they may be anything.
   const int looked_at = real < keys ? real : keys;
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, looked_at,
                                          a.key_size, a.aligned);
@@ -212,7 +212,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     if constexpr (kRelative) shared.add_to(thread, p, place);
     hide_unseen<true>(thread, a, real, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
-    // keep(4 n + x): what is left of probability x of n, times the scale.
+    // keep(4 n + x): the dropout factor of probability x of n, 0 or the scale.
     const auto take = [&](const auto& normaliser, const auto& keep) {
       MH_FOR (n, Z::kQueries / 8)
         MH_FOR (e, 2) {

@@ -28,7 +28,7 @@ struct AttentionTiles {
 template <int kSize, int kStride, int kAhead = 4, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
   MH_FOR (n, kColumns) sums[n] = Sum{};
-  // Not all of it at once: what is loaded ahead, kAhead pieces of 16 columns, takes registers.
+  // Not all of it at once: the kAhead pieces of 16 columns that are loaded ahead take registers.
   MH_UNROLL_AHEAD
   for (int c = 0; c < kSize; c += 16) {
     Left<T> left;
@@ -84,8 +84,9 @@ struct QueryTile {
   KeyRange seen;
 };
 
-// visit(s, end, stage, place) for tiles of Z::kKeys keys of those that the queries of a block see, with their values
-// if kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end` does.
+// Calls visit(s, end, stage, place) for tiles of Z::kKeys of the keys that the queries of a block see, with their
+// values if kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end`
+// does.
 template <class Z, class T, int kSize, bool kRelative, bool kValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
@@ -124,7 +125,7 @@ MH_DEVICE float* partial_out_of(const AttentionParams& a, const AttentionTensors
   return x.partial_out + ((rows * a.queries + query) * x.num_splits + split) * (a.value_size + 2);
 }
 
-// Of a range's tiles of `size`, those of one split; or none.
+// Returns the tiles of `size` of a range that belong to one split; the range may be empty.
 MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_splits) {
   const int tiles = (range.end - range.first + size - 1) / size, each = (tiles + num_splits - 1) / num_splits * size;
   const int first = range.first + split * each, end = first + each;

@@ -199,7 +199,7 @@ struct AttentionLaunches {
                     a.has_relative() ? 16 * kRelativeWarps<T, kSize> : QueryGradient<T, kSize, false>::Z::kQueries);
   }
 
-  // What is wrong with relative positions of heads that nothing mixes, before anything is launched; or nullptr.
+  // Returns why attention without mixing cannot take relative positions, before a launch; nullptr: it can.
   template <class Launcher>
   static const char* relative_lacks(const Launcher& launcher) {
     constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
@@ -245,7 +245,8 @@ struct AttentionLaunches {
     return a.has_relative() ? gradients<true>(launcher, a, x) : gradients<false>(launcher, a, x);
   }
 
-  // What is wrong with so many heads of queries and of the result, before anything is launched; or nullptr.
+  // Returns why in_heads heads of queries cannot be mixed to out_heads heads of the result, before a launch; nullptr:
+  // they can.
   template <class Launcher>
   static const char* mixed_lacks(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
     AttentionParams a;
@@ -336,7 +337,7 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  // Tiles of so many keys; of relative positions those of each run at most.
+  // Tiles of `of` keys; with relative positions an upper bound, since each run begins a new tile.
   template <bool kRelative>
   static int key_tiles(const AttentionParams& a, int of) {
     const int further = kRelative && a.relative.num_runs > 0 ? a.relative.num_runs - 1 : 0;

@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-// Elements position … position + 3 of a stream. Where they are not those of one counter they are of two.
+// Drops elements position … position + 3 of a stream, which belong to one counter or to two.
 MH_DEVICE void drop_four(const Dropout& how, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(how, position / 4);
   const auto first = static_cast<unsigned>(position % 4);

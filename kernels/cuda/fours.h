@@ -61,7 +61,7 @@ MH_DEVICE void store_four(const Thread& thread, T* row, int64_t i, int64_t n, co
   }
 }
 
-// f(i) for the fours of a row that are this thread's, which starts `shift` elements behind aligned memory.
+// Calls f(i) for this thread's fours of a row, which starts `shift` elements after an aligned address.
 template <class Thread, class F>
 MH_DEVICE void each_four(const Thread& thread, int64_t shift, int64_t n, const F& f) {
   for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);

@@ -39,7 +39,7 @@ struct Sum {
 };
 
 // (16, 16), the left operand of a product; and (16, 8), the right one. Of fp32 the columns of the left and the rows of
-// the right operand stand in an order of their own, the same in both.
+// the right operand are permuted, the same way in both.
 template <class T>
 struct alignas(16) Left {
   uint32_t x[4];
@@ -57,7 +57,7 @@ struct Right<float> {
   float x[4];
 };
 
-// Elements behind each row of a tile in shared memory, so that the rows of a piece lie in different banks.
+// Padding elements after each row of a tile in shared memory, so that the rows of a piece lie in different banks.
 constexpr int kPad = 8;
 
 // Row r, column c at tile[r * stride + c].
@@ -131,7 +131,7 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, con
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// In fp32 by three products of numbers of 11 bits, x = high + low: what is left out is 2^-22 of a product.
+// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product.
 template <class Thread>
 MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
   MH_FOR (half, 2) {

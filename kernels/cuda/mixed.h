@@ -1,4 +1,4 @@
-// What the kernels for mixed heads share. A block holds 16 rows a strip, of all heads; the warps of a strip divide the
+// Parts of all kernels for mixed heads. A block holds 16 rows a strip, of all heads; the warps of a strip divide the
 // heads among them and exchange probabilities, or their gradients, through shared memory as fragments, lane by lane. So
 // each is made once, and mixed by the tensor cores or in fp32. Tiles of 16 rows stream by in a ring of places, the next
 // ones on their way while one is worked on; where a place has no room for all heads, in parts of some heads each.
@@ -11,8 +11,8 @@
 
 namespace mh::kernels {
 
-// Places for what streams by, taken one after the other. They are filled while others are read: all but one, of the
-// part before, which nobody reads after the barrier of the next. A single one is filled when it is wanted.
+// A ring buffer of pipeline stages ("places") for the tiles that stream by. Places are filled while another is read;
+// the place of the part before is free after the barrier of the next part. A single place is filled when it is needed.
 template <class T>
 struct Ring {
   T* memory;
@@ -20,7 +20,7 @@ struct Ring {
   int at = 0;       // the place that is read
 
   MH_DEVICE T* place() const { return memory + at * size; }
-  // What has been copied so far, which stays, comes with the first.
+  // Fills all places but one. Copies issued before, of the tiles that stay, complete with the first place.
   template <class Thread, class Load>
   MH_DEVICE void begin(const Thread& thread, const Load& load) const {
     if (slots == 1) thread.end_group();
@@ -56,9 +56,9 @@ struct Tiles {
   MH_DEVICE MixedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
 };
 
-// Tensors whose rows meet in a product, of heads first … end - 1: those that stream by, and those that stay with the
-// block. Where there are relative positions (mixed_relative.h) there may be two of either, and a window of 16 rows more
-// than the block has streams by with them. Those without data are not there.
+// Tensors whose rows meet in a product, of heads first … end - 1: `coming` stream by, `staying` stay with the block.
+// With relative positions (mixed_relative.h) there may be two of either, and a window streams by with them, which has
+// 16 rows more than the block. A tensor without data is left out.
 template <class T, int kSize, int kComing = 1, int kStaying = 1, bool kWindow = false>
 struct Meeting {
   static constexpr int kStride = kSize + kPad;
@@ -176,8 +176,8 @@ constexpr int kMixedAhead = kWidest<T, kSize>                            ? 1
                             : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
                                                                          : 4;
 
-// What streams by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads; one of them at
-// least has heads. all(n): tile n.
+// The order in which tiles stream by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads;
+// at least one of them has heads. all(n): tile n.
 template <class Meets, int kMeetings, class AllTiles>
 struct Parts {
   Meets of[kMeetings];
@@ -191,7 +191,7 @@ struct Parts {
     next_meeting();
   }
 
-  // It comes to a place; nothing behind the last.
+  // Copies the next part to a place; nothing after the last part.
   template <class Thread, class T>
   MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place) {
     if (const MixedTile tile = all(number); tile.there()) {
@@ -240,7 +240,7 @@ MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int f
       thread, ring, at_once, first, end, load, [] {}, work);
 }
 
-// How shared memory is divided: tiles that stay, places, and behind them fragments.
+// How shared memory is divided: tiles that stay, then places, then fragments.
 template <class T>
 struct MixedMemory {
   Ring<T> ring;
@@ -252,7 +252,7 @@ struct MixedMemory {
     static_assert(sizeof(Left<X>) == sizeof(Left<T>));
     return reinterpret_cast<Left<X>*>(ring.memory + ring.slots * ring.size) + first * 32;
   }
-  // A warp's products with a window, which are behind so many fragments.
+  // A warp's products with a window, which follow `all` fragments.
   template <class Thread>
   MH_DEVICE float* products(const Thread& thread, int all) const {
     return reinterpret_cast<float*>(fragments<T>(all)) + thread.warp() * kShiftedBytes / 4;
@@ -322,7 +322,7 @@ struct Exchanged<float> {
   using Probability = float;
 };
 
-// Where a thread stands: of a strip of 16 rows, and among the warps that share it.
+// The position of a thread: its strip of 16 rows, and its warp among the warps that share the strip.
 struct MixedPlace {
   int strip, group, rows;  // rows of the block
   int g, t;                // row and pair of columns of the lane
@@ -335,7 +335,7 @@ struct MixedPlace {
         t(thread.lane() % 4) {}
 };
 
-// What a query-stationary pass keeps of a strip's queries, the first of them `first`: of a lane's two.
+// A lane's two queries of a strip in a query-stationary pass; `first` is the first query of the strip.
 struct MixedQueries {
   int first, row, clamped[2];
   const float* matrix[2];  // or, turned, of its transpose
@@ -349,7 +349,7 @@ struct MixedQueries {
 };
 
 // Numbers of a matrix for own heads, which follow one another in its row: `from` on, of which `left` are there, one at
-// least, zeros behind; as vectors, where all rows begin at their multiples and have whole ones.
+// least, then zeros; as vectors, where all rows begin at their multiples and have whole ones.
 template <int kOwn, class Thread>
 MH_DEVICE void load_weights(const Thread& thread, float (&to)[kOwn], const float* from, int left, bool vectors) {
   if (vectors) {
@@ -388,8 +388,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
   to_probabilities<false>(thread, a, q, key, end, log_sum, p, p);
 }
 
-// Drops those of heads from `first` on, up to `end` - 1. Not where they are multiplied part by part: what is dropped is
-// the same for all parts, so that the compiler would hold it for all heads in registers that there are not.
+// Applies dropout to the tiles of heads first … end - 1. Not for tiles that are multiplied part by part: the decisions
+// are the same for all parts, so the compiler would hold them for all heads in registers, and spill.
 template <int kOwn>
 MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int end, int row, int column,
                           Sum (&x)[kOwn][2]) {
@@ -436,7 +436,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   }
 }
 
-// The power of two that the largest of so many numbers has, or 1: what weights in fp16 are scaled by.
+// Returns the largest power of two not above the largest of `count` numbers, or 1: the scale of weights in fp16.
 MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
   float largest = 0;
   for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(numbers[i * apart]));
@@ -449,17 +449,17 @@ MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
 }
 
 // A matrix that all queries of a row of the batch have, by which 16-bit fragments are mixed on the tensor cores: two
-// heads' halves of a fragment, side by side, times their numbers of the unit matrix, one above the other. A column of
-// the matrix is rounded by its largest number, so that fp16 has place for it.
+// heads' halves of a fragment, side by side, times their numbers of the identity matrix, one above the other. A column
+// of the matrix is scaled by its largest number, so that it is in the range of fp16.
 template <class X, int kOwn>
 struct Weights {
-  const uint32_t* numbers;  // (heads and one more where they are odd, across): each twice; behind them scales (across)
+  const uint32_t* numbers;  // (heads rounded up to even, across): each twice; then scales (across)
   int heads, across;        // across: heads of the block
-  uint32_t unit;            // what a lane has of two columns of the unit matrix
-  bool shared;              // whether there is one
+  uint32_t unit;            // a lane's part of two columns of the identity matrix
+  bool shared;              // whether the matrix is in shared memory
 
-  // matrix: (heads, of_row), or null; of_block, own: the first head of the block, and of the warp. `behind`: so many
-  // rows of other weights come first. All threads of the block; what they write is there behind the next barrier.
+  // matrix: (heads, of_row), or null; of_block, own: the first head of the block, and of the warp. `behind`: rows of
+  // other weights that come first. For all threads of the block; the weights are there after the next barrier.
   template <class Thread>
   MH_DEVICE Weights(const Thread& thread, const MixedPlan& plan, void* memory, const float* matrix, int from,
                     int of_row, int of_block, int own, int behind = 0)
@@ -507,7 +507,7 @@ struct Weights {
       }
     }
   }
-  // What head o of what has been mixed is to be multiplied by.
+  // The factor of mixed head o.
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !shared) return 1;
     return reinterpret_cast<const float*>(numbers)[(rows_of_weights(heads) - 1) * across + o];

@@ -49,8 +49,8 @@ struct MixedSumsTiles {
   }
 };
 
-// Writes x.g, G but for the inverse of the sums, and x.sums, those of the probabilities as they are computed from
-// x.lse. x.q and x.shifted: as mixed_forward's. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * chunks).
+// Writes x.g, G but for the inverse of the sums, and x.sums, the sums of the probabilities as recomputed from x.lse.
+// x.q and x.shifted: as mixed_forward's. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * chunks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                           const KernelTensors<T>& x, void* memory) {
@@ -68,7 +68,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const 
             values = a.out_heads - chunk < kChunk ? a.out_heads - chunk : kChunk;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
-  auto* const rows = static_cast<T*>(memory);  // of q, and behind them of dout
+  auto* const rows = static_cast<T*>(memory);  // of q, then of dout
   T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
@@ -210,7 +210,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const AttentionParams&
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in_heads ? of_next : a.in_heads;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
-  auto* const rows = static_cast<T*>(memory);  // of dout, and behind them of q
+  auto* const rows = static_cast<T*>(memory);  // of dout, then of q
   T* const kept_queries = rows + a.out_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;

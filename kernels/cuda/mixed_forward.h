@@ -1,5 +1,5 @@
-// Attention with mixed heads: from the log-sum-exp of each head (attention_forward without outputs), which mixing
-// behind the softmax needs before it can begin, probabilities tile by tile, mixed, times V.
+// Attention with mixed heads: mixing after the softmax needs the log-sum-exp of each head first (attention_forward
+// without outputs); from it probabilities tile by tile, mixed, times V.
 #pragma once
 
 #include "cuda/mixed_relative.h"

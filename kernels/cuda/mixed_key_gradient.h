@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-// What stays with a block: keys; keys of one run, where there are relative positions; or rows of r.
+// The rows that stay with a block: keys; keys of one run, where there are relative positions; or rows of r.
 enum class Staying { keys, keys_of_run, distances };
 
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays = Staying::keys>
@@ -56,9 +56,9 @@ constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 // dk, if kOfKeys: of each head of queries (in) what it gives to the keys that it reads; dv, if kOfValues: of each head
 // of the result. Where each head is read once (`joined`) they go to the head that is read. Blocks: (tiles of 16 *
 // strips keys, batch, plan.blocks). Keys that are not real get zeros. With relative positions q is q + u, shifted is
-// q + v, and tiles are those of each run, of which there are as many as of all keys and one for each further run at
-// most. Of distances dr (batch, in, distances, key_size) is made, by kOfKeys alone, zeros where no pair has the
-// distance; blocks: (tiles of distances, batch, plan.blocks * pieces of kColumns columns).
+// q + v, and tiles do not cross runs: at most one tile more for each run after the first. For distances the result is
+// dr (batch, in, distances, key_size), by kOfKeys alone, zeros where no pair has the distance; blocks: (tiles of
+// distances, batch, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
 MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                                   const KernelTensors<T>& tensors, void* memory) {
@@ -91,7 +91,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
   const int keys = static_cast<int>(a.keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
-  auto* const rows = static_cast<T*>(memory);  // that stay: of k, and behind them of v; or of r
+  auto* const rows = static_cast<T*>(memory);  // that stay: of k, then of v; or of r
   T* const of_values = rows + a.in_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
@@ -117,7 +117,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
       logits.coming_too = {shifted, b, nullptr}, logits.window = {of_distances, b, nullptr};
     }
   }
-  // What is worked at, in its order: gradients and probabilities that are exchanged, values and keys of own heads.
+  // The order of the work: gradients and probabilities that are exchanged, then values and keys of own heads.
   const auto of_heads = [](Meets x, int begin, int part_end, bool with_staying) {
     x.first = begin, x.end = part_end > begin ? part_end : begin;
     if (!with_staying) x.staying.data = nullptr;
@@ -178,7 +178,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
         return all + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
       };
     };
-    // The first key of the strip; or what is added to a query for the key to which it has the first distance.
+    // The first key of the strip; or, by distance, the offset from a query to the key at the first distance.
     const auto meets = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Sum(&x)[2]) {
       drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets() + at.g), a.dropout.scale, x);

@@ -9,16 +9,16 @@ struct MixedPlan {
   int groups = 0, strips = 0;  // warps of a strip; strips of 16 rows
   int blocks = 0;              // among which the heads that are divided are
   int heads = 0;               // whose rows are in a place at once; of fewer than there are, tiles come in parts
-  int kept = 0;              // tiles of a strip that stay in memory; 0: they come with those that they meet, each time
-  bool whole = false;        // a place has what all parts of the work read
-  int place = 0, slots = 0;  // tiles of 16 rows of a place; places
-  int bytes = 0;             // of shared memory
-  int weights = 0;           // of these, at their end, for numbers of matrices
-  int storing = 0;           // warps of a strip whose results it has room for
+  int kept = 0;                // tiles of a strip that stay in memory; 0: they are loaded with each tile that they meet
+  bool whole = false;          // a place has what all parts of the work read
+  int place = 0, slots = 0;    // tiles of 16 rows of a place; places
+  int bytes = 0;               // of shared memory
+  int weights = 0;             // of these, at their end, for numbers of matrices
+  int storing = 0;             // warps of a strip whose results it has room for
   constexpr int threads() const { return 32 * groups * strips; }
 };
 
-// What a kernel needs, in heads, and tiles of 16 rows of one head.
+// The shared memory that a kernel needs, in heads and in tiles of 16 rows of one head.
 struct MixedNeeds {
   int divided, own;  // heads that are divided among warps, and how many at most to a warp
   int staying;       // tiles of a strip that stay
@@ -42,7 +42,7 @@ constexpr int heads_of_warp(int sums) {
   return most < 1 ? 1 : most > 4 ? 4 : most;
 }
 
-// Of a matrix of so many rows in shared memory: an even number of them, and one of scales.
+// Rows of a matrix of `heads` rows in shared memory: rounded up to an even number, and one of scales.
 constexpr int rows_of_weights(int heads) { return (heads + 1) / 2 * 2 + 1; }
 
 // slots is 0 where nothing fits into `limit` bytes. stride: elements from row to row.
@@ -56,7 +56,7 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
   plan.weights = sizeof(T) == 2 ? (n.weights * plan.groups * n.own * 4 + 15) / 16 * 16 : 0;
   // Tiles that come for a head.
   const auto coming = [&](int strips) { return n.coming + (n.window ? 1 + strips : 0); };
-  // With so many tiles of a strip that stay, and places of so many tiles; whether there are so many of these.
+  // Fills the plan for `kept` tiles of a strip that stay and places of `place` tiles; whether there are `slots` places.
   const auto fits = [&](int strips, int kept, int place, int slots) {
     const int products = n.window ? plan.groups * kShiftedBytes : 0;
     const int fixed = strips * (kept * of_tile + n.exchanged * fragment + products) + plan.weights,
@@ -72,7 +72,7 @@ constexpr MixedPlan mixed_plan(const MixedNeeds& n, int stride, int limit) {
   plan.heads = n.meeting, plan.whole = n.together > 0;
   for (int strips = kMixedWarps / plan.groups; strips > 0; strips /= 2)
     if (fits(strips, n.staying, plan.whole ? n.together : n.meeting * coming(strips), strips > 1 ? 2 : 1)) return plan;
-  // Parts of so many heads that every warp has work, and two of them in memory; else of fewer.
+  // Parts of enough heads that every warp has work, two parts in memory; else parts of fewer heads.
   plan.whole = false;
   for (const int least : {plan.groups < n.meeting ? plan.groups : n.meeting, 1})
     for (const int slots : {2, 1})

@@ -9,7 +9,7 @@
 
 namespace mh::kernels {
 
-// Rows in shared memory as those that slide by.
+// Rows in shared memory with the interface of Sliding (relative.h).
 template <class T, int kSize>
 struct Window {
   static constexpr int kStride = kSize + kPad;
@@ -18,7 +18,7 @@ struct Window {
   MH_DEVICE const T* piece(int place) const { return rows + place * kStride; }
 };
 
-// What the rows of sums (16, 16) are, and their columns.
+// The meaning of the rows and columns of sums (16, 16).
 enum class Pairs { queries_keys, keys_queries, distances_queries };
 
 // sums += of each pair the product of its query, one of 16 rows, and its row of a window of 32: query i and key s have
@@ -71,8 +71,8 @@ struct SeeingQueries {
   }
 };
 
-// Tiles of queries that have one of `rows` distances, those of r from row `first` on, to one of `real` keys; for each
-// run. Query t has that of row `first` to key t + window - from.
+// Tiles of queries that have one of `rows` distances, rows first … first + rows - 1 of r, to one of `real` keys; for
+// each run. Query t has the distance of row `first` to key t + window - from.
 struct QueriesOfDistances {
   const AttentionParams& a;
   int first, rows, real;

@@ -1,5 +1,5 @@
-// What the GPU's optimiser kernels take: any number of tensors, by few launches (kernels/optimizer_rules.h has what
-// becomes of a number). All pointers within are to device memory.
+// The arguments of the GPU's optimiser kernels, which update any number of tensors by few launches (the rules for one
+// number are in kernels/optimizer_rules.h). All pointers within are to device memory.
 #pragma once
 
 #include "optimizer_rules.h"
@@ -18,7 +18,7 @@ struct Update {
   float* p;
   const float* g;
   float *first, *second;  // moments; second: of Adam alone
-  uint16_t* copy;         // in bf16, made anew; or null
+  uint16_t* copy;         // in bf16, overwritten; or null
 };
 
 struct Numbers {

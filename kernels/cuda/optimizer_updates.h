@@ -130,7 +130,7 @@ const char* update(const Launcher& launcher, const Update<Plan>* all, int64_t co
   });
 }
 
-// sums: of the chunks of all tensors, one behind another.
+// sums: of the chunks of all tensors, one tensor after another.
 template <class Launcher>
 const char* squares(const Launcher& launcher, const Numbers* all, int64_t count, double* sums) {
   return by_batches(all, count, [&](const Batch<Numbers>& batch) {

@@ -42,7 +42,7 @@ MH_DEVICE bool sees(const AttentionParams& a, int real, int i, int s) {
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
 }
 
-// Whether `queries` queries from i on see all of so many keys from s on.
+// Whether `queries` queries from i on see all of the `keys` keys from s on.
 MH_DEVICE bool all_see(const AttentionParams& a, int real, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i + queries <= a.queries && s + keys <= real &&
@@ -64,8 +64,8 @@ MH_DEVICE void hide_unseen(const Thread& thread, const AttentionParams& a, int r
     }
 }
 
-// log2 of what is summed for a product of query and key, and a number times the derivative of its natural logarithm by
-// the product; of Sigsoftmax exp(a) σ(a) = exp(2a - softplus(a)).
+// log2 of the summand of a product of query and key, and a number times the derivative of the summand's natural
+// logarithm by the product. The summand of Sigsoftmax is exp(a) σ(a) = exp(2a - softplus(a)).
 struct OfSoftmax {
   float factor, scale;
   template <class Thread>
@@ -90,7 +90,7 @@ struct OfSigsoftmax {
   }
 };
 
-// work(one of both): which one is asked here, and not number by number.
+// Calls work() with the normaliser as a type, so that loops over numbers have no branch.
 template <class Work>
 MH_DEVICE void by_normaliser(const AttentionParams& a, const Work& work) {
   if (a.normaliser == Normaliser::softmax) work(OfSoftmax{a.scale * kLog2E, a.scale});
@@ -114,7 +114,7 @@ MH_DEVICE uint32_t bits_of_sums(const Draw& draw) {
   for (int c = 0; c < 4 * kColumns; c += kAtOnce) bits |= draw(c) << c;
   return bits;
 }
-// What number x of them is multiplied by, of which `scale` remains.
+// Returns the dropout factor of number x: `scale` where its bit is set, else 0.
 MH_DEVICE float remains_of(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 template <int kColumns>
 MH_DEVICE void drop_by(uint32_t bits, float scale, Sum (&sums)[kColumns]) {
@@ -122,8 +122,8 @@ MH_DEVICE void drop_by(uint32_t bits, float scale, Sum (&sums)[kColumns]) {
     MH_FOR (e, 4) sums[n].x[e] *= remains_of(bits, 4 * n + e, scale);
 }
 
-// Probabilities of queries i and i + 8 and the keys from s on that a lane has, or their gradients: what is dropped
-// becomes zero, the others are divided by 1 - p.
+// Applies dropout to a lane's probabilities of queries i and i + 8 and the keys from s on, or to their gradients:
+// dropped ones become zero, the others are divided by 1 - p.
 template <int kColumns>
 MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, int s, Sum (&sums)[kColumns]) {
   const uint32_t remaining = bits_of_sums<kColumns, 2>([&](int c) {
@@ -137,8 +137,8 @@ MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, in
   drop_by(remaining, a.dropout.scale, sums);
 }
 
-// Bits of those that remain where columns are queries from i on, and rows keys s and s + 8; or, kByDistance, distances,
-// those of query t to key t + s and to the eighth behind it.
+// Returns the bits of probabilities that dropout keeps, where columns are queries from i on and rows are keys s and
+// s + 8; or, kByDistance, rows are the distances from query t to keys t + s and t + s + 8.
 template <int kColumns, bool kByDistance = false>
 MH_DEVICE uint32_t remaining_turned(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
   return bits_of_sums<kColumns, 1>([&](int c) {

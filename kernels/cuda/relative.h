@@ -11,7 +11,7 @@
 
 namespace mh::kernels {
 
-// Those of the keys seen that lie in a run.
+// Returns the part of the keys seen that lies in a run.
 MH_DEVICE KeyRange within(const KeyRange& seen, const Run& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
   return {first > seen.first ? first : seen.first, end < seen.end ? end : seen.end};
@@ -33,7 +33,7 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
 }
 
 // A warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance to key
-// t + lead, of the keys of a run that are real: those of pairs that do not see one another become -inf.
+// t + lead, among the real keys of a run: products of pairs that do not see one another become -inf.
 template <int kColumns, class Thread>
 MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end,
                                      int i, int lead, Sum (&products)[kColumns]) {
@@ -50,7 +50,7 @@ MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams
 }
 
 // How many warps a backward pass has, how many rows go by at once, and whether the next are on their way meanwhile (two
-// stages), by what has place in 163 KiB of shared memory.
+// stages), as fits into 163 KiB of shared memory.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
@@ -90,7 +90,7 @@ struct Sliding {
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
-// products (16, kColumns) = rows (16, kSize), times the transpose of those that slide by, from `place` on. By a warp.
+// products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `place` on. By a warp.
 template <int kSize, int kColumns, int kAhead = 4, class Thread, class T, class Slide>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide, int place) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -116,8 +116,8 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
-// sums (16, 8 kEighths) += what there is of each of 16 queries and 8 kPairs keys, rounded to T, times their row of
-// those that slide by, that of the last query and the first key at `place`, from a column on. By a warp, by way of
+// sums (16, 8 kEighths) += of_pairs, a number for each of 16 queries and 8 kPairs keys, rounded to T, times the sliding
+// row of the pair, from `column` on; the row of the last query and the first key is at `place`. By a warp, through
 // `shift`.
 template <class T, int kEighths, int kPairs, class Thread, class Slide>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kPairs],
@@ -169,7 +169,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
   });
 }
 
-// What a block of 16 queries a warp needs in shared memory besides, where kKeys keys at a time go by.
+// The further shared memory of a block of 16 queries a warp, for tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
   static constexpr int kQueries = 16 * kWarps, kShown = kQueries + kKeys, kColumns = 16 + kKeys;
@@ -179,8 +179,8 @@ struct QueryDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Rows for the tile of queries from `first` and keys from `key` on, the first of a run, which is at place 0; or, of a
-  // later one, those that the tile of keys before has not.
+  // Loads rows for the tile of queries from `first` and keys from `key` on: for the first tile of a run all, at place
+  // 0; for a later tile the rows that the tile of keys before does not have.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int key) {
@@ -193,7 +193,7 @@ struct QueryDistances {
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place + kKeys); }
 
-  // logits (16, kKeys) of a warp += those of the distances.
+  // logits (16, kKeys) of a warp += the terms of the distances.
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kKeys / 8], int place) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -219,7 +219,7 @@ struct QueryDistances {
   }
 
  private:
-  // Where a warp's rows begin: those of its last query and the first key.
+  // The first of a warp's rows, which belongs to its last query and the first key.
   template <class Thread>
   static MH_DEVICE int own_place(const Thread& thread, int place) {
     return place + kQueries - 16 - 16 * thread.warp();
@@ -235,8 +235,8 @@ struct KeyDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Rows for the tile of keys from `first` and queries from `query` on, the first, which is at place 0; or, of a later
-  // one, those that the tile of queries before has not.
+  // Loads rows for the tile of keys from `first` and queries from `query` on: for the first tile all, at place 0; for a
+  // later tile the rows that the tile of queries before does not have.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int query) {
@@ -249,7 +249,7 @@ struct KeyDistances {
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }
 
-  // logits (16 keys, kQueries) of a warp += those of the distances.
+  // logits (16 keys, kQueries) of a warp += the terms of the distances.
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kQueries / 8], int place) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;

@@ -5,7 +5,7 @@
 
 namespace mh::kernels {
 
-// Widest rows: one stands in the shared memory that every GPU gives a block.
+// The widest rows: one fits into the shared memory that every GPU gives a block.
 constexpr int64_t kMostSumNorm = 12000;
 
 }  // namespace mh::kernels

@@ -6,7 +6,7 @@
 
 namespace mh::kernels {
 
-// What a kernel takes of SumNorm, by value.
+// The members of SumNorm that a kernel takes by value.
 struct SumNormRow {
   int64_t size;
   const float *weight, *bias;
@@ -34,7 +34,7 @@ struct SumNormRows {
   SumNormRow how;
   SumNormTensors x;
 
-  // The row's sums, in fours, stand behind the shares.
+  // The row's sums, in fours, follow the shares.
   static size_t bytes(int64_t size) { return sizeof(Shares) + static_cast<size_t>(size + 6) / 4 * sizeof(Four<float>); }
 
   template <class Thread>

@@ -1,8 +1,8 @@
 // The project's CUDA kernels as a table of plain functions. They are built by nvcc into a library of their own
 // (libmultihead-cuda.so), which is opened only where a GPU is used; it knows nothing of lib/ or of the tensor library.
 //
-// All tensors are in device memory, those of a named type given by void*. Each takes the stream that its work goes to,
-// as CUDA's own handle, waits for nothing, and returns nullptr, or CUDA's words for what went wrong at the launch.
+// All tensors are in device memory; a tensor of type Dtype is passed as void*. Each function takes the stream that its
+// work goes to, as CUDA's own handle, waits for nothing, and returns nullptr or CUDA's message of a failed launch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace mh::kernels {
 
-// What attention kernels compute in, and what others read and write.
+// The type that attention kernels compute in, and that other kernels read and write.
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaTable {
@@ -33,10 +33,11 @@ struct CudaTable {
   const char* (*adam)(const Update<AdamPlan>* all, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumPlan>* all, int64_t count, void* stream);
   const char* (*nag)(const Update<NagPlan>* all, int64_t count, void* stream);
-  // Sums of squares, one for each of chunks_of() of each tensor, one tensor's behind another's.
+  // Sums of squares, one for each of chunks_of() of each tensor, tensor after tensor.
   const char* (*squares)(const Numbers* all, int64_t count, double* sums, void* stream);
-  // Attention kernels of the type, for the smallest head size that has place for this one; null where there are none,
-  // and then what this build lacks, in words that last until the thread's next call.
+  // Returns the attention kernels of the type, for the smallest compiled head size that is not below head_size; null
+  // where there are none. lacks() then says which kernels this build lacks; its text lasts until the thread's next
+  // call.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);
   const char* (*lacks)(Dtype dtype, int head_size);
 };

@@ -1,4 +1,4 @@
-// What one thread of a block can do, as kernel bodies ask for it: its place, barriers, exchange within its warp, the
+// The operations of one thread of a block that kernel bodies use: its position, barriers, exchange within its warp, the
 // tensor cores and asynchronous copies, each one instruction of PTX (sm_80 and later). tests/emulator/host_thread.h
 // does the same on the CPU.
 #pragma once
@@ -25,7 +25,7 @@ struct GpuThread {
   // x of the lane whose number differs in these bits.
   MH_DEVICE float exchange(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
-  // Of what is below 2^-126 zero, which spares the two multiplications of exp2f.
+  // Flushes results below 2^-126 to zero, which spares the two multiplications of exp2f.
   MH_DEVICE float exp2(float x) const {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -115,7 +115,7 @@ struct GpuThread {
   }
 
   // 16 bytes from global to shared memory, both aligned to 16, of which the first `bytes` are read and the others zero.
-  // It has arrived, for this thread, when no more than so many later groups are under way.
+  // The copy has arrived, for this thread, once wait<n>() returns and n or fewer groups were committed after its own.
   MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
   }

@@ -35,8 +35,8 @@ MH_DEVICE Sharing warp_of(const Thread& thread) {
   return {thread.lane(), 32};
 }
 
-// visit(row, column) for the vectors of 16 bytes that this thread has of so many rows of kSize elements; with nothing
-// divided on the way where the threads make up whole rows.
+// Calls visit(row, column) for this thread's vectors of 16 bytes of `rows` rows of kSize elements; without a division
+// in the loop where the threads make up whole rows.
 template <class T, int kSize, class Visit>
 MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
