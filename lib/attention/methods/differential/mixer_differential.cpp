@@ -1,8 +1,8 @@
 // The mixing half of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so that the pair's two
 // value heads, side by side, are met by the same probabilities. λ is a layer's own; its four vectors (dk) are drawn
 // with a standard deviation of 0.1, and all pairs share them.
+#include "attention/matrix_mixer.h"
 #include "attention/methods/differential/differential.h"
-#include "attention/methods/mixhead/mixhead.h"
 #include "base/error.h"
 
 namespace mh::attention {
@@ -18,7 +18,7 @@ void require_whole_pairs(const std::vector<int64_t>& heads, const Shape& shape, 
 
 namespace {
 
-class Differential : public Mixer {
+class Differential : public MatrixMixer {
  public:
   explicit Differential(const Shape& shape) {
     if (shape.heads % 2 != 0)
@@ -41,19 +41,12 @@ class Differential : public Mixer {
     query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
   }
-  at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    return mix_heads(probabilities, matrix(c), mixing_under_mask(c));
-  }
-  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
-    return attention::mix_values(probabilities, matrix(c), c.v, mixing_under_mask(c));
-  }
   at::Tensor matrix(const Context&) override {
     const at::Tensor lambda = at::exp(at::dot(query1_->value(), key1_->value())) -
                               at::exp(at::dot(query2_->value(), key2_->value())) + lambda0_;
     first_ = first_.to(lambda.device()), second_ = second_.to(lambda.device());
     return first_ - lambda * second_;
   }
-  std::string unfused_because() const override { return ""; }
 
  private:
   double lambda0_ = 0;

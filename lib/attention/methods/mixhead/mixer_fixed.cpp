@@ -1,12 +1,12 @@
 // The ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with an M that is drawn once,
-// saved with the model and not trained. Columns sum to 1; those of normal numbers may sum to almost 0 before, so that
-// their entries are large.
-#include "attention/methods/mixhead/mixhead.h"
+// saved with the model and not trained. Columns are divided by their sums, which may be almost 0 for normal numbers: their
+// entries are then large.
+#include "attention/matrix_mixer.h"
 
 namespace mh::attention {
 namespace {
 
-class Fixed : public Mixer {
+class Fixed : public MatrixMixer {
  public:
   bool maps() const override { return true; }
   bool by_query() const override { return true; }
@@ -15,14 +15,7 @@ class Fixed : public Mixer {
     traits.trainable = false;
     matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads}, traits);
   }
-  at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    return mix_heads(probabilities, matrix_->value(), mixing_under_mask(c));
-  }
   at::Tensor matrix(const Context&) override { return matrix_->value(); }
-  std::string unfused_because() const override { return ""; }
-  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
-    return attention::mix_values(probabilities, matrix_->value(), c.v, mixing_under_mask(c));
-  }
 
  private:
   virtual nn::Init first(const Shape& shape) const = 0;

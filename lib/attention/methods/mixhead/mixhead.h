@@ -1,11 +1,10 @@
-// What both forms of Mixhead (Zhang et al. 2022) share: where in the layer they mix, and when.
+// The common part of both forms of Mixhead (Zhang et al. 2022): where in the layer they mix, and when.
 //
 // Masked entries are 0 in every head, so probabilities need no second mask. Logits are mixed before the mask: a mixture
 // of minus infinities would be none.
 #pragma once
 
-#include "attention/head_mix.h"
-#include "attention/stage.h"
+#include "attention/matrix_mixer.h"
 
 namespace mh::attention {
 
@@ -16,7 +15,7 @@ struct MixheadOptions : OptionsOf<MixheadOptions> {
   void describe(Fields& f) override;
 };
 
-class Mixhead : public Mixer {
+class Mixhead : public MatrixMixer {
  public:
   Mixhead(const MixheadOptions& options, const Shape& shape);
   Mixes mixes() const override;
@@ -25,7 +24,6 @@ class Mixhead : public Mixer {
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor matrix(const Context& c) override;
-  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;
   bool dropout_before() const override { return options_.dropout == "before"; }
   std::string unfused_because() const override;
   bool by_query() const override { return true; }
@@ -38,15 +36,8 @@ class Mixhead : public Mixer {
 
  private:
   bool acts_in(const Context& c) const;
-  at::Tensor shown_matrix(const Context& c) const;  // the observer is shown it
   MixheadOptions options_;
   bool in_layer_;  // false: this layer does not mix at all
 };
-
-// How a mixer may look at logits and probabilities: what a causal mask hides counts for nothing, or is 0.
-inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
-
-// (h, h): row j of source head j, column i of value head i. No weight decay: it would pull the identity apart.
-nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init);
 
 }  // namespace mh::attention

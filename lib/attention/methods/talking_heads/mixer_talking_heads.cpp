@@ -1,6 +1,6 @@
 // Talking-heads attention (Shazeer et al. 2020): a matrix across the heads' logits before the mask, Ā_k = Σ_j L[j, k]
 // A_j, and one across the probabilities, P̄_i = Σ_k W[k, i] P_k. Between the two there may be another number of heads.
-#include "attention/methods/mixhead/mixhead.h"
+#include "attention/matrix_mixer.h"
 #include "base/error.h"
 
 namespace mh::attention {
@@ -19,7 +19,7 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   }
 };
 
-class TalkingHeads : public Mixer {
+class TalkingHeads : public MatrixMixer {
  public:
   using Options = TalkingHeadsOptions;
   TalkingHeads(const TalkingHeadsOptions& options, const Shape& shape)
@@ -59,16 +59,11 @@ class TalkingHeads : public Mixer {
   }
 
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    if (post_ == nullptr) return probabilities;
-    if (c.observer != nullptr) c.observer->show(c.shape, MixingObservation{post_->value()});
-    return mix_heads(probabilities, post_->value(), mixing_under_mask(c));
+    if (post_ != nullptr) show_matrix(c, post_->value());
+    return MatrixMixer::mix(c, probabilities);
   }
-  at::Tensor matrix(const Context&) override { return post_->value(); }
+  at::Tensor matrix(const Context&) override { return post_ != nullptr ? post_->value() : at::Tensor(); }
   std::string unfused_because() const override { return pre_ != nullptr ? "it mixes logits" : ""; }
-  at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override {
-    if (post_ == nullptr) return {};
-    return attention::mix_values(probabilities, post_->value(), c.v, mixing_under_mask(c));
-  }
 
  private:
   TalkingHeadsOptions options_;

@@ -1,0 +1,23 @@
+#include "attention/matrix_mixer.h"
+
+namespace mh::attention {
+
+at::Tensor MatrixMixer::mix(const Context& c, const at::Tensor& probabilities) {
+  const at::Tensor m = matrix(c);
+  return m.defined() ? mix_heads(probabilities, m, mixing_under_mask(c)) : probabilities;
+}
+
+at::Tensor MatrixMixer::mix_values(const Context& c, const at::Tensor& probabilities) {
+  const at::Tensor m = matrix(c);
+  return m.defined() ? attention::mix_values(probabilities, m, c.v, mixing_under_mask(c)) : m;
+}
+
+void show_matrix(const Context& c, const at::Tensor& matrix) {
+  if (c.observer != nullptr) c.observer->show(c.shape, MixingObservation{matrix});
+}
+
+nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init) {
+  return {init, false, false, {{0, shape.heads, HeadSide::score}, {1, shape.value_heads, HeadSide::value}}};
+}
+
+}  // namespace mh::attention
