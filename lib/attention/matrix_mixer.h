@@ -14,8 +14,8 @@ class MatrixMixer : public Mixer {
   std::string unfused_because() const override { return ""; }
 };
 
-// Returns how a mixer reads logits and probabilities under the mask of a pass: entries that a causal mask hides are left
-// out, and are 0 in the result.
+// Returns how a mixer reads logits and probabilities under the mask of a pass: entries that a causal mask hides are
+// left out, and are 0 in the result.
 inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
 
 // Shows a learned matrix to the observer of a pass, if there is one.

@@ -1,8 +1,8 @@
 // DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is left out with probability
-// p; those that stay make up for it, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row that drew no head keeps them all. Outside of
+// p; the heads that stay make up for it, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row that drew no head keeps them all. Outside of
 // training it is plain attention.
+#include "attention/row_draws.h"
 #include "attention/weighing.h"
-#include "base/random.h"
 #include "nn/device.h"
 
 namespace mh::attention {
@@ -27,22 +27,14 @@ class DropHead : public Weighing {
   at::Tensor folded() const override { return at::eye(heads_); }
 
  private:
-  // (B, h): h / Σξ for the heads that stay. Rows draw by their place in the update's whole batch.
+  // (B, h): h / Σξ for the heads that stay.
   at::Tensor drawn(const Context& c) const {
-    const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".drop-head");
-    const int64_t rows = c.query_input.size(0), heads = c.shape.value_heads;
-    at::Tensor stays = at::empty({rows, heads}, at::kFloat);
-    auto* out = stays.mutable_data_ptr<float>();
-    for (int64_t b = 0; b < rows; ++b)
-      for (int64_t i = 0; i < heads; ++i)
-        *out++ = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer),
-                                static_cast<uint64_t>(c.step.row_offset + b) << 32 | static_cast<uint64_t>(i)) <
-                         options_.rate
-                     ? 0.0F
-                     : 1.0F;
+    at::Tensor stays = draw_rows(c, "drop-head", heads_);
+    auto* x = stays.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < stays.numel(); ++i) x[i] = x[i] < options_.rate ? 0.0F : 1.0F;
     const at::Tensor number = stays.sum(1, true);
     stays = at::where(number == 0, at::ones({}), stays);
-    return stays * (static_cast<double>(heads) / stays.sum(1, true));
+    return stays * (static_cast<double>(heads_) / stays.sum(1, true));
   }
 
   DropHeadOptions options_;

@@ -19,9 +19,9 @@
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
+#include "attention/row_draws.h"
 #include "attention/weighing.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "nn/device.h"
 
 namespace mh::attention {
@@ -149,17 +149,10 @@ class MixtureOfExperts : public Weighing {
     return options_.heads.of_kept((scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes));
   }
 
-  // (B) or (B, Tq) int64: an expert for each row or position, from gates (B, E) or (B, Tq, E), or evenly without. A
-  // unit draws by its place in the update's whole batch; places of positions do not depend on how far rows are padded.
+  // (B) or (B, Tq) int64: an expert for each row or position, from gates (B, E) or (B, Tq, E), or evenly without. The
+  // draws of positions do not depend on how far rows are padded.
   at::Tensor draw(const Context& c, bool by_position, const at::Tensor& g) const {
-    const int64_t rows = c.query_input.size(0), units = by_position ? c.query_input.size(1) : 1;
-    const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".experts");
-    at::Tensor u = at::empty({rows, units}, at::kFloat);
-    auto* out = u.mutable_data_ptr<float>();
-    for (int64_t b = 0; b < rows; ++b)
-      for (int64_t t = 0; t < units; ++t)
-        *out++ = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer),
-                                static_cast<uint64_t>(c.step.row_offset + b) << 32 | static_cast<uint64_t>(t));
+    at::Tensor u = draw_rows(c, "experts", by_position ? c.query_input.size(1) : 1);
     if (!by_position) u = u.squeeze(1);
     u = nn::to_device(u, c.query_input.device());
     if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(experts_)).to(at::kLong);
@@ -167,8 +160,8 @@ class MixtureOfExperts : public Weighing {
   }
 
   MaeOptions options_;
-  int64_t heads_;  // those that experts were made for
-  int64_t left_;   // those of them that the layer has
+  int64_t heads_;  // of the layer that the experts were made for
+  int64_t left_;   // heads that the layer still has
   int64_t experts_;
   ExpertGate gate_;
   at::Tensor drops_;

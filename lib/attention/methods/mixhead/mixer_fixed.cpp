@@ -1,6 +1,6 @@
 // The ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with an M that is drawn once,
-// saved with the model and not trained. Columns are divided by their sums, which may be almost 0 for normal numbers: their
-// entries are then large.
+// saved with the model and not trained. Columns are divided by their sums, which may be almost 0 for normal numbers:
+// their entries are then large.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {
