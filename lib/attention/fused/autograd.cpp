@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "attention/row_layout.h"
+
 namespace mh::attention {
 
 namespace {
@@ -47,7 +49,29 @@ std::array<Pair, 8> pairs_of(const Operands& x, const OperandGradients& g) {
 
 constexpr const char* kSaved = "attention";
 
+// Heads of the result.
+int64_t out_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size(-1) : x.q.size(1); }
+
 }  // namespace
+
+ForwardResult empty_result(const Operands& x) {
+  const at::Tensor& q = x.q;
+  return {by_position(q, out_heads(x), q.size(2), x.v.size(3)),
+          at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
+}
+
+OperandGradients empty_gradients(const Operands& x, bool joint) {
+  const at::Tensor &q = x.q, &k = x.k, &v = x.v;
+  const int64_t h = q.size(1), hv = out_heads(x), keys = h * q.size(3), values = hv * v.size(3);
+  if (!joint || q.size(2) != k.size(2))
+    return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
+            by_position(v, hv, v.size(2), v.size(3))};
+  const at::Tensor all = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
+  const auto part = [&](int64_t first, int64_t heads, int64_t size) {
+    return all.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
+  };
+  return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3))};
+}
 
 void SavedAttention::save(AutogradContext& context) const {
   variable_list tensors;

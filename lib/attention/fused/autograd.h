@@ -54,6 +54,12 @@ struct SavedAttention {
   static SavedAttention restore(torch::autograd::AutogradContext& context);
 };
 
+// Allocates the result of an attention: out stored by position, (B, Tq, hv, dv), and lse.
+ForwardResult empty_result(const Operands& x);
+// Allocates the gradients of q, k and v, stored by position; k and v have a head for each reader. `joint`: where there
+// are as many queries as keys, side by side as in a joint projection, which split_projection returns without a copy.
+OperandGradients empty_gradients(const Operands& x, bool joint);
+
 // Whether autograd must record an attention with these operands.
 bool needs_gradient(const Operands& x);
 // The operands that may have a gradient, without undefined ones, and their gradients in the same order.

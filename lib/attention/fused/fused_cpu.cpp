@@ -116,25 +116,11 @@ at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-// Empty gradients of q, k and v. As many queries as keys: side by side as in a joint projection, so that
-// split_projection returns them without a copy.
-OperandGradients empty_gradients(const Operands& x, bool once) {
-  const at::Tensor &q = x.q, &k = x.k;
-  if (q.size(2) == k.size(2) && once) {
-    const at::Tensor joint = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
-    const auto part = [&](int64_t i) { return joint.select(2, i).transpose(1, 2); };
-    return {part(0), part(1), part(2)};
-  }
-  return {by_position(q, q.size(1), q.size(2), q.size(3)), by_position(k, q.size(1), k.size(2), k.size(3)),
-          by_position(k, q.size(1), k.size(2), k.size(3))};
-}
-
 struct PlainOnCpu {
   static constexpr bool kReadsOut = true;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
-    ForwardResult result{by_position(x.q, x.q.size(1), x.q.size(2), x.q.size(3)),
-                         at::empty({x.q.size(0), x.q.size(1), x.q.size(2)}, x.q.options().dtype(at::kFloat))};
+    const ForwardResult result = empty_result(x);
     if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, gradient, result);
     else forward_heads<uint16_t>(x, gradient, result);
     return result;

@@ -93,10 +93,6 @@ struct DeviceParams {
   at::Tensor heads_, u_, v_bias_, runs_, transposed_;  // as the kernels read them
 };
 
-at::Tensor empty_lse(const at::Tensor& q) {
-  return at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-}
-
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {
   AttentionTensors t;
   t.batch = x.q.size(0);
@@ -106,11 +102,9 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
   return t;
 }
 
-// Empty gradients of q, k and v, those of k and v with the heads of their readers; `values`: heads of the result.
-OperandGradients empty_gradients(const Operands& x, int64_t values, AttentionTensors& t) {
-  const at::Tensor &q = x.q, &k = x.k, &v = x.v;
-  OperandGradients d{by_position(q, q.size(1), q.size(2), q.size(3)), by_position(k, q.size(1), k.size(2), k.size(3)),
-                     by_position(v, values, v.size(2), v.size(3))};
+// Allocates the gradients of q, k and v for the kernels.
+OperandGradients gradients_of(const Operands& x, AttentionTensors& t) {
+  OperandGradients d = empty_gradients(x, false);
   t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
   t.joined = false;
   return d;
@@ -121,7 +115,7 @@ struct PlainOnGpu {
   GpuKernels gpu;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
-    ForwardResult result{by_position(x.q, x.q.size(1), x.q.size(2), x.v.size(3)), empty_lse(x.q)};
+    const ForwardResult result = empty_result(x);
     const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out);
@@ -141,7 +135,7 @@ struct PlainOnGpu {
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
     const at::Tensor dout = with_contiguous_rows(given), delta = at::empty_like(lse);
     AttentionTensors t = tensors_of(gpu, x, lse);
-    OperandGradients d = empty_gradients(x, q.size(1), t);
+    OperandGradients d = gradients_of(x, t);
     const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
     t.out = rows_of(out), t.dout = rows_of(dout), t.delta = delta.mutable_data_ptr<float>();
     const int64_t tiles = gpu.kernels->scale_tiles(device.params);
@@ -180,7 +174,7 @@ struct MixingOnGpu {
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     const int64_t in = x.matrix.size(-2), heads = x.matrix.size(-1);
-    ForwardResult result{by_position(x.q, heads, x.q.size(2), x.v.size(3)), empty_lse(x.q)};
+    const ForwardResult result = empty_result(x);
     const at::Tensor q_u = biased(x.q, x.spec.relative.u), q_v = biased(x.q, x.spec.relative.v);
     const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
@@ -204,7 +198,7 @@ struct MixingOnGpu {
                      stats = at::empty({sums.numel() + kernels::kStatsPadding, 4}, sums.options()),
                      of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, sums.options());
     AttentionTensors t = tensors_of(gpu, x, lse);
-    OperandGradients d = empty_gradients(x, m.size(-1), t);
+    OperandGradients d = gradients_of(x, t);
     const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
                      dshifted = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
     DeviceParams device(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dshifted});

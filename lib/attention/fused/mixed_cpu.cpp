@@ -228,27 +228,11 @@ at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-// Empty gradients of q, k and v. As many queries as keys: side by side as in a joint projection, so that
-// split_projection returns them without a copy.
-OperandGradients empty_gradients(const Operands& x, bool once) {
-  const at::Tensor &q = x.q, &k = x.k, &v = x.v;
-  const int64_t h = q.size(1), hv = x.matrix.size(-1), keys = h * q.size(3), values = hv * v.size(3);
-  if (q.size(2) != k.size(2) || !once)
-    return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
-            by_position(v, hv, v.size(2), v.size(3))};
-  const at::Tensor joint = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
-  const auto part = [&](int64_t first, int64_t heads, int64_t size) {
-    return joint.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
-  };
-  return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3))};
-}
-
 struct MixingOnCpu {
   static constexpr bool kReadsOut = false;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
-    ForwardResult result{by_position(x.q, x.matrix.size(-1), x.q.size(2), x.v.size(3)),
-                         at::empty({x.q.size(0), x.q.size(1), x.q.size(2)}, x.q.options().dtype(at::kFloat))};
+    ForwardResult result = empty_result(x);
     const Mixing mixing(x, gradient);
     if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing, result);
     else forward_rows<uint16_t>(x, mixing, result);
@@ -311,8 +295,7 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
   all.keys.narrow(0, 0, rows).select(2, last).copy_(k.select(2, 0));
   all.values.narrow(0, 0, rows).select(2, last).copy_(v.select(2, 0));
   const Operands x{with_contiguous_rows(q), all.keys, all.values, weighed(m, spec.head_scales), spec};
-  ForwardResult result{by_position(q, m.size(-1), 1, v.size(3)),
-                       at::empty({rows, q.size(1), 1}, q.options().dtype(at::kFloat))};
+  ForwardResult result = empty_result(x);
   const Mixing mixing(x, false);
   const auto few = [&]<class T>(T) {
     const auto of = [&](const at::Tensor& cached) {
