@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "attention/fused/fused_cpu.h"
+#include "attention/fused/split_projection.h"
 #include "nn/ops.h"
 
 namespace mh::attention {

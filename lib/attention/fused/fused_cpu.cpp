@@ -1,7 +1,6 @@
 #include "attention/fused/fused_cpu.h"
 
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -9,15 +8,11 @@
 #include "attention/fused/bf16_engine.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
-#include "attention/weighing.h"
 #include "cpu/attention.h"
 
 namespace mh::attention {
 
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // One head of one row of a tensor (B, h, T, d).
 template <class T>
@@ -142,36 +137,6 @@ struct PlainOnCpu {
   }
 };
 
-struct Split : torch::autograd::Function<Split> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& joint, int64_t heads, int64_t key_size,
-                               int64_t value_heads, int64_t value_size) {
-    context->saved_data["sizes"] = joint.sizes().vec();
-    const int64_t keys = heads * key_size;
-    auto part = [&](int64_t first, int64_t h, int64_t size) {
-      return joint.narrow(-1, first, h * size).view({joint.size(0), joint.size(1), h, size}).transpose(1, 2);
-    };
-    return {part(0, heads, key_size), part(keys, heads, key_size), part(2 * keys, value_heads, value_size)};
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto sizes = context->saved_data["sizes"].toIntVector();
-    const int64_t length = sizes[1], width = sizes[2];
-    int64_t offset = gradients[0].storage_offset();
-    bool joined = true;
-    for (const at::Tensor& g : gradients) {
-      joined = joined && g.is_alias_of(gradients[0]) && g.storage_offset() == offset &&
-               g.strides() == at::IntArrayRef({length * width, g.size(3), width, 1});
-      offset += g.size(1) * g.size(3);
-    }
-    if (joined)
-      return {
-          gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}, {}};
-    std::vector<at::Tensor> parts;
-    for (const at::Tensor& g : gradients) parts.push_back(join_heads(g));
-    return {at::cat(parts, -1), {}, {}, {}, {}};
-  }
-};
-
 }  // namespace
 
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -190,12 +155,6 @@ at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     scales = scales.to(at::kFloat).contiguous();
   }
   return attend(PlainOnCpu{}, x);
-}
-
-std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,
-                                           int64_t value_heads, int64_t value_size) {
-  auto parts = Split::apply(joint, heads, key_size, value_heads, value_size);
-  return {parts[0], parts[1], parts[2]};
 }
 
 }  // namespace mh::attention

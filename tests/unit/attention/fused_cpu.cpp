@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/fused/split_projection.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"

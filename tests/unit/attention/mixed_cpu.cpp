@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention/fused/fused_cpu.h"
+#include "attention/fused/split_projection.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"
