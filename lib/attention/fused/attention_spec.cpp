@@ -43,6 +43,17 @@ at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const a
   return sums.to(like.scalar_type());
 }
 
+at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
+  at::Tensor matrix = m.to(at::kFloat);
+  if (scales.defined()) {
+    at::Tensor s = scales.to(at::kFloat);
+    if (s.dim() == 2) s = s.unsqueeze(1);
+    if (s.dim() == 3 && m.dim() == 4) s = s.unsqueeze(1);
+    matrix = matrix * s;
+  }
+  return matrix.contiguous();
+}
+
 PackedRelative::PackedRelative(const RelativePositions& from) {
   if (!from.u.defined()) return;
   const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to whole vectors

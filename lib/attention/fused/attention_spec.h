@@ -22,7 +22,7 @@ struct AttentionSpec {
   int64_t window = 0;           // causal: of these the last `window`; 0: all
   at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; not with causal
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
-  // Drops probabilities, (B, h, Tq, Tk), as nn::dropout would: those after mixing, or before it.
+  // Drops probabilities, (B, h, Tq, Tk), as nn::dropout would: after mixing, or before it.
   std::optional<kernels::DropoutFrom> dropout = {};
   bool dropout_before_mixing = false;
   RelativePositions relative = {};
@@ -31,7 +31,7 @@ struct AttentionSpec {
   at::Tensor head_scales = {};  // (h) or (B, h), or undefined: the factor of each head of the result
 
   // The parameters that all rows share and both devices read, for q (B, h, Tq, dk), k and v (B, hv, Tk, dv): everything
-  // but pointers, other than those to `dropout` and key_heads.
+  // but pointers, and the pointer to key_heads.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool gradient) const;
 
   // Whether each of `heads` key heads is read exactly once, so that its gradient has one writer.
@@ -40,6 +40,10 @@ struct AttentionSpec {
   // the shape and type of the result.
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;
 };
+
+// Returns the mixing matrix m with column i times the scale of head i of the result, if `scales` is defined, as kernels
+// read it: fp32, contiguous, (h, hv), (B, h, hv) or (B, Tq, h, hv).
+at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);
 
 // The relative positions that the CPU's kernels read: fp32, rows padded to whole vectors.
 class PackedRelative {

@@ -5,7 +5,6 @@
 #include <initializer_list>
 
 #include "attention/fused/autograd.h"
-#include "attention/fused/mixed_cpu.h"
 #include "attention/row_layout.h"
 #include "cuda/attention.h"
 #include "cuda/table.h"
@@ -31,7 +30,7 @@ at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   static_assert(sizeof(kernels::Run) == 3 * sizeof(int64_t));
   std::vector<int64_t> numbers(3 * runs.size());
   std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::Run));
-  // Keys without a gap differ by their number alone; gaps are those of a memory, which are drawn.
+  // Keys without a gap differ by their number alone, so few constants serve; the gaps of a memory are drawn.
   return runs.size() == 1 ? nn::constant_on(device, numbers) : nn::to_device(at::tensor(numbers), device);
 }
 
@@ -102,7 +101,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
   return t;
 }
 
-// Allocates the gradients of q, k and v for the kernels.
+// Allocates the gradients of q, k and v and passes them to the kernels.
 OperandGradients gradients_of(const Operands& x, AttentionTensors& t) {
   OperandGradients d = empty_gradients(x, false);
   t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
@@ -269,7 +268,7 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& m, const AttentionSpec& spec) {
   Operands x = on_device(q, k, v, spec);
-  x.matrix = weighed(m, spec.head_scales);
+  x.matrix = scaled_matrix(m, spec.head_scales);
   x.spec.head_scales = at::Tensor();
   return attend(MixingOnGpu{gpu}, x);
 }

@@ -23,10 +23,11 @@ struct GpuKernels {
   void* stream = nullptr;
 };
 
-// Those that this build has for q, and k and v of its type; null on a CPU, or where unfused_on_gpu says why not.
+// Returns the kernels that this build has for q, with k and v of the same type; null on a CPU, or where unfused_on_gpu
+// says why not.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
-// What this build's kernels lack for a type (fp32, bf16 or fp16) and a layer's sizes, on the GPU at hand; empty:
-// nothing.
+// Returns why this build's kernels cannot take a type (fp32, bf16 or fp16) and a layer's sizes on the GPU at hand;
+// empty: they can.
 std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions);
 
 // q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the spec

@@ -262,17 +262,6 @@ struct MixingOnCpu {
 
 }  // namespace
 
-at::Tensor weighed(const at::Tensor& m, const at::Tensor& scales) {
-  at::Tensor matrix = m.to(at::kFloat);
-  if (scales.defined()) {
-    at::Tensor s = scales.to(at::kFloat);
-    if (s.dim() == 2) s = s.unsqueeze(1);
-    if (s.dim() == 3 && m.dim() == 4) s = s.unsqueeze(1);
-    matrix = matrix * s;
-  }
-  return matrix.contiguous();
-}
-
 bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16) &&
          k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type() && q.numel() > 0 && k.numel() > 0 &&
@@ -281,8 +270,8 @@ bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                      const AttentionSpec& spec) {
-  Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), weighed(m, spec.head_scales),
-             spec};
+  Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v),
+             scaled_matrix(m, spec.head_scales), spec};
   x.spec.head_scales = at::Tensor();
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();
   return attend(MixingOnCpu{}, x);
@@ -294,7 +283,7 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
   const int64_t rows = q.size(0), last = all.rows.size(1) - 1;
   all.keys.narrow(0, 0, rows).select(2, last).copy_(k.select(2, 0));
   all.values.narrow(0, 0, rows).select(2, last).copy_(v.select(2, 0));
-  const Operands x{with_contiguous_rows(q), all.keys, all.values, weighed(m, spec.head_scales), spec};
+  const Operands x{with_contiguous_rows(q), all.keys, all.values, scaled_matrix(m, spec.head_scales), spec};
   ForwardResult result = empty_result(x);
   const Mixing mixing(x, false);
   const auto few = [&]<class T>(T) {

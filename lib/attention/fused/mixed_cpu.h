@@ -1,4 +1,4 @@
-// Attention whose heads are mixed behind the softmax, through the project's own kernel (kernels/cpu/mixed_attention.h):
+// Attention whose heads are mixed after the softmax, through the project's own kernel (kernels/cpu/mixed_attention.h):
 // out_i = (Σ_j m[j, i] softmax(q_j k_jᵀ / √dk)) v_i without ever holding probabilities of the size (h, Tq, Tk).
 #pragma once
 
@@ -20,12 +20,8 @@ bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                      const AttentionSpec& spec);
 
-// m as kernels read it, fp32, with what each head of the result is multiplied by, if anything: (h, hv), (B, h, hv) or
-// (B, Tq, h, hv), contiguous.
-at::Tensor weighed(const at::Tensor& m, const at::Tensor& scales);
-
-// The same of one more position, q and k (B, h, 1, dk), v (B, hv, 1, dv), and of those of a cache, to which k and v are
-// appended: a step of decoding. The spec: neither a mask, nor dropout, nor positions. Without a gradient.
+// A step of decoding: appends k (B, h, 1, dk) and v (B, hv, 1, dv) to the cache and attends from q (B, h, 1, dk) to all
+// its positions. The spec has neither a mask, nor dropout, nor positions. Without a gradient.
 at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                           const AttentionSpec& spec, Cache& cache);
 
