@@ -9,21 +9,13 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
+using layers::sized;
 using numbers::close;
 using numbers::doubles;
 using numbers::normal;
 using numbers::worst;
 using reference::Sizes;
 using reference::Vector;
-
-namespace {
-
-std::string sized(const Sizes& z, bool bias = true) {
-  return str("heads = ", z.heads, "\nhead_size = ", z.key_size, "\nvalue_size = ", z.value_size,
-             "\nbias = ", bias ? "true" : "false", "\n");
-}
-
-}  // namespace
 
 TEST_CASE("the fused path errs at most twice as much as the composed one") {
   const Sizes z{2, 48, 48, 64, 4, 16, 16};

@@ -13,7 +13,7 @@ using namespace mh::attention;
 using namespace mh::nn;
 using namespace numbers;
 using namespace reference;
-using layers::check_gradients;
+using layers::causal;
 using Layer = layers::Shaken;
 
 namespace {
@@ -37,12 +37,6 @@ void permute(Layer& l, const std::vector<std::string>& names, const std::vector<
     for (int64_t from : order) moved.push_back(blocks[static_cast<size_t>(from)]);
     p->master().copy_(at::cat(moved, heads.axis));
   }
-}
-
-Mask causal() {
-  Mask mask;
-  mask.causal = true;
-  return mask;
 }
 
 }  // namespace

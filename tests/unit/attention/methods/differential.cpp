@@ -11,17 +11,17 @@
 
 using namespace mh;
 using namespace mh::attention;
+using layers::causal;
 using layers::Layer;
 using numbers::close;
 using numbers::doubles;
+using numbers::element;
 using numbers::normal;
 using reference::projected;
 using reference::Vector;
 using reference::Weights;
 
 namespace {
-
-double of(const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; }
 
 double dot(const Vector& a, const Vector& b) {
   double sum = 0;
@@ -50,8 +50,8 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
             double a = 0;
             for (int64_t c = 0; c < dk; ++c) {
               const int64_t column = (2 * i + half) * dk + c;
-              a +=
-                  of(q, (b * length + t) * 2 * pairs * dk + column) * of(k, (b * length + s) * 2 * pairs * dk + column);
+              a += element(q, (b * length + t) * 2 * pairs * dk + column) *
+                   element(k, (b * length + s) * 2 * pairs * dk + column);
             }
             e.push_back(std::exp(a / std::sqrt(static_cast<double>(dk))));
           }
@@ -61,22 +61,17 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
         }
         for (int64_t s = 0; s <= t; ++s)
           for (int64_t c = 0; c < wide; ++c)
-            z[static_cast<size_t>(c)] += of(weight, s) * of(v, (b * length + s) * pairs * wide + i * wide + c);
+            z[static_cast<size_t>(c)] +=
+                element(weight, s) * element(v, (b * length + s) * pairs * wide + i * wide + c);
         const double rms = std::sqrt(dot(z, z) / static_cast<double>(wide) + 1e-5);
         for (int64_t c = 0; c < wide; ++c)
           joined[static_cast<size_t>((b * length + t) * pairs * wide + i * wide + c)] =
-              (1 - lambda0) * of(w.at("combiner.norm.weight"), c) * of(z, c) / rms;
+              (1 - lambda0) * element(w.at("combiner.norm.weight"), c) * element(z, c) / rms;
       }
   return projected(w, "output", joined, pairs * wide);
 }
 
 constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-norm'\n";
-
-Mask causal() {
-  Mask mask;
-  mask.causal = true;
-  return mask;
-}
 
 }  // namespace
 

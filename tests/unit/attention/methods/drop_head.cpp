@@ -9,18 +9,13 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
+using layers::causal;
 using layers::Layer;
 using layers::Watch;
 using numbers::close;
 using numbers::normal;
 
 namespace {
-
-Mask causal() {
-  Mask mask;
-  mask.causal = true;
-  return mask;
-}
 
 ForwardContext training(uint32_t update, int64_t row_offset = 0) { return {true, 7, update, row_offset}; }
 

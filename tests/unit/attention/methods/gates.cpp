@@ -2,7 +2,6 @@
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "fixtures/head_mixing.h"
 
@@ -13,12 +12,7 @@ using layers::Layer;
 using layers::Watch;
 using numbers::close;
 using numbers::normal;
-
-namespace {
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-}  // namespace
+using numbers::sigmoid;
 
 TEST_CASE("gates are sigmoids, of the input where asked", "[gates]") {
   const at::Tensor x = normal({2, 4, 6}, 1), r = normal({2, 4, 6}, 2);

@@ -17,12 +17,7 @@ using layers::Layer;
 using layers::Watch;
 using numbers::close;
 using numbers::normal;
-
-namespace {
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-}  // namespace
+using numbers::sigmoid;
 
 TEST_CASE("hard-concrete gates: the equation, its penalty, and their gradients", "[hard-concrete]") {
   const HardConcrete how;

@@ -10,26 +10,16 @@
 
 using namespace mh;
 using namespace mh::attention;
+using layers::causal;
 using layers::Layer;
 using layers::Watch;
 using numbers::close;
 using numbers::doubles;
+using numbers::element;
 using numbers::normal;
 using reference::projected;
 using reference::Vector;
 using reference::Weights;
-
-namespace {
-
-double of(const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; }
-
-Mask causal() {
-  Mask mask;
-  mask.causal = true;
-  return mask;
-}
-
-}  // namespace
 
 TEST_CASE("a mixture of heads weighs shared heads and the likeliest of the rest, by its equations",
           "[mixture-of-heads]") {
@@ -66,9 +56,9 @@ TEST_CASE("a mixture of heads weighs shared heads and the likeliest of the rest,
       Vector sorted = p;
       std::sort(sorted.rbegin(), sorted.rend());
       double sum = 0;
-      for (int64_t i = 0; i < k; ++i) sum += of(sorted, i);
+      for (int64_t i = 0; i < k; ++i) sum += element(sorted, i);
       for (double value : p)
-        wanted.push_back(value >= of(sorted, k - 1) ? 2 * a[1] * static_cast<double>(k) * value / sum : 0);
+        wanted.push_back(value >= element(sorted, k - 1) ? 2 * a[1] * static_cast<double>(k) * value / sum : 0);
     }
     RC_ASSERT(numbers::worst(doubles(watch.g), wanted) < 1e-5);
     RC_ASSERT(close(layers::by_heads(l, watch.z, watch.g), y, 1e-4));

@@ -10,6 +10,7 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
+using layers::sized;
 using layers::Watch;
 using numbers::close;
 using numbers::doubles;
@@ -17,15 +18,6 @@ using numbers::normal;
 using numbers::worst;
 using reference::Sizes;
 using reference::Vector;
-
-namespace {
-
-std::string sized(const Sizes& z, bool bias = true) {
-  return str("heads = ", z.heads, "\nhead_size = ", z.key_size, "\nvalue_size = ", z.value_size,
-             "\nbias = ", bias ? "true" : "false", "\n");
-}
-
-}  // namespace
 
 TEST_CASE("attention equals plain loops over random shapes and masks", "[plain]") {
   CHECK(rc::check([] {
