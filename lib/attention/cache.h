@@ -1,4 +1,4 @@
-// What incremental decoding keeps of the positions already seen, for one attention layer.
+// The key/value cache of one attention layer for incremental decoding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,10 +28,10 @@ class Cache {
   // tensors of the rows, reorder_rows copies nothing but the table.
   struct InPlace {
     at::Tensor keys, values;  // (P, h, length, size), P no fewer than B
-    at::Tensor rows;          // (B, length) int32: position t of row b stands in row rows[b, t]
+    at::Tensor rows;          // (B, length) int32: position t of row b is in row rows[b, t]
   };
-  // With one more position, for keys and values like k and v (B, h, 1, size), which the caller is to write: that of row
-  // b stands in row b.
+  // Adds one position for keys and values like k and v (B, h, 1, size), which the caller is to write: row b writes its
+  // position to row b.
   InPlace extend(const at::Tensor& k, const at::Tensor& v);
 
  private:

@@ -1,5 +1,5 @@
-// The two products of attention that its causal mask makes triangular, on the composed path: what no query may see is
-// not computed, which is nearly half of the work where a square is long.
+// The two products of attention that its causal mask makes triangular, on the composed path: entries that no query may
+// see are not computed, which is nearly half of the work where a square is long.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@ namespace mh::attention {
 // Mask::causal_offset(): of query t, keys s > t + *offset count for nothing. Undefined: all count.
 using CausalOffset = std::optional<int64_t>;
 
-// q (B, h, T, dk), k (B, h, S, dk) -> q kᵀ (B, h, T, S). What the offset hides is some finite number; a mask behind
-// must give it a gradient of exactly 0.
+// q (B, h, T, dk), k (B, h, S, dk) -> q kᵀ (B, h, T, S). Entries that the offset hides are finite numbers; a later mask
+// must give them a gradient of exactly 0.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 
 // p (B, h, T, S), or (1, h, T, S) for all rows, v (B, h, S, dv) -> p v (B, h, T, dv). p is

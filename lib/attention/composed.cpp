@@ -32,7 +32,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   } else {
     stages_.score->score(c);
   }
-  // What all rows share is made once, unless something tells them apart.
+  // Logits that all rows share are made once, unless mixing or key lengths tell rows apart.
   if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
   if (stages_.mixer->mixes() == Mixes::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);

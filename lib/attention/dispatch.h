@@ -1,8 +1,8 @@
 // The choice of the path that computes a layer: composed tensor operations, or the fused path by one of its kernels.
 //
 // One list of constraints decides, as PyTorch's sdp_utils does: the fused path takes a layer, and a forward pass of it,
-// where every constraint is met. What a model logs when it is built (describe), what a configuration is refused for
-// (require_fused) and what forward() takes (choose) all come from that list.
+// where every constraint is met. The log line of a new model (describe), the refusal of a configuration (require_fused)
+// and the choice of forward() (choose) all come from that list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +41,7 @@ class PathLog {
   std::set<std::pair<Kind, std::string>> logged_;
 };
 
-// What a mask hides, as kernels read it. Keys before the queries, windows and numbers of real keys are part of a
+// A mask as kernels read it. Keys before the queries, windows and numbers of real keys are part of a
 // kernel's policy; any other mask is a tensor. A query after the keys of a cache may see all of them.
 struct MaskForm {
   bool square = false;            // query t sees keys 0 … t of as many keys as queries, and nothing else is hidden
@@ -90,7 +90,7 @@ struct LayerView {
   const Interceptor* interceptor = nullptr;  // of the layer; may be null
 };
 
-// What constraints check: a layer, and a forward pass of it if there is one.
+// The subject of constraints: a layer, and a forward pass of it if there is one.
 struct Candidate {
   const LayerView& layer;
   const KernelFeatures& features;
@@ -100,7 +100,7 @@ struct Candidate {
   Choice choice = {};             // as far as it is made; Scope::kernel reads it
 };
 
-// What a constraint reads, in the order in which scopes are checked.
+// The inputs that a constraint reads, in the order in which scopes are checked.
 enum class Scope {
   built,   // stages and options, which the constructor fixes: checked once
   layer,   // what callers set in a layer

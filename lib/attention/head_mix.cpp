@@ -153,7 +153,7 @@ at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::
   return at::bmm(x.flatten(2), dy.flatten(2).transpose(1, 2)).sum(0).to(m.scalar_type());
 }
 
-// What the kernel takes, or the tensors as they are where it is not used.
+// Returns the operands of the kernel; x and m themselves where the kernel is not used.
 std::pair<at::Tensor, at::Tensor> prepared(const at::Tensor& x, const at::Tensor& m) {
   if (!in_kernel(x)) return {x, m};
   return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
@@ -167,7 +167,7 @@ at::Tensor forward_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mi
   return y;
 }
 
-// Those of x and m that are wanted; dx takes the place of dy where that is `reusable`.
+// Returns the gradients of x and m, where they are wanted; dx takes the place of dy where that is `reusable`.
 std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing,
                                                const at::Tensor& given, bool reusable, bool wants_x, bool wants_m) {
   at::Tensor dx, dm;
@@ -207,7 +207,7 @@ struct Mix : torch::autograd::Function<Mix> {
   }
 };
 
-// The part of a matrix for each position that belongs to these positions; one for all as it is.
+// Returns the matrices of these positions; m itself where one matrix serves all positions.
 at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
   return m.dim() == 4 ? m.narrow(1, first, count) : m;
 }

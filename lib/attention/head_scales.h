@@ -19,8 +19,8 @@ struct HeadScales {
   }
 };
 
-// Makes `scales` the interceptor of the layer, in place of what was there; none where no scale is defined and there
-// are no variants. Error(usage) for a score scale in a layer that mixes no heads.
+// Makes `scales` the interceptor of the layer, in place of an earlier one; removes it where no scale is defined and
+// there are no variants. Error(usage) for a score scale in a layer that mixes no heads.
 void set_head_scales(AttentionLayer& layer, HeadScales scales);
 
 // The scales of the layer; none where it has no interceptor. std::logic_error where it has another one.

@@ -20,7 +20,7 @@ namespace mh::attention {
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
-  // Returns what takes the place of x. x is part of the graph: an analysis may call retain_grad() on it.
+  // Returns the replacement of x. x is part of the graph: an analysis may call retain_grad() on it.
   virtual at::Tensor heads(HeadSide /*side*/, const Shape&, const at::Tensor& x) { return x; }
   // Why a layer with it takes the composed path; null: any path serves.
   virtual const char* needs_composed() const = 0;

@@ -1,4 +1,4 @@
-// What an attention layer attends from and to, and how long the rows of either side are.
+// The kinds of attention layers by the rows that they attend from and to, and the lengths of these rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@ namespace mh::attention {
 enum class Kind { encoder_self, decoder_self, decoder_cross };
 const char* name_of(Kind kind);  // "decoder.self"
 
-// How many positions of each row are real, (B) int64 on the CPU; undefined where nobody says it: all are. Those of an
-// encoder's input and those of a decoder's.
+// The number of real positions of each row of the decoder's and of the encoder's input, (B) int64 on the CPU;
+// undefined: all are real.
 struct Lengths {
   at::Tensor decoder, encoder;
   Lengths(at::Tensor of_decoder = {}, at::Tensor of_encoder = {})  // NOLINT: rows of a decoder alone

@@ -57,14 +57,14 @@ class AttentionLayer {
   Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
   bool weighs() const { return stages_.combiner != nullptr && stages_.combiner->weighs(); }
 
-  // Whether heads of this side can be cut, and those of the others stay.
+  // Whether heads of this side can be cut while the heads of the other sides stay.
   bool can_part(HeadSide side) const;
   // The options of the layer that is left where only these heads stay; without values, or outputs, no head does.
   // Error(usage) where they cannot part from the others.
   AttentionOptions keep(const KeptHeads& kept) const;
 
-  // What the combiner is outside of training where it folds into the output projection (Combiner::folded), and the
-  // options of the layer that is left without it: head outputs side by side.
+  // The matrix of the combiner outside of training where it folds into the output projection (Combiner::folded), and
+  // the options of the layer without it: head outputs side by side.
   at::Tensor folded() const;
   AttentionOptions without_combiner() const;
 
@@ -105,7 +105,7 @@ class AttentionLayer {
   nn::HeadRole role_of(const Stage& stage) const;
   at::Tensor composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
-  // What takes the place of x (B, h, …), which the heads of a side give, with a copy of each row for each variant from
+  // Returns the replacement of x (B, h, …), the tensor of a side's heads, with a copy of each row for each variant from
   // the first side on that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;

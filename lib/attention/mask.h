@@ -16,7 +16,7 @@ struct Mask {
   at::Tensor key_lengths;    // (B) int64, or undefined: only keys s < key_lengths[b] are real
   at::Tensor query_lengths;  // (B) int64, or undefined: only queries t < query_lengths[b] are real. Restricts nothing;
                              // what averages over queries leaves the others out
-  // (Tk) int64, or undefined: where each key stands, counted from the first query (negative: before it). Undefined:
+  // (Tk) int64, or undefined: the position of each key, counted from the first query (negative: before it). Undefined:
   // s - offset. Keys of a memory may have gaps between them. Read by what knows distances.
   at::Tensor key_positions;
   at::Tensor additive;  // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits

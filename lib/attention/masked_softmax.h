@@ -1,4 +1,4 @@
-// What the normalisers share: rows of logits to probabilities under a mask, keeping one large tensor for the backward
+// The core of every normaliser: rows of logits to probabilities under a mask, keeping one large tensor for the backward
 // pass, the probabilities themselves.
 #pragma once
 

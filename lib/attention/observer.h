@@ -1,4 +1,4 @@
-// What an analysis sees of a forward pass, layer by layer and head by head.
+// The view of an analysis on a forward pass, layer by layer and head by head.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ class Observer : public Interceptor {
  public:
   // From whoever runs a model, before a pass: how many positions of each row are real. Where nobody says it, all are.
   virtual void begin(const Lengths& /*lengths*/) {}
-  // Whether scores() is wanted: the score stage then gives whole logits, those that a causal mask hides included.
+  // Whether scores() is wanted: the score stage then gives whole logits, with the logits that a causal mask hides.
   virtual bool wants_scores() const { return false; }
   // Logits (B, h, Tq, Tk) as the score stage gives them, scaled, before any mixer and mask.
   virtual void scores(const Shape&, const at::Tensor&) {}

@@ -90,7 +90,7 @@ Lines lines_of(const AttentionOptions& options) {
   return lines;
 }
 
-// What `options` changes of `base`, as a TOML section.
+// Returns the options that differ from `base` as a TOML section.
 std::string difference(const std::string& section, const Lines& base, const Lines& options) {
   std::string text;
   for (const auto& [key, value] : options) {

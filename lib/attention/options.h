@@ -44,8 +44,8 @@ class AttentionConfig {
   const AttentionOptions& layer(Kind kind, int64_t layer) const;
   // Of a layer that is there, and of no other.
   void set_layer(Kind kind, int64_t layer, const AttentionOptions& options);
-  // What all layers of a kind have becomes the kind's, and what all kinds have becomes that of all, so that toml() says
-  // it once.
+  // Lifts options that all layers of a kind have to the kind, and options that all kinds have to the base, so that
+  // toml() writes them once.
   void lift();
   // As TOML: [attention], then only what a kind or a layer changes. Reads back to the same options.
   std::string toml() const;

@@ -14,15 +14,15 @@
 namespace mh::attention {
 
 struct Outlived {
-  int64_t of = 0;             // heads it was made for; 0: those of the layer
-  std::vector<int64_t> kept;  // of them, those that the layer has, in its order
+  int64_t of = 0;             // heads it was made for; 0: the heads of the layer
+  std::vector<int64_t> kept;  // the numbers, among these, of the heads that the layer has, in its order
   void describe(Fields& f);
 
   // With the defaults filled in. Error(usage), about the options `where`, where they do not fit the layer.
   Outlived in(const Shape& shape, const std::string& where) const;
   // The rest is of what in() gave.
   bool lost() const { return static_cast<int64_t>(kept.size()) < of; }
-  // What is left where of the layer's value heads these stay.
+  // The gate or router after all value heads of the layer but these are cut.
   Outlived without(const std::vector<int64_t>& value) const;
   // w (…, of) -> (…, h)
   at::Tensor of_kept(const at::Tensor& w) const;

@@ -37,10 +37,10 @@ struct Places {
   bool incremental = true;
 };
 
-// What a stage keeps between steps of incremental decoding, by a name of its own: tensors (B, …).
+// Tensors (B, …) that a stage keeps between steps of incremental decoding, by a name of its own.
 using StageState = std::map<std::string, at::Tensor>;
 
-// What a stage is given. Earlier stages fill it in.
+// The input of a stage. Earlier stages fill it in.
 struct Context {
   const Shape& shape;
   const nn::ForwardContext& step;
@@ -48,9 +48,9 @@ struct Context {
   at::Tensor query_input;           // (B, Tq, d)
   at::Tensor key_input;             // (B, Tk, d): the same as query_input in self-attention
   at::Tensor q, k, v;               // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
-  int64_t keys = 0;                 // Tk, those of a cache included, which may be read where they are, not in k and v
-  std::vector<int64_t> pairs = {};  // (h): the head whose keys and values each query head reads; empty: its own. Those
-                                    // of k and v are in this order only where the composed path has taken them
+  int64_t keys = 0;                 // Tk with the keys of a cache, which may be read in place and not be in k and v
+  std::vector<int64_t> pairs = {};  // (h): the head whose keys and values each query head reads; empty: its own. The
+                                    // heads of k and v are in this order only after the composed path gathered them
   at::Tensor logits = {};         // (B, h, Tq, Tk), or (1, h, Tq, Tk) where all rows have the same; scaled, before the
                                   // mask, any finite number where a causal mask hides them; gone after the normaliser
   at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined where mix_values() served
@@ -64,17 +64,17 @@ struct Context {
 
 class StageOptions;
 
-// What every stage says of itself.
+// The properties that every stage has.
 class Stage {
  public:
   virtual ~Stage() = default;
   // Adds the stage's parameters under shape.name; Traits::head_axes says which belong to a head.
   virtual void add_parameters(nn::ParameterList&, const Shape&) {}
   virtual Places places() const { return {}; }
-  // The most positions it can act on, those of a cache included, which its option `length` says; 0: any number.
+  // The most positions it can act on, with the positions of a cache, by its option `length`; 0: any number.
   virtual int64_t longest() const { return 0; }
-  // Whether what it makes for a query depends on that query and the row's keys alone, never on the row's other queries
-  // or on where the query stands. Rows with the same keys may then be given as queries of one, and outside of training
+  // Whether its result for a query depends on that query and the row's keys alone, never on the row's other queries or
+  // on the position of the query. Rows with the same keys may then be given as queries of one, and outside of training
   // several threads may use it at once.
   virtual bool by_query() const { return false; }
   // Whether the stage draws random numbers on the host in each update of training, so that a CUDA graph captured in one
@@ -82,7 +82,7 @@ class Stage {
   virtual bool draws() const { return false; }
   // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }
-  // Its options in the layer that is left where only the heads `kept` stay of those of `shape`; null: as they are.
+  // Its options after all heads of `shape` but `kept` are cut; null: unchanged.
   // Parameters follow from their head axes. Error(usage) where these heads cannot part from the others.
   virtual std::shared_ptr<StageOptions> keep(const KeptHeads& /*kept*/, const Shape& /*shape*/) const {
     return nullptr;
@@ -121,7 +121,7 @@ class Normaliser : public Stage {
   virtual const char* kernel_feature() const { return nullptr; }
 };
 
-// What a mixer mixes first.
+// The first tensor that a mixer mixes.
 enum class Mixes { nothing, logits, probabilities };
 
 // Acts across heads on logits (before the mask) and on probabilities (before the values).
@@ -152,8 +152,8 @@ class Combiner : public Stage {
   // Where it is, outside of training, the same linear map across heads whatever the input, Z'_i = Σ_j m[j, i] Z_j: the
   // matrix m (value heads, output heads). Such a combiner folds into the output projection. Undefined: it is none.
   virtual at::Tensor folded() const { return {}; }
-  // What it multiplies each head by, and nothing else: (hv), (B, hv) or (B, Tq, hv), which the fused path may do. A
-  // forward pass asks once, before there are logits.
+  // The factor of each head, where the combiner does nothing else: (hv), (B, hv) or (B, Tq, hv); the fused path may
+  // apply it. A forward pass calls it once, before there are logits.
   // Undefined: it does something else, or weighs none.
   virtual at::Tensor weights(const Context&) { return {}; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;

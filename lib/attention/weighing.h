@@ -1,4 +1,4 @@
-// What combiners share that weigh heads one by one.
+// The common part of combiners that weigh heads one by one.
 #pragma once
 
 #include "attention/stage.h"
@@ -11,14 +11,14 @@ at::Tensor join_heads(const at::Tensor& z);
 // The same after w_j Z_j: w (h), (B, h) or (B, T, h), of any floating type.
 at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w);
 
-// What weighs the heads where something does: (h), (B, E) or (B, Tq, E) for E experts, or one weight a head. A stage
-// reads `gates` back: a subscriber may put others of the same shape there.
+// The gates of a stage that weighs heads: (h), (B, E) or (B, Tq, E) for E experts, or one gate a head. The stage reads
+// `gates` back: a subscriber may put others of the same shape there.
 struct GateObservation {
   at::Tensor gates;
 };
 
-// What each head's output is multiplied by on its way to the output projection, where something weighs heads: (h),
-// (B, h) or (B, Tq, h). Of a mixture of experts what they make together.
+// The factor of each head's output before the output projection, where a stage weighs heads: (h), (B, h) or (B, Tq, h).
+// For a mixture of experts the factor that all experts together give.
 struct WeightObservation {
   at::Tensor weights;
 };

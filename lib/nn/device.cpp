@@ -99,7 +99,7 @@ at::Tensor to_device(const at::Tensor& x, at::Device device) {
 at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values) {
   if (device.is_cpu()) return at::tensor(values, at::kLong);
   static std::mutex one_at_a_time;
-  // Never destroyed: the end of a program comes behind the end of CUDA.
+  // Never destroyed: static objects are destroyed after CUDA has shut down.
   static auto& known = *new std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor>;
   const std::lock_guard lock(one_at_a_time);
   at::Tensor& found = known[{device.str(), values}];

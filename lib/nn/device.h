@@ -31,7 +31,7 @@ const kernels::CudaTable& cuda_kernels();
 // Where the tensor library's work for a GPU goes now, as CUDA's own handle.
 void* current_stream(at::Device device);
 
-// What an operation on tensors of a device launches its kernels by; nothing for a CPU, which has loops of its own.
+// The kernels and the stream for operations on tensors of a device; null for a CPU, which has loops of its own.
 struct Gpu {
   const kernels::CudaTable* kernels = nullptr;
   void* stream = nullptr;
@@ -39,7 +39,7 @@ struct Gpu {
 };
 Gpu gpu_of(at::Device device);
 
-// What kernels call a type; none of one that they do not take.
+// The kernels' name of a type; none for a type that they do not take.
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 
 // For tests: while one lives, gpu_of() takes the CPU for a GPU that has these kernels.

@@ -1,8 +1,8 @@
 // Work on a GPU that is recorded once and then launched as one (a CUDA graph): a training step of a small model is a
 // thousand kernels of a few microseconds, which the host cannot launch as fast as the GPU runs them.
 //
-// What is recorded are kernels and the memory that they read and write, nothing of the host: so all that differs from
-// one launch to the next must lie in tensors that stay where they are, filled anew before each launch.
+// A graph holds kernels and the memory that they read and write, nothing of the host: all that differs from one launch
+// to the next must be in tensors that keep their memory and are filled before each launch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

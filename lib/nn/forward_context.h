@@ -1,4 +1,4 @@
-// Where in training a forward pass stands. Given to every stage; dropout and stochastic stages draw from it.
+// The place of a forward pass in training. Every stage receives it; dropout and stochastic stages draw from it.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace mh::nn {
 
-// What a procedure asks of the stages of one method in a pass. The method derives a type of its own beside its stage,
-// which looks for that type.
+// A request of a procedure to the stages of one method in a pass. The method derives a type of its own beside its
+// stage, which looks for that type.
 class Request {
  public:
   virtual ~Request() = default;
@@ -40,11 +40,11 @@ struct ForwardContext {
   int64_t row_offset = 0;  // index of the batch's first row within the update's whole batch: rows draw by their place
                            // in the update, so splitting it into micro-batches or processes changes nothing
   const Requests* requests = nullptr;  // null: none
-  // By layer: the whole layer is the identity in this step, and its memory stays as it is. Null: no layer.
+  // By layer: the whole layer is the identity in this step, and its memory does not change. Null: no layer.
   const std::vector<bool>* skipped = nullptr;
 
   // On a GPU, device memory that holds `update`, for kernels that are recorded once and launched for many updates
-  // (nn/device_graph.h). Null: they take `update` as it is.
+  // (nn/device_graph.h). Null: they take `update` itself.
   const uint32_t* update_at = nullptr;
 
   bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }

@@ -17,8 +17,8 @@ namespace mh::nn {
 // On a CPU all three products of forward and backward go to oneDNN in fp32 too: with MKL they reach less than half of
 // its speed on processors that are not Intel's.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
-// The same by parameters; several weights stand one below another, as one product, and so do their biases, if any.
-// While DecodingProducts live it takes what they keep.
+// The same by parameters: several weights, one below another, make one product, and so do their biases, if any. While
+// DecodingProducts live it uses the weights that they keep.
 at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {}, Activation then = Activation::none);
 
 // tokens (B, T) int64, weight (rows, d) -> (B, T, d) = scale * weight[tokens], in fp32.
@@ -33,22 +33,21 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // it. Identity when not training or p = 0. `stream` names the place ("attention.output"), `site` is the layer's number.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
                    uint32_t site);
-// What it decides by, for a kernel that drops by itself; `row`: elements of x[0].
+// The decisions of dropout(), for a kernel that drops by itself; `row`: elements of x[0].
 kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
                                   uint32_t site);
 
-// What is dropped of a tensor: the arguments of dropout(), for the length of a call.
+// The arguments of dropout(), for the length of a call.
 struct Dropping {
   double p;
   const nn::ForwardContext& step;
   std::string_view stream;
   uint32_t site;
 };
-// What stands behind a part of a layer, with its input x (B, …, d) and its output y, of the same size: x + dropout(y),
-// in the wider of their types, and the layer norm of that, by weight and bias (d) fp32. All is one pass over x in fp32
-// and y in fp32 or bf16, on a GPU in fp16 too, and what is kept of y is scaled in fp32; of other types, or where d is
-// more than a GPU's kernel takes (kernels/cuda/sum_norm.h), it is the operations above, which round it to y's type
-// first.
+// The residual sum of a sublayer with input x (B, …, d) and output y of the same size, x + dropout(y) in the wider of
+// their types, and its layer norm by weight and bias (d) fp32. One pass serves x in fp32 and y in fp32 or bf16, on a
+// GPU in fp16 too, and scales the kept elements of y in fp32. Other types, or a d above the limit of a GPU's kernel
+// (kernels/cuda/sum_norm.h), take the operations above, which round the scaled elements to y's type first.
 at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop);
 struct SumAndNorm {
   at::Tensor sum, norm;

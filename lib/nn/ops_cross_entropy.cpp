@@ -25,7 +25,7 @@ int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
                 : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
 }
 
-// What one pass over the slices makes. The gradients are of the sum of the losses.
+// The results of one pass over the slices. The gradients are of the sum of the losses.
 struct Result {
   at::Tensor dhidden;  // (N, d), hidden's type
   at::Tensor dweight;  // (rows, d), fp32 or wider

@@ -1,5 +1,5 @@
-// What stands behind a part of a layer, in one pass over the activations and one back: three operations read and write
-// them three times.
+// Dropout of a sublayer's output, residual sum and layer norm in one pass over the activations and one back: three
+// operations would read and write them three times.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -140,7 +140,7 @@ struct Joined : torch::autograd::Function<Joined> {
   }
 };
 
-// What the kernels take.
+// Whether the kernels take these tensors.
 bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
   const bool gpu = static_cast<bool>(gpu_of(x.device()));
   const bool known =

@@ -44,7 +44,7 @@ struct Init {
   static Init uniform_columns() { return {Kind::uniform_columns}; }
 };
 
-// What a parameter is to the heads of an attention layer.
+// The role of a parameter for the heads of an attention layer.
 enum class HeadRole {
   none,        // it is of no attention layer
   projection,  // makes their queries, keys and values
@@ -54,9 +54,9 @@ enum class HeadRole {
   stage        // or of any other stage of the layer
 };
 
-// What a head is made of. A score head has queries and keys; a value head values; an output head a block of the output
-// projection. They are one thing, unless a mixer stands between the first two or a combiner that mixes between the
-// last; then a layer may have other numbers of each.
+// The sides of a head. A score head has queries and keys; a value head values; an output head a block of the output
+// projection. They are one thing, unless a mixer is between the first two or a combiner that mixes between the last;
+// then a layer may have other numbers of each.
 enum class HeadSide { score, value, output };
 
 // An axis of a parameter that is a row of equal consecutive blocks, each of one head.
@@ -64,8 +64,8 @@ struct HeadAxis {
   int64_t axis = 0;
   int64_t heads = 0;  // of the layer, on this side
   HeadSide side = HeadSide::value;
-  // What outlives its head, such as an expert that leaves the head out: it goes with a head that moves, and stays whole
-  // where heads are cut. So there may be more blocks than heads.
+  // Whether blocks outlive their heads, such as an expert that leaves a head out: a block goes with a head that moves,
+  // and the axis stays whole where heads are cut. So there may be more blocks than heads.
   bool stays = false;
   int64_t all = 0;                   // blocks of what stays; 0: as many as heads
   std::vector<int64_t> places = {};  // of each head the block, of what stays; none: block i is of head i
@@ -91,8 +91,8 @@ class Parameter {
   // fp32 leaf that requires a gradient, where it is trainable: what the optimiser changes and what a checkpoint holds.
   at::Tensor& master() { return master_; }
   const at::Tensor& master() const { return master_; }
-  // What the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) when bf16 training is on and
-  // traits().product is set.
+  // The tensor that the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) when bf16 training
+  // is on and traits().product is set.
   const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
 
   // Whether it gets gradients now; only for trainable ones.
@@ -118,7 +118,7 @@ class ParameterList {
   ParameterList(const ParameterList&) = delete;
   ParameterList& operator=(const ParameterList&) = delete;
 
-  // What parameters are that are added from now on, where their traits do not say it.
+  // Sets the role of parameters that are added from now on, where their traits have none.
   void set_role(HeadRole role) { role_ = role; }
   // Adds an uninitialised parameter. The name must be new.
   Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);

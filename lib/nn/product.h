@@ -15,7 +15,7 @@ namespace mh::nn {
 
 class Parameter;
 
-// What a result goes through, element by element.
+// The function that is applied to a result, element by element.
 enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf; gelu_tanh: GPT-2's approximation
 at::Tensor activation(const at::Tensor& x, Activation kind);
 
@@ -32,16 +32,17 @@ using Parts = std::initializer_list<const Parameter*>;
 // Values of parameters (n_i, …) one below another; undefined where there are none.
 at::Tensor joined(Parts parts);
 
-// How this thread multiplies while one lives, which must be without gradients and while no parameter changes:
-// - products x weightᵀ have at least kFullRows rows, filled up with zeros. From so many on the bits of a row do not
-//   depend on how many others there are (oneDNN chooses another order of sums for a few), so that what is decoded alone
-//   and in a batch is the same;
+// Changes how this thread multiplies while an object lives, which must be without gradients and while no parameter
+// changes:
+// - products x weightᵀ have at least kFullRows rows, filled up with zeros. With kFullRows or more the bits of a row do
+//   not depend on the number of rows (oneDNN chooses another order of sums for a few), so that a sentence decodes to
+//   the same tokens alone and in a batch;
 // - weights of parameters are joined, and laid out as oneDNN reads them fastest, once and not for every product.
 class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;
 
-  // Keeps weights together with `with`, which lives in this thread or another; alone where that is null.
+  // Shares the kept weights of `with`, which lives in this thread or another; keeps its own where that is null.
   explicit DecodingProducts(const DecodingProducts* with = current());
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;

@@ -45,7 +45,7 @@ T restore_value(torch::autograd::AutogradContext& context, const char* name) {
   return c10::static_intrusive_pointer_cast<SavedValue<T>>(context.saved_data.at(name).toCapsule())->value;
 }
 
-// What a backward pass reads of its forward pass.
+// The tensors of a forward pass that its backward pass reads.
 struct SavedAttention {
   Operands x;
   ForwardResult result;

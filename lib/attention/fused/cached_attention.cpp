@@ -36,7 +36,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
   const auto* table = cache.rows.const_data_ptr<int32_t>();
   const int64_t of_row = cache.rows.stride(0);
-  // Row after row: those of a search's sentence, which share most of what they read, follow each other.
+  // Row after row: the rows of one sentence of a search follow each other and share most of the keys that they read.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last + 1, d)));
     for (int64_t i = begin; i < end; ++i) {

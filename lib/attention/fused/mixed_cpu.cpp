@@ -92,7 +92,8 @@ void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t f
   });
 }
 
-// A few queries. keys(b) and values(b): those of row b. With fewer rows than threads the threads share each row.
+// Computes rows of few queries, with keys(b) and values(b) for row b. With fewer rows than threads the threads share
+// each row.
 template <class T, class Keys, class Values>
 void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const Mixing& mixing,
               ForwardResult& result) {

@@ -3,8 +3,8 @@
 //
 //   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i);  π = identity otherwise, and outside of training.
 //
-// What belongs to the query head (its queries, the biases of a relative score, its block of the output projection)
-// stays. One draw serves the whole batch, so micro-batches and processes agree on it.
+// The tensors of the query head (its queries, the biases of a relative score, its block of the output projection)
+// stay. One draw serves the whole batch, so micro-batches and processes agree on it.
 #include <numeric>
 
 #include "attention/stage.h"

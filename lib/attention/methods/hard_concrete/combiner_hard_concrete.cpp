@@ -1,4 +1,4 @@
-// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training the gates are drawn anew at every
+// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training the gates are drawn at every
 // update, one draw for the whole batch.
 #include <cmath>
 

@@ -25,8 +25,8 @@ struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
 // log_a and u of one shape; u undefined: without noise.
 at::Tensor hard_concrete(const HardConcrete& how, const at::Tensor& log_a, const at::Tensor& u);
 
-// What to add to a loss, times a coefficient, so that gates close: the expected number of gates that are not 0,
-// Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)).
+// The penalty that closes gates, to be added to a loss times a coefficient: the expected number of gates that are not
+// 0, Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)).
 at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_a);
 
 }  // namespace mh::attention

@@ -30,7 +30,7 @@ inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   for (int64_t i = 0; i < drop; ++i) now[static_cast<size_t>(i)] = i;
   for (;;) {
     all.push_back(now);
-    // The last place that can still move on does, and those behind it follow closely.
+    // Advances the last index that can still advance; the indices after it follow closely.
     int64_t i = drop - 1;
     while (i >= 0 && now[static_cast<size_t>(i)] == heads - drop + i) --i;
     if (i < 0) return all;

@@ -114,7 +114,7 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 }
 
 // (B, Tq, d) fp32: at each position the mean of the inputs up to it, of the latest `window` at most. Inputs of a
-// memory in front count, and so do those of earlier steps of decoding, as long as the layer keeps their keys: c.state
+// memory in front count, and so do inputs of earlier steps of decoding, as long as the layer keeps their keys: c.state
 // keeps them, with a window the latest alone.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) const {
   const int64_t queries = c.query_input.size(1), window = options_.window;
@@ -134,7 +134,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   if (c.state != nullptr) {
     at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
     if (latest.defined()) {
-      // What the layer has forgotten is forgotten here too.
+      // Inputs whose keys the layer has dropped are dropped here too.
       const int64_t there = latest.size(1), past = c.keys - queries;
       const int64_t kept = self ? std::min(there, past) : there;
       x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);

@@ -34,12 +34,12 @@ struct MaeOptions : OptionsOf<MaeOptions> {
 
 class ExpertGate {
  public:
-  // options.heads are those of the layer (Outlived::in).
+  // options.heads has the layer's numbers filled in (Outlived::in).
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
   void add_parameters(nn::ParameterList& parameters, const Shape& shape);
 
   // (B, Tq, E) for a causal mean, else (B, E); fp32, rows sum to 1. A step that samples experts, or leaves the gate's
-  // parameters untrained, takes the gate as it is: no dropout, and no change of what batch norm remembers.
+  // parameters untrained, leaves the gate unchanged: no dropout, and no update of batch norm's statistics.
   at::Tensor operator()(const Context& c);
 
  private:

@@ -1,4 +1,4 @@
-// What a mixture of heads shows of the choice that positions make.
+// The choice of heads of a mixture of heads at each position, as observers see it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -153,8 +153,8 @@ class Relative : public Score {
     return found;
   }
 
-  // What to multiply for y · r[δ], for the distances δ of lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r (h,
-  // count, dk); or y W^R (B, h, Tq, d) and S (1, count, d).
+  // Returns the factors of y · r[δ], for the distances δ of lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r
+  // (h, count, dk); or y W^R (B, h, Tq, d) and S (1, count, d).
   std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
     // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
     if (!few(c)) return {y, embedded(c, lowest, count)};
