@@ -68,13 +68,14 @@ void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
   });
 }
 
-// How many s of position t matter.
+// Returns how many s of position t count.
 int64_t reach(const Mixing& mixing, int64_t t, int64_t all) {
   return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
 }
 
+// Sets entries from `from` to `to` - 1 of each head to 0.
 template <class T>
-void clear_behind(T* data, int64_t stride, int64_t heads, int64_t from, int64_t to) {
+void clear_range(T* data, int64_t stride, int64_t heads, int64_t from, int64_t to) {
   if (from == to) return;
   for (int64_t i = 0; i < heads; ++i) std::fill(data + i * stride + from, data + i * stride + to, T{0});
 }
@@ -96,7 +97,7 @@ void forward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixi
                  const int64_t count = reach(mixing, t, keys);
                  kernels::mix_heads({in, out, from.head, to.head, count}, matrices.at(b, t), from.at(b, t), to.at(b, t),
                                     scratch);
-                 clear_behind(to.at(b, t), to.head, out, count, keys);
+                 clear_range(to.at(b, t), to.head, out, count, keys);
                }
              });
 }
@@ -130,7 +131,7 @@ void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
                  const kernels::HeadMixGradients<T> g{from.at(b, t), given.at(b, t), target, to.head,
                                                       sums != nullptr ? lanes : nullptr};
                  kernels::mix_heads_backward({in, out, from.head, given.head, count}, matrices.at(b, t), g, scratch);
-                 if (target != nullptr) clear_behind(target, to.head, in, count, keys);
+                 if (target != nullptr) clear_range(target, to.head, in, count, keys);
                  if (sums != nullptr && by_position) {
                    add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
                    std::fill_n(lanes, numbers * kLanes, 0.0F);

@@ -7,13 +7,14 @@
 #include <cstring>
 #include <vector>
 
+#include "attention/row_layout.h"
 #include "cpu/cached_attention.h"
 
 namespace mh::attention {
 
 namespace {
 
-// A tensor (B, h, T, d): of one head of one row the position t.
+// A tensor (B, h, T, d) as the kernel reads it.
 template <class T>
 struct Heads {
   T* data;
@@ -54,7 +55,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
 
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache) {
   const Cache::InPlace extended = cache.extend(k, v);
-  const at::Tensor out = at::empty({q.size(0), 1, q.size(1), q.size(3)}, q.options()).transpose(1, 2);
+  const at::Tensor out = by_position(q, q.size(1), 1, q.size(3));
   if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, extended, out);
   else attend<uint16_t>(q, k, v, extended, out);
   return out;

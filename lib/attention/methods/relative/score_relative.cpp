@@ -40,8 +40,8 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   }
 };
 
-// Keys that follow one another without a gap: `count` of them from index `first`, standing at `position` and on.
-struct Run {
+// Keys that follow one another without a gap: `count` of them from index `first`, at positions from `position` on.
+struct KeyRun {
   int64_t first, count, position;
 };
 
@@ -104,7 +104,7 @@ class Relative : public Score {
     const int64_t queries = c.q.size(2);
     std::vector<at::Tensor> parts;
     int64_t rows = 0;
-    for (const Run& run : runs(c.mask, c.k.size(2))) {
+    for (const KeyRun& run : runs(c.mask, c.k.size(2))) {
       int64_t seen = run.count;  // by the first query and those after it, at most
       if (c.mask.causal) seen = std::min(seen, c.mask.offset - run.first + 1);
       const int64_t count = std::max<int64_t>(1, queries + seen - 1), largest = queries - 1 - run.position;
@@ -124,7 +124,7 @@ class Relative : public Score {
     };
     const at::Tensor x = with_bias(content_), y = with_bias(position_);
     std::vector<at::Tensor> parts;
-    for (const Run& run : runs(c.mask, keys)) {
+    for (const KeyRun& run : runs(c.mask, keys)) {
       const at::Tensor k = c.k.narrow(2, run.first, run.count);
       CausalOffset offset = c.mask.causal_offset();
       if (offset) *offset -= run.first;
@@ -141,11 +141,11 @@ class Relative : public Score {
   }
 
  private:
-  static std::vector<Run> runs(const Mask& mask, int64_t keys) {
+  static std::vector<KeyRun> runs(const Mask& mask, int64_t keys) {
     if (!mask.key_positions.defined()) return {{0, keys, -mask.offset}};
     const at::Tensor positions = mask.key_positions.to(at::kCPU, at::kLong).contiguous();
     const auto* p = positions.const_data_ptr<int64_t>();
-    std::vector<Run> found;
+    std::vector<KeyRun> found;
     for (int64_t s = 0; s < keys; ++s) {
       if (s > 0 && p[s] == p[s - 1] + 1) ++found.back().count;
       else found.push_back({s, 1, p[s]});
