@@ -12,14 +12,14 @@
 namespace mh::attention {
 
 // Gathers the key and value heads that query heads read.
-void AttentionLayer::take_pairs(Context& c) {
-  if (c.pairs.empty()) return;
-  const at::Tensor heads = nn::constant_on(c.v.device(), c.pairs);
+void AttentionLayer::gather_key_heads(Context& c) {
+  if (c.key_heads.empty()) return;
+  const at::Tensor heads = nn::constant_on(c.v.device(), c.key_heads);
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 
 at::Tensor AttentionLayer::composed(Context& c) {
-  take_pairs(c);
+  gather_key_heads(c);
   auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t rows = c.v.size(0);
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});

@@ -98,7 +98,7 @@ class AttentionLayer {
     at::Tensor q, k, v;
     bool cached = false;  // k and v are all that the cache holds
   };
-  static void take_pairs(Context& c);
+  static void gather_key_heads(Context& c);
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   at::Tensor read_in_place(const Context& c, Cache& cache);
   void check_heads() const;

@@ -45,12 +45,13 @@ struct Context {
   const Shape& shape;
   const nn::ForwardContext& step;
   Mask mask;
-  at::Tensor query_input;           // (B, Tq, d)
-  at::Tensor key_input;             // (B, Tk, d): the same as query_input in self-attention
-  at::Tensor q, k, v;               // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
-  int64_t keys = 0;                 // Tk with the keys of a cache, which may be read in place and not be in k and v
-  std::vector<int64_t> pairs = {};  // (h): the head whose keys and values each query head reads; empty: its own. The
-                                    // heads of k and v are in this order only after the composed path gathered them
+  at::Tensor query_input;  // (B, Tq, d)
+  at::Tensor key_input;    // (B, Tk, d): the same as query_input in self-attention
+  at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
+  int64_t keys = 0;        // Tk with the keys of a cache, which may be read in place and not be in k and v
+  // (h): the key and value head that each query head reads; empty: its own. The heads of k and v are in this order only
+  // after the composed path gathered them.
+  std::vector<int64_t> key_heads = {};
   at::Tensor logits = {};         // (B, h, Tq, Tk), or (1, h, Tq, Tk) where all rows have the same; scaled, before the
                                   // mask, any finite number where a causal mask hides them; gone after the normaliser
   at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined where mix_values() served
@@ -89,7 +90,7 @@ class Stage {
   }
 };
 
-// Which key/value head a query head reads: says so in context.pairs.
+// Chooses the key/value head that each query head reads: fills context.key_heads.
 class Pairing : public Stage {
  public:
   virtual void pair(Context& context) = 0;

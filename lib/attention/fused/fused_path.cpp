@@ -21,7 +21,7 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
   if (shape_.kind != Kind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 || c.step.training ||
-      c10::GradMode::is_enabled() || c.observer != nullptr || !c.pairs.empty() || stages_.score->has_positions() ||
+      c10::GradMode::is_enabled() || c.observer != nullptr || !c.key_heads.empty() || stages_.score->has_positions() ||
       !takes_fused(false))
     return {};
   if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
@@ -45,7 +45,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   // By the kernel, where the combiner's weight is one number for each head of a row.
   c.weighed = c.weights.defined() && c.weights.dim() < 3;
   if (c.weighed) spec.head_scales = c.weights;
-  spec.key_heads = c.pairs;
+  spec.key_heads = c.key_heads;
   const bool mixes = choice.matrix.defined();
   spec.dropout_before_mixing = mixes && stages_.mixer->dropout_before();
   if (drops(c.step.training)) {
@@ -66,7 +66,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
 }
 
 at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
-  take_pairs(c);
+  gather_key_heads(c);
   std::optional<at::Tensor> given;
   if (!square) {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);

@@ -37,9 +37,9 @@ class CrossHead : public Pairing {
     RandomSequence random(RandomStream(c.step.seed, std::string(name_of(c.shape.kind)) + ".cross-head"), c.step.update,
                           static_cast<uint32_t>(c.shape.layer));
     if (random.uniform() >= rate_) return;
-    c.pairs.resize(static_cast<size_t>(c.shape.heads));
-    std::iota(c.pairs.begin(), c.pairs.end(), 0);
-    random.shuffle(c.pairs);
+    c.key_heads.resize(static_cast<size_t>(c.shape.heads));
+    std::iota(c.key_heads.begin(), c.key_heads.end(), 0);
+    random.shuffle(c.key_heads);
   }
 
   bool draws() const override { return rate_ > 0; }

@@ -159,7 +159,7 @@ class Relative : public Score {
     // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
     if (!few(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
-    if (!c.pairs.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.pairs));
+    if (!c.key_heads.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.key_heads));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
@@ -170,7 +170,7 @@ class Relative : public Score {
     at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.shape.heads, c.shape.key_size})
                        .transpose(0, 1);
-    return c.pairs.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.pairs));
+    return c.key_heads.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.key_heads));
   }
 
   // S of these distances, (count, d), with dropout.
