@@ -43,6 +43,12 @@ at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const a
   return sums.to(like.scalar_type());
 }
 
+bool have_cpu_type(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::ScalarType type = q.scalar_type();
+  return q.is_cpu() && (type == at::kFloat || type == at::kBFloat16) && k.scalar_type() == type &&
+         v.scalar_type() == type;
+}
+
 at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
   at::Tensor matrix = m.to(at::kFloat);
   if (scales.defined()) {

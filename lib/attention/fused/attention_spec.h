@@ -41,6 +41,9 @@ struct AttentionSpec {
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;
 };
 
+// Whether the CPU's kernels take tensors of these types: fp32 or bf16, on a CPU, all of one type.
+bool have_cpu_type(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
 // Returns the mixing matrix m with column i times the scale of head i of the result, if `scales` is defined, as kernels
 // read it: fp32, contiguous, (h, hv), (B, h, hv) or (B, Tq, h, hv).
 at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);

@@ -140,9 +140,7 @@ struct PlainOnCpu {
 }  // namespace
 
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16) &&
-         k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type() && q.numel() > 0 && k.numel() > 0 &&
-         q.size(3) % 16 == 0 && v.size(3) == q.size(3);
+  return have_cpu_type(q, k, v) && q.numel() > 0 && k.numel() > 0 && q.size(3) % 16 == 0 && v.size(3) == q.size(3);
 }
 
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {

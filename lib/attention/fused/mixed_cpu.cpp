@@ -264,9 +264,7 @@ struct MixingOnCpu {
 }  // namespace
 
 bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16) &&
-         k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type() && q.numel() > 0 && k.numel() > 0 &&
-         v.numel() > 0;
+  return have_cpu_type(q, k, v) && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
 }
 
 at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
