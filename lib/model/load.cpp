@@ -79,6 +79,13 @@ void Views::add(const nn::ParameterList& parameters) {
   for (const nn::Parameter& p : parameters.all()) add(p.name(), p.master());
 }
 
+void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata) {
+  Views views;
+  views.add(parameters);
+  io::write_checkpoint(sink, views.all(), std::move(metadata));
+  sink.close();
+}
+
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)

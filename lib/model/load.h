@@ -50,6 +50,9 @@ class Views {
   std::vector<io::TensorView> views_;
 };
 
+// Writes the parameters as a checkpoint, and closes the sink.
+void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata);
+
 // Copies a checkpoint's tensor into one of the same shape and type.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);
 

@@ -92,11 +92,7 @@ void models(const Arguments& a) {
     log_info(str("combiners of ", folded.layers.size(), " layers are folded; parameters ", with_commas(before), " -> ",
                  with_commas(m.model->parameters().count())));
   }
-  model::Views views;
-  views.add(m.model->parameters());
-  auto sink = open_sink(a.output);
-  io::write_checkpoint(*sink, views.all(), std::move(metadata));
-  sink->close();
+  model::write_parameters(*open_sink(a.output), m.model->parameters(), std::move(metadata));
   if (!a.average) return;
   log_info(str("the mean of ", checkpoints.size(), " checkpoints; ", with_commas(m.model->parameters().count()),
                " parameters"));

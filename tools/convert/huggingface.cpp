@@ -28,6 +28,12 @@ void refuse_steps(const Arguments& a, const char* what) {
   if (a.fold) refuse("--fold", std::string("it without ") + what, "both", next);
 }
 
+// Returns the name of a folder without slashes at its end.
+std::string without_slashes(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
 void tell(const model::LoadedModel& model) {
   log_info(str(with_commas(model.model->parameters().count()), " parameters, ",
                with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
@@ -46,8 +52,7 @@ void from_huggingface(const Arguments& a) {
   if (a.files.size() != 1) refuse("mh-convert", "one folder of Hugging Face", str(a.files.size(), " names"));
   check_output(a);
   nn::prepare_cpu(a.threads);
-  std::string folder = a.files.front();
-  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const std::string folder = without_slashes(a.files.front());
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
   Config config;
   config.load_text(model.toml, folder);
@@ -57,11 +62,7 @@ void from_huggingface(const Arguments& a) {
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
   metadata.merge(text::entries_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});
-  model::Views views;
-  views.add(model.model->parameters());
-  auto sink = open_sink(a.output);
-  io::write_checkpoint(*sink, views.all(), std::move(metadata));
-  sink->close();
+  model::write_parameters(*open_sink(a.output), model.model->parameters(), std::move(metadata));
   tell(model);
 }
 
@@ -72,8 +73,7 @@ void to_huggingface(const Arguments& a) {
   if (a.padded) refuse("--padded-vocabulary", "it where a folder is read", "--to huggingface");
   if (a.seed != Arguments{}.seed) refuse("--seed", "it where a folder is read", "--to huggingface");
   nn::prepare_cpu(a.threads);
-  std::string folder = a.files.back();
-  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const std::string folder = without_slashes(a.files.back());
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);
   huggingface::write_folder(model, folder);
   tell(model);

@@ -123,10 +123,7 @@ void cut(const Arguments& a) {
   io::Metadata metadata = checkpoint.metadata();
   metadata[io::kConfigKey] = run.toml();
   metadata.erase(io::kTrainingKey);
-  model::Views views;
-  views.add(left.model->parameters());
-  io::write_checkpoint(*sink, views.all(), std::move(metadata));
-  sink->close();
+  model::write_parameters(*sink, left.model->parameters(), std::move(metadata));
   report(a, gone, *m.model, *left.model, sink->written());
 }
 
