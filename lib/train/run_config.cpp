@@ -20,6 +20,12 @@ RunConfig RunConfig::read(Config& config) {
   return run;
 }
 
+RunConfig RunConfig::parse(const std::string& toml, const std::string& name) {
+  Config config;
+  config.load_text(toml, name);
+  return read(config);
+}
+
 void RunConfig::describe(Fields& f) {
   f.section("model", model.model);
   f.section("train", train);

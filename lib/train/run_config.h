@@ -53,6 +53,8 @@ struct RunConfig {
 
   // Reads all sections and refuses unknown keys.
   static RunConfig read(Config& config);
+  // The same of a configuration's text; `name` is its name in messages.
+  static RunConfig parse(const std::string& toml, const std::string& name);
   // Visits the options of all sections but [attention], whose fields are fixed.
   void describe(Fields& f);
   // Refuses what can be seen to make no sense before anything is built. Error(usage). The second leaves out what a run

@@ -52,8 +52,7 @@ Config run_config_of(const model::LoadedModel& m) {
 // Rows are made as in the model's training.
 std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& m) const {
   require(m.config.model, m.tokenizers, m.name);
-  Config config = run_config_of(m);
-  train::RunConfig run = train::RunConfig::read(config);
+  train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
   run.model = m.config;
   std::shared_ptr<const task::Dataset> dataset = run.task().open(*records_, m.tokenizers, run.dataset_options(false));
   if (dataset->corpus().targets() == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});

@@ -81,9 +81,7 @@ void models(const Arguments& a) {
   }
   if (a.fold) {
     analysis::FoldedModel folded = analysis::fold_combiners(m.config, *m.model, "--fold " + m.name);
-    Config config;
-    config.load_text(m.toml, m.name + ": configuration");
-    train::RunConfig run = train::RunConfig::read(config);
+    train::RunConfig run = train::RunConfig::parse(m.toml, m.name + ": configuration");
     run.model = folded.config;
     metadata[io::kConfigKey] = run.toml();
     add_origin(metadata, m.name, {{"fold", folded.layers}});

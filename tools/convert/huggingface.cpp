@@ -54,9 +54,7 @@ void from_huggingface(const Arguments& a) {
   nn::prepare_cpu(a.threads);
   const std::string folder = without_slashes(a.files.front());
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
-  Config config;
-  config.load_text(model.toml, folder);
-  train::RunConfig run = train::RunConfig::read(config);
+  train::RunConfig run = train::RunConfig::parse(model.toml, folder);
   // What tools take where no other length is asked for.
   run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};

@@ -111,9 +111,7 @@ void cut(const Arguments& a) {
   const io::Checkpoint checkpoint(a.model);
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
   const model::LoadedModel m = load_as(a, checkpoint);
-  Config config;
-  config.load_text(m.toml, m.name);
-  train::RunConfig run = train::RunConfig::read(config);
+  train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
   auto sink = open_sink(a.output);  // before there is work
   const Choice gone = chosen(a, m, data.get());
   const analysis::Kept kept =
