@@ -62,16 +62,10 @@ class ExampleBatches : public Batches {
   }
 
   int64_t updates(const Length& length) const override {
-    switch (length.unit) {
-      case Length::Unit::updates:
-        return length.count;
-      case Length::Unit::epochs:
-        return updates_of(length.count, updates_per_epoch_, length);
-      case Length::Unit::tokens:
-        throw Error(Exit::usage, Problem{"a length of training", "updates or epochs, as rows are no stream of tokens",
-                                         to_string(length), "such as 3e or 1000u"});
-    }
-    return 0;
+    return count_updates(length, updates_per_epoch_, [&](int64_t) -> int64_t {
+      throw Error(Exit::usage, Problem{"a length of training", "updates or epochs, as rows are no stream of tokens",
+                                       to_string(length), "such as 3e or 1000u"});
+    });
   }
 
  private:

@@ -57,17 +57,11 @@ class PairBatches : public Batches {
   }
 
   int64_t updates(const Length& length) const override {
-    switch (length.unit) {
-      case Length::Unit::updates:
-        return length.count;
-      case Length::Unit::epochs:
-        return updates_of(length.count, updates_per_epoch_, length);
-      case Length::Unit::tokens:
-        // Batches differ in what they hold; a part of an epoch is counted by their mean.
-        return updates_of(length.count / pairs_.targets(), updates_per_epoch_, length) +
-               divided_up(length.count % pairs_.targets() * updates_per_epoch_, pairs_.targets());
-    }
-    return 0;
+    return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
+      // Batches hold different numbers of tokens; a part of an epoch is counted by their mean.
+      return updates_of(tokens / pairs_.targets(), updates_per_epoch_, length) +
+             divided_up(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
+    });
   }
 
  private:

@@ -74,20 +74,26 @@ int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length) {
   return updates;
 }
 
-int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) {
-  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
+int64_t count_updates(const Length& length, int64_t per_epoch,
+                      const std::function<int64_t(int64_t tokens)>& of_tokens) {
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
     case Length::Unit::epochs:
-      return updates_of(length.count, in_epoch, length);
+      return updates_of(length.count, per_epoch, length);
     case Length::Unit::tokens:
-      // The last update of an epoch is short, so whole epochs are counted by what they hold.
-      if (tokens == 0) return divided_up(length.count, per_update);
-      return updates_of(length.count / tokens, in_epoch, length) +
-             std::min(in_epoch, divided_up(length.count % tokens, per_update));
+      return of_tokens(length.count);
   }
   return 0;
+}
+
+int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) {
+  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
+  return count_updates(length, in_epoch, [&](int64_t count) {
+    // The last update of an epoch is short, so whole epochs are counted by the tokens that they hold.
+    if (tokens == 0) return divided_up(count, per_update);
+    return updates_of(count / tokens, in_epoch, length) + std::min(in_epoch, divided_up(count % tokens, per_update));
+  });
 }
 
 TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
