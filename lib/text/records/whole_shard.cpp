@@ -13,29 +13,17 @@ namespace {
 
 std::vector<int32_t> read_rest(io::ShardStream& stream) {
   std::vector<int32_t> tokens;
-  size_t used = 0;
+  size_t used = 0, count = 0;
   do {
     tokens.resize(used + (1 << 18));
-    size_t n = stream.read(std::span(tokens).subspan(used));
-    used += n;
-    if (n == 0) break;
-  } while (true);
+    count = stream.read(std::span(tokens).subspan(used));
+    used += count;
+  } while (count > 0);
   tokens.resize(used);
   return tokens;
 }
 
 }  // namespace
-
-TokenText read_tokens(const std::string& path) {
-  io::ShardStream stream(path);
-  return read_tokens(stream);
-}
-
-TokenText read_tokens(io::ShardStream& stream) {
-  io::require_kind(stream.header(), stream.name(), io::kTextKind);
-  std::vector<int32_t> tokens = read_rest(stream);
-  return {stream.header(), stream.counts(), std::move(tokens)};
-}
 
 RunText read_runs(const std::string& path, const std::string& kind) {
   io::ShardStream stream(path);
@@ -54,9 +42,6 @@ RunText read_runs(io::ShardStream& stream, const std::string& kind) {
   std::inclusive_scan(lengths.begin(), lengths.end(), text.ends.begin(), std::plus<>(), uint64_t{0});
   return text;
 }
-
-PairText read_pairs(const std::string& path) { return {read_runs(path, io::kPairsKind)}; }
-PairText read_pairs(io::ShardStream& stream) { return {read_runs(stream, io::kPairsKind)}; }
 
 void verify(const io::ShardFile& shard) {
   RunCheck runs(shard.header(), shard.name(), shard.run_lengths());

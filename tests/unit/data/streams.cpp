@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "fixtures/runs.h"
+#include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "model/memories.h"
 #include "task/token_score.h"
-#include "text/records/whole_shard.h"
 #include "train/plan.h"
 
 using namespace mh;
@@ -374,7 +374,7 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
   write_text(folder.file("t.mhs"), numbers(400));
   write_text(folder.file("v.mhs"), numbers(133));
   const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
-  text::TokenText text = text::read_tokens(folder.file("v.mhs"));
+  const shards::TokenText text = shards::read_tokens(folder.file("v.mhs"));
   for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
                                              {"validation.block = 3\n", 3, 15},
                                              {"validation.block = 3\nvalidation.memory = 4\n", 3, 4},

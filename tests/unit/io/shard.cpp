@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "fixtures/corrupt_shards.h"
 #include "fixtures/folder.h"
+#include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "io/shard_format.h"
 #include "text/records/translation/pair_stream.h"
@@ -21,6 +22,10 @@
 using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
+using shards::PairText;
+using shards::read_pairs;
+using shards::read_tokens;
+using shards::TokenText;
 
 namespace {
 

@@ -15,9 +15,9 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "fixtures/folder.h"
+#include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "text/records/language_modelling.h"
-#include "text/records/whole_shard.h"
 #include "text/vocabulary.h"
 #include "text/word_map.h"
 
@@ -29,6 +29,8 @@ void SetMinLogLevel(int level);
 using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
+using shards::read_tokens;
+using shards::TokenText;
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include "base/json_types.h"
 #include "base/random.h"
 #include "fixtures/runs.h"
+#include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "task/token_score.h"
-#include "text/records/whole_shard.h"
 #include "train/run_folder.h"
 
 using namespace mh;
@@ -157,7 +157,7 @@ TEST_CASE("a run learns, in fp32 and bf16") {
     Trainer trainer(tiny(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false);
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
-    text::TokenText text = text::read_tokens(folder.file("t.mhs"));
+    const shards::TokenText text = shards::read_tokens(folder.file("t.mhs"));
     data::ScoringOptions scoring;
     scoring.block = 8;
     task::Score score = task::score(*loaded.model, data::text_of(text.tokens, 0), scoring);

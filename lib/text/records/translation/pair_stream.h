@@ -8,7 +8,7 @@
 namespace mh::text {
 
 // Holds no more than a pair and the lengths of all. What ends a side is its end; the lengths that the trailer tells
-// must then be the same. Errors as of read_pairs().
+// must then be the same. Errors are those of read_runs().
 class PairStream {
  public:
   explicit PairStream(io::ShardStream& stream);  // nothing of it read yet

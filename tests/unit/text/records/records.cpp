@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "fixtures/corrupt_shards.h"
 #include "fixtures/folder.h"
+#include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "io/shard.h"
 #include "text/records/run_check.h"
@@ -17,6 +18,8 @@
 using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
+using shards::read_pairs;
+using shards::read_tokens;
 
 namespace {
 

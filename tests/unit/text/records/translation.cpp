@@ -10,13 +10,15 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "fixtures/folder.h"
+#include "fixtures/shards.h"
 #include "fixtures/status.h"
-#include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
+using shards::PairText;
+using shards::read_pairs;
 
 namespace {
 
