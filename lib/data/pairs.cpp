@@ -20,10 +20,6 @@ Pairs::Pairs(text::Runs runs, int32_t source_end, int32_t target_end)
   lengths_ = lengths;
 }
 
-Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end) {
-  return {text::runs_of(shard), source_end, target_end};
-}
-
 Row Pairs::row_of(int64_t pair) const {
   return {lengths_->targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
 }

@@ -44,7 +44,6 @@ class Pairs : public IndependentRows {
   std::shared_ptr<const Lengths> lengths_;
   int32_t source_end_, target_end_;
 };
-Pairs pairs_of(const io::ShardFile& shard, int32_t source_end, int32_t target_end);
 
 // Returns rows of pairs, either side as wide as its longest.
 Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "data/batches.h"
 #include "data/sample.h"
-#include "io/shard.h"
 
 namespace mh::data {
 
@@ -57,17 +56,6 @@ StreamRows streams_of(const ScoringOptions& o, int64_t tokens) {
 }
 
 }  // namespace
-
-Text text_of(const io::ShardFile& shard, int32_t end_of_line) {
-  return {static_cast<int64_t>(shard.counts().tokens), end_of_line,
-          [&shard](int64_t first, std::span<int32_t> out) { shard.read(static_cast<uint64_t>(first), out); }};
-}
-
-Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line) {
-  return {static_cast<int64_t>(tokens.size()), end_of_line, [&tokens](int64_t first, std::span<int32_t> out) {
-            std::copy_n(tokens.begin() + first, out.size(), out.begin());
-          }};
-}
 
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   const auto count = static_cast<int64_t>(rows.size());

@@ -8,10 +8,6 @@
 
 #include "data/corpus.h"
 
-namespace mh::io {
-class ShardFile;
-}
-
 namespace mh::data {
 
 // What it reads from must outlive it and what is made of it.
@@ -29,8 +25,6 @@ class Text : public Corpus {
   int32_t end_of_line;
   Read read;
 };
-Text text_of(const io::ShardFile& shard, int32_t end_of_line);
-Text text_of(const std::vector<int32_t>& tokens, int32_t end_of_line);
 
 // Returns rows of at most `width` tokens, padded after their end, where a causal model does not look.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);

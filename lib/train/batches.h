@@ -1,8 +1,5 @@
-// The batches of training by the options of [train].
+// The batches of training, and how many updates a length has before there are any.
 #pragma once
-
-#include <memory>
-#include <utility>
 
 #include "data/batches.h"
 #include "train/options.h"
@@ -10,14 +7,11 @@
 namespace mh::train {
 
 using data::Batches;
-using data::TextBatches;
-using data::updates_in;
 
-// Returns the batches of a corpus that they own. Throws Error(usage) for options that exclude one another.
-template <class Corpus>
-auto make_batches(Corpus corpus, const TrainOptions& options) {
-  options.check();
-  return data::make_batches(std::move(corpus), options.batch, options.seed);
+// Number of updates in a length. `batches`: null where there are no data yet; then 0 for epochs, whose updates are
+// unknown.
+inline int64_t updates_in(const Length& length, const BatchOptions& options, const Batches* batches) {
+  return batches != nullptr ? batches->updates(length) : data::updates_in(length, options, 0);
 }
 
 }  // namespace mh::train

@@ -29,9 +29,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
 void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // 0 where a length is in epochs and no data tells how many updates an epoch has.
-  const auto updates_of = [&](const Length& length) {
-    return batches != nullptr ? batches->updates(length) : updates_in(length, t.batch, 0);
-  };
+  const auto updates_of = [&](const Length& length) { return updates_in(length, t.batch, batches); };
   out.updates = updates_of(t.length);
   out.warmup_updates = schedule_lengths(t, out.updates, updates_of).warmup;
   if (batches == nullptr || out.updates <= 0) return;

@@ -92,9 +92,7 @@ std::vector<Standing> Turns::turning_points() const {
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
   const TrainOptions& o = run_.train;
-  const auto updates = [&](const Length& length) {
-    return batches_ != nullptr ? batches_->updates(length) : updates_in(length, o.batch, 0);
-  };
+  const auto updates = [&](const Length& length) { return updates_in(length, o.batch, batches_); };
   const int64_t end = updates(o.length), per_epoch = updates({1, Length::Unit::epochs});
   for (int64_t epoch : epochs) {
     int64_t update;

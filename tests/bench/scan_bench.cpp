@@ -11,8 +11,7 @@
 #include <functional>
 
 #include "analysis/ablation.h"
-#include "data/text.h"
-#include "io/shard.h"
+#include "fixtures/corpora.h"
 #include "model/load.h"
 #include "nn/ops.h"
 
@@ -39,7 +38,7 @@ int main(int argc, char** argv) {
   nn::prepare_cpu(static_cast<int>(number(5, 0)));
   const model::LoadedModel m = model::load_model(argv[1], at::kCPU);
   const io::ShardFile shard(argv[2]);
-  const data::Text text = data::text_of(shard, m.tokenizers.target->end_of_line());
+  const data::Text text = corpora::text_of(shard, m.tokenizers.target->end_of_line());
   data::ScoringOptions how;
   how.block = number(6, 256);
   how.sample.blocks = number(3, 16);

@@ -11,6 +11,7 @@
 #include "analysis/scan.h"
 #include "attention/head_scales.h"
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -124,7 +125,7 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
       data::ScoringOptions how;
       how.block = 6, how.streams = model.empty() ? 0 : 3;
       how.batch = 2;
-      const data::Text source = data::text_of(text, 0);
+      const data::Text source = corpora::text_of(text, 0);
       check_same({*m, source, how, Side::whole});
       check_same({*m, source, how, Side::value});
       for (Side side : {Side::score, Side::output})
@@ -138,7 +139,7 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
 TEST_CASE("layers with other numbers of heads on their sides are scored without heads of one side", "[ablation]") {
   const auto text = some_text(77);
   const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   Subject s{*mixed, source, {}};
   s.how.block = 8, s.how.batch = 3;
   s.how = source.resolve(s.how, *mixed);
@@ -152,7 +153,7 @@ TEST_CASE("layers with other numbers of heads on their sides are scored without 
 
 TEST_CASE("a sample is scored without heads as one after the other, contexts too", "[ablation]") {
   const auto text = some_text(90);
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   auto m = build("", "");
   data::ScoringOptions how;
   how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
@@ -166,7 +167,7 @@ TEST_CASE("a sample is scored without heads as one after the other, contexts too
 TEST_CASE("heads that are not there are refused, with the range", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(20);
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 5;
   const Subject s{*m, source, source.resolve(how, *m)};
@@ -182,7 +183,7 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
 TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(40);
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 8;
   const Subject s{*m, source, source.resolve(how, *m)};
@@ -209,7 +210,7 @@ TEST_CASE("the sample deviation of the published first rows", "[ablation]") {
 TEST_CASE("ablation is the loss without the head, and random is drawn by a seed", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 8;
   Subject s{*m, source, source.resolve(how, *m)};
@@ -229,7 +230,7 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
 TEST_CASE("a scan is the model without each head, all heads but one and each layer, one by one", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 8;
   const Subject s{*m, source, source.resolve(how, *m)};
@@ -295,7 +296,7 @@ TEST_CASE("heads are ranked from the least important; ties go by layer and head"
 TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
   auto m = build("", "", 4);
   const auto text = some_text(50);
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 10;
   const Subject s{*m, source, source.resolve(how, *m)};

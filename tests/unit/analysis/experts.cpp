@@ -11,6 +11,7 @@
 
 #include "analysis/experts_report.h"
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/layers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -104,7 +105,7 @@ TEST_CASE("one expert alone is attention without its heads, scaled up", "[expert
 TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   c10::NoGradGuard no_gradient;
   auto model = build(kMae);
-  const data::Text text = data::text_of(some_text(), 0);
+  const data::Text text = corpora::text_of(some_text(), 0);
   const Subject subject = subject_of(*model, text, 3);
   const ExpertReport report = report_experts(subject, 3, 2);
   Seen seen;
@@ -169,7 +170,7 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
 
 TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alone", "[experts]") {
   auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
-  const data::Text text = data::text_of(some_text(), 0);
+  const data::Text text = corpora::text_of(some_text(), 0);
   const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);

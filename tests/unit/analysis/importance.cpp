@@ -12,6 +12,7 @@
 #include "attention/head_scales.h"
 #include "attention/weighing.h"
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -52,7 +53,7 @@ std::vector<int32_t> some_text(int n) {
 struct Asked {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
-  data::Text text = data::text_of(tokens, 0);
+  data::Text text = corpora::text_of(tokens, 0);
   data::ScoringOptions how;
   explicit Asked(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
     how.block = 8;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/layers.h"
 #include "fixtures/runs.h"
 
@@ -505,7 +506,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
     io::ShardFile shard(folder.file("t.mhs"));
     for (int64_t block = 0; block < 51; ++block) {
       const data::Row row{block * 8, std::min<int64_t>(8, 403 - block * 8), 0};
-      const data::Batch batch = data::load_rows(data::text_of(shard, 0), {row}, 8);
+      const data::Batch batch = data::load_rows(corpora::text_of(shard, 0), {row}, 8);
       measure->begin(at::tensor({row.length}, at::kLong));
       run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
     }

@@ -14,6 +14,7 @@
 #include "analysis/spectrum_source.h"
 #include "attention/head_mix.h"
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
 #include "fixtures/status.h"
@@ -117,7 +118,7 @@ std::unique_ptr<SpectrumSource> watched(model::LanguageModel& model, const std::
   auto [source, argument] = source_named(of, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
-  const data::Text text = data::text_of(some_text(), 0);
+  const data::Text text = corpora::text_of(some_text(), 0);
   observe({model, text, blocks_of(block, sample)}, *source);
   return std::move(source);
 }
@@ -145,7 +146,7 @@ struct Keep : attention::Observer, attention::Subscriber<attention::MixingObserv
 Keep kept(model::LanguageModel& model, bool whole, int64_t block = 6) {
   Keep keep;
   keep.whole = whole;
-  const data::Text text = data::text_of(some_text(), 0);
+  const data::Text text = corpora::text_of(some_text(), 0);
   observe({model, text, blocks_of(block)}, keep);
   return keep;
 }
@@ -433,7 +434,7 @@ TEST_CASE("a dump holds the attention matrices of the sample", "[spectrum]") {
   AttentionDump dump(*model, 7, 6, 6);
   Keep keep;
   Observers both({&keep, &dump});
-  const data::Text text = data::text_of(some_text(), 0);
+  const data::Text text = corpora::text_of(some_text(), 0);
   data::ScoringOptions how = blocks_of(6, 7);
   how.batch = 2;
   observe({*model, text, how}, both);

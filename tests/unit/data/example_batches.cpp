@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "fixtures/corpora.h"
 #include "fixtures/folder.h"
 #include "fixtures/models.h"
 #include "fixtures/status.h"
@@ -116,7 +117,7 @@ TEST_CASE("every row is in one update of an epoch, in the parts that cost least"
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 12));
     o.batch.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
     const auto all = examples(lengths, "classes");
-    const auto batches = train::make_batches(all, o), again = train::make_batches(all, o);
+    const auto batches = corpora::make_batches(all, o), again = corpora::make_batches(all, o);
     std::vector<std::vector<int64_t>> orders;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
       std::vector<int64_t> order;
@@ -157,7 +158,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 6));
     o.batch.bucket_updates = *rc::gen::inRange<int64_t>(2, 5);
-    const auto batches = train::make_batches(examples(lengths, "classes"), o);
+    const auto batches = corpora::make_batches(examples(lengths, "classes"), o);
     const int64_t updates = batches->updates_per_epoch();
     std::set<int64_t> rows;
     for (int64_t first = 0; first < updates; first += o.batch.bucket_updates) {
@@ -184,7 +185,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(2 + i);
   train::TrainOptions o = options(4);
   o.batch.bucket_updates = 10;
-  const auto batches = train::make_batches(examples(lengths, "classes"), o);
+  const auto batches = corpora::make_batches(examples(lengths, "classes"), o);
   std::vector<std::vector<int64_t>> orders(2);
   for (int64_t u = 0; u < 20; ++u) orders[static_cast<size_t>(u / 10)].push_back(rows_of(*batches, u)[0]);
   CHECK(orders[0] != orders[1]);
@@ -194,7 +195,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
 
 TEST_CASE("epochs that draw other rows have as many as the first", "[examples]") {
   for (const int64_t growth : {1, -1}) {
-    const auto batches = train::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), options(2));
+    const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), options(2));
     REQUIRE(batches->updates_per_epoch() == 3);
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       std::vector<int64_t> order;
@@ -209,18 +210,18 @@ TEST_CASE("epochs that draw other rows have as many as the first", "[examples]")
 
 TEST_CASE("a next sentence counts as much as the words of its row, on average over the update", "[examples]") {
   train::TrainOptions o = options(3);
-  const auto batches = train::make_batches(examples({5, 9, 120}, "words"), o);
+  const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), o);
   const auto parts = batches->parts(0);
   REQUIRE(parts.size() > 1);
   for (const auto& part : parts) CHECK(batches->load(0, part).next_weight == Approx((2 + 4 + 60) / 3.0));
 }
 
 TEST_CASE("lengths of training on examples are updates and epochs", "[examples]") {
-  const auto batches = train::make_batches(examples({5, 6, 7, 8, 9}, "classes"), options(2));
+  const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), options(2));
   CHECK(batches->updates({7, Length::Unit::updates}) == 7);
   CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
   CHECK(refusal([&] { batches->updates({7, Length::Unit::tokens}); }).find("updates or epochs") != std::string::npos);
-  CHECK(status_of([] { train::make_batches(examples({}, "classes"), options(2)); }) == 3);
+  CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), options(2)); }) == 3);
 }
 
 namespace {
@@ -243,7 +244,7 @@ TEST_CASE("the gradient of an update does not depend on its parts", "[examples]"
       model->parameters().initialise(1);
       train::TrainOptions o = options(7);
       o.batch.micro_tokens = micro;
-      const auto batches = train::make_batches(all, o);
+      const auto batches = corpora::make_batches(all, o);
       const auto parts = batches->parts(0);
       CHECK(parts.size() == (micro > 0 ? 4 : 2));
       for (const auto& part : parts) {

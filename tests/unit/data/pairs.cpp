@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <set>
 
+#include "fixtures/corpora.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
 #include "task/task.h"
@@ -19,7 +20,7 @@ using namespace mh::train;
 
 namespace {
 
-data::Pairs made(const io::ShardFile& shard) { return data::pairs_of(shard, 0, 0); }
+data::Pairs made(const io::ShardFile& shard) { return {text::runs_of(shard), 0, 0}; }
 
 bool says(const std::string& text, const std::string& part) {
   INFO(text);
@@ -54,7 +55,7 @@ TEST_CASE("batches hold every pair once an epoch, of like length, within their s
     o.batch.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
     o.batch.micro_tokens = std::min(o.batch.micro_tokens, o.batch.tokens);
     o.seed = *rc::gen::inRange(0, 100);
-    const auto batches = make_batches(made(shard), o), again = make_batches(made(shard), o);
+    const auto batches = corpora::make_batches(made(shard), o), again = corpora::make_batches(made(shard), o);
     std::vector<std::string> first_order;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
       std::multiset<std::pair<pairs::Sentence, pairs::Sentence>> seen;
@@ -126,7 +127,7 @@ TEST_CASE("batches are as full as they may be", "[pairs]") {
     }
     TrainOptions o;
     o.batch.block = 12, o.batch.tokens = most;
-    CHECK(make_batches(made(shard), o)->updates_per_epoch() == wanted);
+    CHECK(corpora::make_batches(made(shard), o)->updates_per_epoch() == wanted);
   }
 }
 
@@ -140,10 +141,10 @@ TEST_CASE("each epoch draws anew which pairs go together, and which batch comes 
   const io::ShardFile of_alike(folder.file("alike.mhs")), of_unlike(folder.file("unlike.mhs"));
   TrainOptions o;
   o.batch.block = 2, o.batch.tokens = 6;
-  const auto threes = make_batches(made(of_alike), o);
+  const auto threes = corpora::make_batches(made(of_alike), o);
   REQUIRE(threes->updates_per_epoch() == 3);
   o.batch.block = o.batch.tokens = 10;
-  const auto ones = make_batches(made(of_unlike), o);
+  const auto ones = corpora::make_batches(made(of_unlike), o);
   REQUIRE(ones->updates_per_epoch() == 5);
   std::set<std::set<std::set<int64_t>>> together;
   std::set<std::vector<std::string>> orders;
@@ -168,11 +169,11 @@ TEST_CASE("pairs longer than a row may be are refused, with their number", "[pai
   const io::ShardFile shard(folder.file("t.mhs"));
   TrainOptions o;
   o.batch.block = 3, o.batch.tokens = 100;
-  const std::string text = refusal([&] { make_batches(made(shard), o); });
+  const std::string text = refusal([&] { corpora::make_batches(made(shard), o); });
   CHECK(says(text, "at least 5, the longest side of a pair"));
   CHECK(says(text, "2 of 3 pairs"));
   o.batch.block = 5;
-  CHECK(make_batches(made(shard), o)->updates_per_epoch() == 1);
+  CHECK(corpora::make_batches(made(shard), o)->updates_per_epoch() == 1);
 }
 
 TEST_CASE("a translation model learns to copy, the same in parts and after a resume", "[pairs]") {

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
 #include "fixtures/pairs.h"
 #include "fixtures/translation.h"
@@ -26,13 +27,13 @@ std::unique_ptr<Batches> of_text(Batching batching, int64_t micro_tokens) {
   }();
   TrainOptions o;
   o.batch.block = 5, o.batch.tokens = 30, o.batch.micro_tokens = micro_tokens, o.batch.order = batching;
-  return make_batches(data::text_of(text, 0), o);
+  return corpora::make_batches(corpora::text_of(text, 0), o);
 }
 
 std::unique_ptr<Batches> of_pairs() {
   TrainOptions o;
   o.batch.block = 16, o.batch.tokens = 40, o.batch.micro_tokens = 20;
-  return make_batches(translation::corpus_of(translation::sentences(30)), o);
+  return corpora::make_batches(translation::corpus_of(translation::sentences(30)), o);
 }
 
 // What is done to a batch on its way shows in its targets.

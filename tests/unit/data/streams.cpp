@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_types.h"
+#include "fixtures/corpora.h"
 #include "fixtures/runs.h"
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
@@ -86,7 +87,7 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
     const std::vector<int32_t> text = numbers(tokens);
     TrainOptions o;
     o.batch.order = Batching::streams, o.batch.block = block, o.batch.tokens = rows * block;
-    auto batches = make_batches(data::text_of(text, 5), o);
+    auto batches = corpora::make_batches(corpora::text_of(text, 5), o);
     // By plain loops: the longest streams first, each cut by the block.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(rows));
     int64_t at = 0, longest = 0;
@@ -126,7 +127,7 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
   const std::vector<int32_t> text = numbers(5);
   TrainOptions o;
   o.batch.order = Batching::streams, o.batch.block = 2, o.batch.tokens = 12;
-  CHECK(contains(refusal([&] { make_batches(data::text_of(text, 5), o); }), "at most 5 streams"));
+  CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), o); }), "at most 5 streams"));
   CHECK(updates_in({1, Length::Unit::epochs}, o.batch, 100) == 9);  // streams of 17 tokens, by 2
   CHECK(updates_in({101, Length::Unit::tokens}, o.batch, 100) == 10);
 }
@@ -172,7 +173,7 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
         told -= p;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
-      const task::Score score = task::score(*model, data::text_of(text, 2), o, observer);
+      const task::Score score = task::score(*model, corpora::text_of(text, 2), o, observer);
       CHECK(score.tokens == 103);
       CHECK(score.nll == Approx(naive).epsilon(1e-5));
       CHECK(told == Approx(score.nll).epsilon(1e-9));
@@ -383,7 +384,7 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
     auto loaded = run_of(folder, name, valid + extra);
     data::ScoringOptions o;
     o.block = block, o.memory = memory;
-    const task::Score score = task::score(*loaded.model, data::text_of(text.tokens, 0), o);
+    const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), o);
     const double found = logged(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(found == Approx(score.nll / 133).epsilon(1e-9));
   }
@@ -492,7 +493,7 @@ TEST_CASE("Skip-Retain: phase 2 needs no validation of its own", "[streams]") {
 TEST_CASE("procedures are told of the next validation of a resume", "[streams]") {
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
-  const auto batches = make_batches(data::Text(400, 0, {}), run.train);
+  const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
   auto next = [&](int64_t update, bool settled) {
     TrainState at;
     at.update = update, at.settled = settled;
@@ -547,8 +548,8 @@ TEST_CASE("options of a checkpoint that change no parameter may be overridden", 
   const std::vector<int32_t> text = numbers(90);
   data::ScoringOptions o;
   o.block = 8, o.memory = 20;
-  CHECK(task::score(*plain.model, data::text_of(text, 0), o).nll !=
-        Approx(task::score(*changed.model, data::text_of(text, 0), o).nll).epsilon(1e-7));
+  CHECK(task::score(*plain.model, corpora::text_of(text, 0), o).nll !=
+        Approx(task::score(*changed.model, corpora::text_of(text, 0), o).nll).epsilon(1e-7));
   CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "changes no parameter"));
   CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
   CHECK(contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }), "not among them"));

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/device.h"
 #include "fixtures/numbers.h"
 #include "fixtures/skip.h"
@@ -212,8 +213,8 @@ TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
   data::ScoringOptions scoring;
   scoring.block = 16, scoring.context = 4;
-  CHECK(task::score(*here, data::text_of(text, 0), scoring).nll ==
-        Approx(task::score(*there, data::text_of(text, 0), scoring).nll).epsilon(1e-5));
+  CHECK(task::score(*here, corpora::text_of(text, 0), scoring).nll ==
+        Approx(task::score(*there, corpora::text_of(text, 0), scoring).nll).epsilon(1e-5));
   search::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> written[2];

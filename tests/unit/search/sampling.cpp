@@ -5,6 +5,7 @@
 #include <set>
 
 #include "data/text.h"
+#include "fixtures/corpora.h"
 #include "fixtures/status.h"
 #include "model/memories.h"
 #include "model/model_config.h"
@@ -41,7 +42,7 @@ Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, cons
     s.indices.push_back(scored.index);
     s.log_probabilities.push_back(scored.log_probability);
   };
-  const task::Score total = task::score(model, data::text_of(text, 0), o, observer);
+  const task::Score total = task::score(model, corpora::text_of(text, 0), o, observer);
   CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
@@ -94,7 +95,7 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
     auto memory = model->new_memory(9);
     at::Tensor log_p;
     for (int64_t block = s.indices[i] / 4 - 3; block <= s.indices[i] / 4; ++block) {
-      const data::Batch batch = data::load_rows(data::text_of(text, 0), {{4 * block, 4, 0}}, 4);
+      const data::Batch batch = data::load_rows(corpora::text_of(text, 0), {{4 * block, 4, 0}}, 4);
       log_p = model->target_log_probabilities(model->hidden(batch.input.tokens, {}, memory.get()), batch.targets)[0];
     }
     for (int64_t t = 0; t < 4; ++t)
@@ -108,7 +109,7 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
   visitor.observer = &count;
   int64_t passes = 0;
   visitor.visit = [&](const data::VisitedBatch& pass) { passes += static_cast<int64_t>(pass.rows.size()); };
-  const data::Text source = data::text_of(text, 0);
+  const data::Text source = corpora::text_of(text, 0);
   data::for_each_batch(*model, source, o, visitor);
   CHECK(count.rows == 24);
   CHECK(passes == 6);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/random.h"
+#include "fixtures/corpora.h"
 #include "fixtures/runs.h"
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
@@ -106,8 +107,8 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   shard.read(0, text);
   TrainOptions o;
   o.batch.block = 10, o.batch.tokens = 70;
-  auto made = make_batches(data::text_of(shard, 0), o);
-  TextBatches& batches = *made;
+  auto made = corpora::make_batches(corpora::text_of(shard, 0), o);
+  data::TextBatches& batches = *made;
   CHECK(batches.updates_per_epoch() == 15);
   std::vector<int64_t> first_order;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -146,7 +147,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
   CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
   CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
   o.batch.tokens = 9;
-  CHECK_THROWS_AS(make_batches(data::text_of(shard, 0), o), Error);
+  CHECK_THROWS_AS(corpora::make_batches(corpora::text_of(shard, 0), o), Error);
 }
 
 TEST_CASE("a run learns, in fp32 and bf16") {
@@ -160,7 +161,7 @@ TEST_CASE("a run learns, in fp32 and bf16") {
     const shards::TokenText text = shards::read_tokens(folder.file("t.mhs"));
     data::ScoringOptions scoring;
     scoring.block = 8;
-    task::Score score = task::score(*loaded.model, data::text_of(text.tokens, 0), scoring);
+    task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring);
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
   }
@@ -296,7 +297,7 @@ TEST_CASE("scores do not depend on the batch, and equal a token-by-token evaluat
   o.block = 8, o.context = 5;
   auto score = [&](int64_t batch) {
     o.batch = batch;
-    return task::score(*model, data::text_of(text, 0), o).nll;
+    return task::score(*model, corpora::text_of(text, 0), o).nll;
   };
   CHECK(score(1) == Approx(score(4)).epsilon(1e-6));
   CHECK(score(1) == Approx(score(100)).epsilon(1e-6));
