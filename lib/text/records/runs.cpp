@@ -15,17 +15,23 @@ std::vector<int32_t> Runs::run(size_t run) const {
   return tokens;
 }
 
-Runs runs_of(const io::ShardFile& shard) {
-  const std::vector<uint32_t>& lengths = shard.run_lengths();
+std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths) {
   std::vector<uint64_t> ends(lengths.size());
   std::inclusive_scan(lengths.begin(), lengths.end(), ends.begin(), std::plus<>(), uint64_t{0});
-  return {std::move(ends), [&shard](uint64_t first, std::span<int32_t> out) { shard.read(first, out); }};
+  return ends;
 }
 
-Runs runs_of(const RunText& text) {
-  return {text.ends, [&text](uint64_t first, std::span<int32_t> out) {
-            std::copy_n(text.tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
-          }};
+ReadTokens reader_of(const io::ShardFile& shard) {
+  return [&shard](uint64_t first, std::span<int32_t> out) { shard.read(first, out); };
 }
+
+ReadTokens reader_of(const std::vector<int32_t>& tokens) {
+  return [&tokens](uint64_t first, std::span<int32_t> out) {
+    std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
+  };
+}
+
+Runs runs_of(const io::ShardFile& shard) { return {ends_of(shard.run_lengths()), reader_of(shard)}; }
+Runs runs_of(const RunText& text) { return {text.ends, reader_of(text.tokens)}; }
 
 }  // namespace mh::text

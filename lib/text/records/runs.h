@@ -14,14 +14,23 @@ namespace mh::text {
 
 struct RunText;  // whole_shard.h
 
+// Reads tokens [first, first + out.size()) of all runs.
+using ReadTokens = std::function<void(uint64_t first, std::span<int32_t> out)>;
+
 struct Runs {
   std::vector<uint64_t> ends;  // of each run, among all tokens
-  std::function<void(uint64_t first, std::span<int32_t> out)> read;
+  ReadTokens read;
 
   uint64_t begin(size_t run) const { return run == 0 ? 0 : ends[run - 1]; }
   int64_t length(size_t run) const { return static_cast<int64_t>(ends[run] - begin(run)); }
   std::vector<int32_t> run(size_t run) const;
 };
+
+// Returns the ends of runs of these lengths that follow each other.
+std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths);
+// Returns a function that reads the tokens; they must outlive it.
+ReadTokens reader_of(const io::ShardFile& shard);
+ReadTokens reader_of(const std::vector<int32_t>& tokens);
 
 Runs runs_of(const io::ShardFile& shard);
 Runs runs_of(const RunText& text);

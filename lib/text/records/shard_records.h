@@ -1,10 +1,6 @@
 // The records of a shard to read from, in a file or held in memory.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
 
 #include "io/shard.h"
@@ -23,9 +19,8 @@ class ShardRecords {
   virtual void verify() const = 0;
   // Returns the runs, which this must outlive.
   virtual Runs runs() const = 0;
-  // Returns a function that reads tokens [first, first + out.size()) of all runs, which this must outlive.
-  using Reader = std::function<void(uint64_t first, std::span<int32_t> out)>;
-  virtual Reader reader() const = 0;
+  // Returns a function that reads the tokens, which this must outlive.
+  virtual ReadTokens reader() const = 0;
 };
 
 // Records of a file, which must outlive what this returns.
@@ -37,9 +32,7 @@ class FileRecords : public ShardRecords {
   const std::string& name() const override { return shard_.name(); }
   void verify() const override { text::verify(shard_); }
   Runs runs() const override { return runs_of(shard_); }
-  Reader reader() const override {
-    return [&shard = shard_](uint64_t first, std::span<int32_t> out) { shard.read(first, out); };
-  }
+  ReadTokens reader() const override { return reader_of(shard_); }
 
  private:
   const io::ShardFile& shard_;
@@ -57,11 +50,7 @@ class HeldRecords : public ShardRecords {
   const std::string& name() const override { return name_; }
   void verify() const override {}  // read_runs() did
   Runs runs() const override { return runs_of(text_); }
-  Reader reader() const override {
-    return [&tokens = text_.tokens](uint64_t first, std::span<int32_t> out) {
-      std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
-    };
-  }
+  ReadTokens reader() const override { return reader_of(text_.tokens); }
 
  private:
   std::string name_;

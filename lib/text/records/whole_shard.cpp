@@ -1,11 +1,8 @@
 #include "text/records/whole_shard.h"
 
-#include <functional>
-#include <numeric>
-
-#include "base/error.h"
 #include "io/shard_format.h"
 #include "text/records/run_check.h"
+#include "text/records/runs.h"
 
 namespace mh::text {
 
@@ -38,8 +35,7 @@ RunText read_runs(io::ShardStream& stream, const std::string& kind) {
   text.counts = stream.counts();
   const std::vector<uint32_t> lengths = stream.run_lengths();
   RunCheck(text.header, stream.name(), lengths).add(text.tokens);
-  text.ends.resize(lengths.size());
-  std::inclusive_scan(lengths.begin(), lengths.end(), text.ends.begin(), std::plus<>(), uint64_t{0});
+  text.ends = ends_of(lengths);
   return text;
 }
 
