@@ -1,6 +1,7 @@
-// What all encoders of text share: batches encoded by several threads, their runs written in the batches' order.
+// Encodes batches of text in several threads and writes their runs in the order of the batches.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -14,11 +15,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "io/shard.h"
 
 namespace mh::text {
 
-// The runs of a batch; what stands behind the last end belongs to a run that goes on in the next batch.
+// The runs of a batch; tokens after the last end belong to a run that continues in the next batch.
 struct EncodedRuns {
   std::vector<int32_t> tokens;
   std::vector<size_t> ends;
@@ -126,5 +128,18 @@ class InOrder {
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
+
+// Runs InOrder under a progress line of `all` units, such as "bytes"; `write` returns how many are done. Returns the
+// seconds that it took.
+template <class Batch, class Result>
+double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
+                       const typename InOrder<Batch, Result>::MakeWork& make_work,
+                       const std::function<uint64_t(const Result&)>& write) {
+  const auto began = std::chrono::steady_clock::now();
+  Progress progress("encode", static_cast<int64_t>(all), unit);
+  InOrder<Batch, Result>::run(threads, next, make_work,
+                              [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
 
 }  // namespace mh::text

@@ -1,9 +1,5 @@
 #include "text/records/language_modelling.h"
 
-#include <algorithm>
-#include <chrono>
-
-#include "base/log.h"
 #include "text/records/encode_work.h"
 
 namespace mh::text {
@@ -35,11 +31,9 @@ Encoded encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& enco
 }  // namespace
 
 EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
-  auto began = std::chrono::steady_clock::now();
   EncodeSummary summary;
-  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
-  InOrder<TextBatch, Encoded>::run(
-      threads, [&](TextBatch& batch) { return text.next(batch); },
+  summary.seconds = encode_in_order<TextBatch, Encoded>(
+      threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
       [&] {
         return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
           return encode(batch, tokenizer, *encoder);
@@ -52,9 +46,8 @@ EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int th
         summary.tokens += e.runs.tokens.size();
         summary.unknown += e.unknown;
         summary.bytes += e.bytes;
-        progress.update(static_cast<int64_t>(summary.bytes));
+        return summary.bytes;
       });
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return summary;
 }
 

@@ -1,10 +1,8 @@
 #include "text/records/translation.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "text/records/encode_work.h"
 
@@ -104,11 +102,9 @@ const char* PairFilters::against(size_t source, size_t target) const {
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
                          const PairFilters& filters, int threads, io::ShardWriter& writer) {
   filters.check();
-  auto began = std::chrono::steady_clock::now();
   PairSummary summary;
-  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
-  InOrder<PairBatch, EncodedPairs>::run(
-      threads, [&](PairBatch& batch) { return text.next(batch); },
+  summary.seconds = encode_in_order<PairBatch, EncodedPairs>(
+      threads, text.expected_bytes(), "bytes", [&](PairBatch& batch) { return text.next(batch); },
       [&] {
         return [encoder = std::make_shared<PairEncoder>(source, target, filters)](const PairBatch& batch) {
           return encoder->encode(batch);
@@ -127,9 +123,8 @@ PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Token
         }
         summary.pairs += e.summary.pairs;
         summary.bytes += e.summary.bytes;
-        progress.update(static_cast<int64_t>(summary.bytes));
+        return summary.bytes;
       });
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return summary;
 }
 

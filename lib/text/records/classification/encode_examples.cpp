@@ -1,8 +1,4 @@
-#include <algorithm>
-#include <chrono>
-
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "text/records/classification/examples.h"
 #include "text/records/encode_work.h"
@@ -114,12 +110,10 @@ class ExampleEncoder {
 
 ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const ExampleTask& task, bool drop_malformed,
                                const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
-  auto began = std::chrono::steady_clock::now();
   ExampleSummary summary;
   ExampleBatches batches(text, find);
-  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
-  InOrder<ExampleBatch, EncodedExamples>::run(
-      threads, [&](ExampleBatch& batch) { return batches.next(batch); },
+  summary.seconds = encode_in_order<ExampleBatch, EncodedExamples>(
+      threads, text.expected_bytes(), "bytes", [&](ExampleBatch& batch) { return batches.next(batch); },
       [&] {
         return [encoder = std::make_shared<ExampleEncoder>(task, drop_malformed, tokenizer)](
                    const ExampleBatch& batch) { return encoder->encode(batch); };
@@ -134,9 +128,8 @@ ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const
         summary.tokens += e.summary.tokens;
         summary.unknown += e.summary.unknown;
         summary.bytes += e.summary.bytes;
-        progress.update(static_cast<int64_t>(summary.bytes));
+        return summary.bytes;
       });
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return summary;
 }
 

@@ -1,9 +1,7 @@
 #include "text/records/masked_words/encode_documents.h"
 
 #include <algorithm>
-#include <chrono>
 
-#include "base/log.h"
 #include "base/unicode.h"
 #include "text/records/encode_work.h"
 
@@ -68,12 +66,10 @@ class DocumentWriter {
 }  // namespace
 
 DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
-  auto began = std::chrono::steady_clock::now();
   DocumentSummary summary;
   DocumentWriter documents(writer, summary);
-  Progress progress("encode", static_cast<int64_t>(text.expected_bytes()), "bytes");
-  InOrder<TextBatch, EncodedLines>::run(
-      threads, [&](TextBatch& batch) { return text.next(batch); },
+  summary.seconds = encode_in_order<TextBatch, EncodedLines>(
+      threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
       [&] {
         return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
           return encode(batch, tokenizer, *encoder);
@@ -91,10 +87,9 @@ DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, 
         summary.unknown += e.summary.unknown;
         summary.without_tokens += e.summary.without_tokens;
         summary.bytes += e.summary.bytes;
-        progress.update(static_cast<int64_t>(summary.bytes));
+        return summary.bytes;
       });
   documents.close();
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return summary;
 }
 

@@ -1,11 +1,9 @@
 #include "text/records/questions/records.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
 #include "base/json_types.h"
-#include "base/log.h"
 #include "io/shard_format.h"
 #include "text/records/encode_work.h"
 #include "text/records/whole_shard.h"
@@ -143,13 +141,11 @@ bool holds_unanswerable(const io::ShardHeader& header) {
 
 QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
                                   io::ShardWriter& writer) {
-  auto began = std::chrono::steady_clock::now();
   QuestionsSummary sum;
-  Progress progress("encode", static_cast<int64_t>(squad.paragraphs.size()), "paragraphs");
   using Batch = const SquadParagraph*;
   size_t next = 0;
-  InOrder<Batch, EncodedQuestions>::run(
-      threads,
+  sum.seconds = encode_in_order<Batch, EncodedQuestions>(
+      threads, squad.paragraphs.size(), "paragraphs",
       [&](Batch& batch) {
         if (next == squad.paragraphs.size()) return false;
         batch = &squad.paragraphs[next++];
@@ -164,9 +160,8 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
         e.runs.write(writer);
         writer.add_text_bytes(e.bytes);
         add_to(sum, e.summary);
-        progress.update(static_cast<int64_t>(sum.paragraphs));
+        return sum.paragraphs;
       });
-  sum.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return sum;
 }
 
