@@ -13,10 +13,7 @@ using namespace mh::text;
 namespace {
 
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
-  std::vector<std::string> read = a.inputs;
-  for (const std::string& file : {options.codes, options.from})
-    if (!file.empty()) read.push_back(file);
-  refuse_output_onto_input(a.output, read);
+  refuse_output_onto(a, {options.codes, options.from});
   options.check();
   if (a.inputs.empty() == options.from.empty())
     throw Error(Exit::usage, Problem{"inputs", "text files, or else --from", a.inputs.empty() ? "neither" : "both",

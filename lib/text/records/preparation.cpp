@@ -50,7 +50,35 @@ void report_dropped(uint64_t line_ends, uint64_t byte_order_marks) {
   if (byte_order_marks > 1) log_info(counted(byte_order_marks, "files began with a byte order mark, which is dropped"));
 }
 
-int threads_of(int64_t asked) { return static_cast<int>(asked > 0 ? asked : std::thread::hardware_concurrency()); }
+int EncodingThreads::count() const {
+  return static_cast<int>(threads > 0 ? threads : std::thread::hardware_concurrency());
+}
+
+void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files) {
+  std::vector<std::string> read = a.inputs;
+  read.insert(read.end(), files.begin(), files.end());
+  refuse_output_onto_input(a.output, read);
+}
+
+std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary) {
+  vocabulary.check();
+  refuse_output_onto(a, {vocabulary.file()});
+  return vocabulary.load();
+}
+
+void write_shard(const PrepArguments& a, const io::ShardHeader& header,
+                 const std::function<void(io::ShardWriter&)>& encode) {
+  const auto sink = open_sink(a.output);
+  io::ShardWriter writer(*sink, header);
+  encode(writer);
+  writer.finish();
+  sink->close();
+}
+
+void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
+                   const std::string& next) {
+  throw Error(Exit::input, Problem{join(a.inputs, " "), expected, found, next});
+}
 
 std::string speed(uint64_t bytes, double seconds) {
   const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-6);

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
 #include "base/registry.h"
+#include "io/shard.h"
 #include "text/bert_vocabulary.h"
 #include "text/text_batches.h"
 
@@ -33,15 +36,40 @@ class Preparation {
 // By the name of the subcommand.
 Registry<Preparation>& preparations();
 
+// A preparation with these options, whose shard `kMake` makes.
+template <class Options, void (*kMake)(const PrepArguments&, const Options&)>
+class PreparationBy : public Preparation {
+ public:
+  void describe(Fields& f) override { options_.describe(f); }
+  void make(const PrepArguments& arguments) const override { kMake(arguments, options_); }
+
+ private:
+  Options options_;
+};
+
 // Parts that preparations share.
 
+struct EncodingThreads {
+  int64_t threads = 0;
+  void describe(Fields& f) { f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024)); }
+  int count() const;  // 0: one a core
+};
+
+// Throws Error(usage) where the output is one of the inputs or of these files.
+void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files);
+// Checks the options of the vocabulary, refuses an output onto an input, and loads the vocabulary.
+std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary);
+// Opens the output, has `encode` write the records, and closes it. No shard is left where `encode` throws.
+void write_shard(const PrepArguments& a, const io::ShardHeader& header,
+                 const std::function<void(io::ShardWriter&)>& encode);
+// Throws Error(input), about all inputs.
+[[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
+                                const std::string& next = "check what makes it");
 constexpr const char* kTexts = "text files, one sentence or paragraph a line";
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);
 // Logs how many lines ended in CR LF, and how many of several files began with a byte order mark (each file is logged
 // when its mark is read).
 void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
-// Returns the threads of an option, 0: one a core.
-int threads_of(int64_t threads);
 // "1,234 lines"
 std::string counted(uint64_t count, const std::string& what);
 // "12.3 MB in 2s (6.1 MB/s)"

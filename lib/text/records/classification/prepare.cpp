@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -35,12 +34,12 @@ struct GlueOptions {
   std::string task;
   BertVocabulary vocabulary;
   ColumnOptions columns;
-  int64_t threads = 0;
+  EncodingThreads threads;
   void describe(Fields& f) {
     f.field("task", task, "cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
     f.section("", vocabulary);
     f.section("", columns);
-    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+    f.section("", threads);
   }
 };
 
@@ -50,7 +49,7 @@ struct ExamplesOptions {
   std::string labels, metrics;  // words with commas between
   std::vector<double> number;
   std::string name = "examples";
-  int64_t threads = 0;
+  EncodingThreads threads;
   void describe(Fields& f) {
     f.section("", vocabulary);
     f.section("", columns);
@@ -59,19 +58,15 @@ struct ExamplesOptions {
     f.field("metrics", metrics,
             "accuracy, f1 and matthews of words [accuracy], pearson and spearman of numbers [both]");
     f.field("name", name, "of the task");
-    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+    f.section("", threads);
   }
 };
 
 GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
-void make(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int64_t threads,
+void make(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int threads,
           const ExampleTask& task, const FindColumns& find) {
-  vocabulary.check();
-  std::vector<std::string> read = a.inputs;
-  read.push_back(vocabulary.file());
-  refuse_output_onto_input(a.output, read);
-  const auto tokenizer = vocabulary.load();
+  const auto tokenizer = load_vocabulary(a, vocabulary);
   TextBatches text(a.inputs, line_ends(a, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
   hold_examples(header, task);
@@ -81,14 +76,11 @@ void make(const PrepArguments& a, const BertVocabulary& vocabulary, const Column
                                      {"label", columns.label},
                                      {"no_header", columns.no_header},
                                      {"malformed", columns.malformed}});
-  auto sink = open_sink(a.output);
-  ShardWriter writer(*sink, header);
-  const ExampleSummary sum =
-      encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads_of(threads), writer);
-  if (sum.examples == 0)
-    throw Error(Exit::input, Problem{join(a.inputs, " "), "examples, one a line", "none", "check what makes it"});
-  writer.finish();
-  sink->close();
+  ExampleSummary sum;
+  write_shard(a, header, [&](ShardWriter& writer) {
+    sum = encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads, writer);
+    if (sum.examples == 0) refuse_inputs(a, "examples, one a line", "none");
+  });
   report_dropped(text.normalised(), text.byte_order_marks());
   if (sum.malformed > 0) log_info(counted(sum.malformed, "lines of another number of columns are left out"));
   log_info(str(counted(sum.examples, "examples of " + task.name + ", "), counted(sum.labelled, "labelled, "),
@@ -156,37 +148,27 @@ void make_glue(const PrepArguments& a, const GlueOptions& o) {
   if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
     refuse("--no-header", task.task.sentences == 1 ? "--text with it" : "--text and --text-b with it",
            "no number of a column");
-  make(a, o.vocabulary, o.columns, o.threads, task.task,
+  make(a, o.vocabulary, o.columns, o.threads.count(), task.task,
        [&](const std::vector<std::string>& fields, const std::string& where) {
          return glue_columns(task, given(o.columns), fields, where);
        });
 }
 
 void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
-  make(a, o.vocabulary, o.columns, o.threads, task_of_options(o),
+  make(a, o.vocabulary, o.columns, o.threads.count(), task_of_options(o),
        [&](const std::vector<std::string>& fields, const std::string& where) {
          return given_columns(given(o.columns), fields, where);
        });
 }
 
-class Glue : public Preparation {
+class Glue : public PreparationBy<GlueOptions, make_glue> {
  public:
   std::string inputs_help() const override { return "files of the task, as GLUE has them"; }
-  void describe(Fields& f) override { options_.describe(f); }
-  void make(const PrepArguments& arguments) const override { make_glue(arguments, options_); }
-
- private:
-  GlueOptions options_;
 };
 
-class Examples : public Preparation {
+class Examples : public PreparationBy<ExamplesOptions, make_examples> {
  public:
   std::string inputs_help() const override { return "tab-separated files, an example a line; quotes are text"; }
-  void describe(Fields& f) override { options_.describe(f); }
-  void make(const PrepArguments& arguments) const override { make_examples(arguments, options_); }
-
- private:
-  ExamplesOptions options_;
 };
 
 const Registered<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");

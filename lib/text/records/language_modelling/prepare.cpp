@@ -1,10 +1,8 @@
 // mh-prep lm: text to a language-model shard.
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "base/version.h"
 #include "text/records/language_modelling.h"
 #include "text/records/preparation.h"
@@ -20,19 +18,17 @@ namespace {
 
 struct LmOptions {
   std::string vocab;
-  int64_t threads = 0;
+  EncodingThreads threads;
   void describe(Fields& f) {
     f.field("vocab", vocab, "vocabulary made by mh-prep vocab, or a SentencePiece model");
-    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+    f.section("", threads);
   }
 };
 
 void make_lm(const PrepArguments& a, const LmOptions& options) {
   if (options.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
-  std::vector<std::string> read = a.inputs;
-  read.push_back(options.vocab);
-  refuse_output_onto_input(a.output, read);
+  refuse_output_onto(a, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
     throw Error(Exit::usage,
@@ -47,26 +43,19 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
                                    {"vocabulary", options.vocab},
                                    {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}
                           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
-  auto sink = open_sink(a.output);
-  ShardWriter writer(*sink, header);
-  EncodeSummary sum = encode_lines(text, *tokenizer, threads_of(options.threads), writer);
-  if (sum.tokens == 0)
-    throw Error(Exit::input, Problem{join(a.inputs, " "), "text", "an empty input", "check what makes it"});
-  writer.finish();
-  sink->close();
+  EncodeSummary sum;
+  write_shard(a, header, [&](ShardWriter& writer) {
+    sum = encode_lines(text, *tokenizer, options.threads.count(), writer);
+    if (sum.tokens == 0) refuse_inputs(a, "text", "an empty input");
+  });
   report_dropped(text.normalised(), text.byte_order_marks());
   log_info(str(counted(sum.lines, "lines, "), counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "),
                speed(sum.bytes, sum.seconds)));
 }
 
-class LanguageModelling : public Preparation {
+class LanguageModelling : public PreparationBy<LmOptions, make_lm> {
  public:
   std::string inputs_help() const override { return kTexts; }
-  void describe(Fields& f) override { options_.describe(f); }
-  void make(const PrepArguments& arguments) const override { make_lm(arguments, options_); }
-
- private:
-  LmOptions options_;
 };
 
 const Registered<LanguageModelling> lm_entry(preparations(), "lm", "make a language-model shard: one record a line");

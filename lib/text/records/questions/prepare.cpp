@@ -1,7 +1,5 @@
 // mh-prep squad: questions of SQuAD to a shard.
 
-#include "base/error.h"
-#include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "text/records/preparation.h"
@@ -19,11 +17,11 @@ namespace {
 struct SquadPrepOptions {
   BertVocabulary vocabulary;
   SquadOptions squad;
-  int64_t threads = 0;
+  EncodingThreads threads;
   void describe(Fields& f) {
     f.section("", vocabulary);
     f.section("", squad);
-    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+    f.section("", threads);
   }
 };
 
@@ -39,33 +37,22 @@ void report(const Squad& squad, const QuestionsSummary& sum) {
 }
 
 void make_squad(const PrepArguments& a, const SquadPrepOptions& o) {
-  o.vocabulary.check();
-  std::vector<std::string> read = a.inputs;
-  read.push_back(o.vocabulary.file());
-  refuse_output_onto_input(a.output, read);
-  const auto tokenizer = o.vocabulary.load();
+  const auto tokenizer = load_vocabulary(a, o.vocabulary);
   const Squad squad = read_squad(a.inputs, o.squad);
   ShardHeader header = header_of(*tokenizer);
   hold_questions(header, squad, o.squad);
   header.provenance = provenance_of(a, o.vocabulary,
                                     {{"missing_share", o.squad.missing_share}, {"unanswerable", o.squad.unanswerable}});
-  auto sink = open_sink(a.output);
-  ShardWriter writer(*sink, header);
-  const QuestionsSummary sum = encode_questions(squad, *tokenizer, threads_of(o.threads), writer);
-  writer.finish();
-  sink->close();
+  QuestionsSummary sum;
+  write_shard(a, header,
+              [&](ShardWriter& writer) { sum = encode_questions(squad, *tokenizer, o.threads.count(), writer); });
   report(squad, sum);
 }
 
-class QuestionsPreparation : public Preparation {
+class QuestionsPreparation : public PreparationBy<SquadPrepOptions, make_squad> {
  public:
   std::string inputs_help() const override { return "files of SQuAD, version 1.1 or 2.0"; }
   bool reads_lines() const override { return false; }
-  void describe(Fields& f) override { options_.describe(f); }
-  void make(const PrepArguments& arguments) const override { make_squad(arguments, options_); }
-
- private:
-  SquadPrepOptions options_;
 };
 
 const Registered<QuestionsPreparation> squad_entry(preparations(), "squad",

@@ -1,7 +1,6 @@
 // mh-prep translation: pairs of lines to a shard.
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -20,13 +19,13 @@ namespace {
 struct TranslationOptions {
   std::string vocab, source_vocab, target_vocab;
   PairFilters filters;
-  int64_t threads = 0;
+  EncodingThreads threads;
   void describe(Fields& f) {
     f.field("vocab", vocab, "one vocabulary of both sides");
     f.field("source_vocab", source_vocab, "vocabulary of the source side, with --target-vocab");
     f.field("target_vocab", target_vocab, "vocabulary of the target side, with --source-vocab");
     f.section("", filters);
-    f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024));
+    f.section("", threads);
   }
 };
 
@@ -63,9 +62,7 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   check(a, o);
   const bool joint = !o.vocab.empty();
   const std::string source_path = joint ? o.vocab : o.source_vocab, target_path = joint ? o.vocab : o.target_vocab;
-  std::vector<std::string> read = a.inputs;
-  read.insert(read.end(), {source_path, target_path});
-  refuse_output_onto_input(a.output, read);
+  refuse_output_onto(a, {source_path, target_path});
   const auto target = load_tokenizer(target_path);
   const auto own_source = joint ? nullptr : load_tokenizer(source_path);
   const Tokenizer& source = joint ? *target : *own_source;
@@ -89,31 +86,24 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
                {"empty", o.filters.empty}});
   header.provenance = made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
 
-  auto sink = open_sink(a.output);
-  ShardWriter writer(*sink, header);
-  const PairSummary sum = encode_pairs(text, source, *target, o.filters, threads_of(o.threads), writer);
-  if (sum.pairs == 0)
-    throw Error(Exit::input, Problem{join(a.inputs, " "), "pairs of lines",
-                                     sum.dropped.empty() ? "an empty input" : "all dropped: " + listed(sum.dropped),
-                                     sum.dropped.empty() ? "check what makes it" : "widen the filters"});
-  writer.finish();
-  sink->close();
+  PairSummary sum;
+  write_shard(a, header, [&](ShardWriter& writer) {
+    sum = encode_pairs(text, source, *target, o.filters, o.threads.count(), writer);
+    if (sum.pairs > 0) return;
+    if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
+    refuse_inputs(a, "pairs of lines", "all dropped: " + listed(sum.dropped), "widen the filters");
+  });
   report_dropped(text.normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + listed(sum.dropped));
   log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", of_both(sum.tokens), " tokens, ",
                of_both(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
 }
 
-class Translation : public Preparation {
+class Translation : public PreparationBy<TranslationOptions, make_translation> {
  public:
   std::string inputs_help() const override {
     return "two text files, a side each, line by line, or one of source, tab, target, as paste(1) writes";
   }
-  void describe(Fields& f) override { options_.describe(f); }
-  void make(const PrepArguments& arguments) const override { make_translation(arguments, options_); }
-
- private:
-  TranslationOptions options_;
 };
 
 const Registered<Translation> translation_entry(preparations(), "translation",
