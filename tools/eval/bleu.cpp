@@ -102,15 +102,12 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOp
   CLI::App* sub = app.add_subcommand("bleu", "BLEU and chrF of plain text, a sentence a line");
   sub->add_option("hypotheses", job->hypotheses, "what is scored; - is standard input")->required()->type_name("HYP");
   sub->add_option("references", job->references, "what it should be")->required()->type_name("REF...");
-  const auto fields = std::make_shared<CommandLineFields>(*sub);
-  fields->declare(*job);
   exclude(*sub, shared.scoring);
   exclude(*sub, shared.models);  // it runs no model
-  jobs.push_back({sub, [a, job, fields] {
-                    fields->take(*job);
-                    job->format = a->format;
-                    score_text(*job);
-                  }});
+  add_job(jobs, sub, job, [=] {
+    job->format = a->format;
+    score_text(*job);
+  });
 }
 
 }  // namespace mh::eval

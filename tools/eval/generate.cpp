@@ -17,6 +17,7 @@ struct Generation {
   std::shared_ptr<Arguments> shared;
   std::string model, prompt, prompt_file;
   search::GenerationOptions options;
+  void describe(Fields& f) { options.describe(f); }
 };
 
 constexpr size_t kLongestPrompt = 1 << 20;  // bytes; more than any model reads
@@ -85,14 +86,9 @@ void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Shar
   sub->add_option("--prompt-file", g->prompt_file, "continue this text instead; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
-  const auto fields = std::make_shared<CommandLineFields>(*sub);
-  fields->declare(g->options);
   exclude(*sub, shared.scoring);  // it scores nothing
   sub->excludes(shared.format);
-  jobs.push_back({sub, [g, fields] {
-                    fields->take(g->options);
-                    write_text(*g);
-                  }});
+  add_job(jobs, sub, g, [=] { write_text(*g); });
 }
 
 }  // namespace mh::eval

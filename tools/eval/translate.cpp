@@ -129,14 +129,9 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Sha
   sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   sub->add_option("text", job->files, "a sentence a line; - is standard input")->required()->type_name("FILE...");
   sub->add_option("--prefix-file", job->prefix_file, "what each line's translation must begin with")->type_name("FILE");
-  const auto fields = std::make_shared<CommandLineFields>(*sub);
-  fields->declare(*job);
   exclude(*sub, shared.scoring);
   sub->excludes(shared.format);
-  jobs.push_back({sub, [a, job, fields] {
-                    fields->take(*job);
-                    translate_lines(*a, *job);
-                  }});
+  add_job(jobs, sub, job, [=] { translate_lines(*a, *job); });
 }
 
 }  // namespace mh::eval

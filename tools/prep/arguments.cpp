@@ -29,12 +29,7 @@ void add_preparations(CLI::App& app, Jobs& jobs) {
     const auto a = std::make_shared<Arguments>();
     if (preparation->reads_lines()) add_text(*sub, *a, preparation->inputs_help());
     else add_inputs(*sub, *a, preparation->inputs_help()), add_output(*sub, *a);
-    const auto fields = std::make_shared<CommandLineFields>(*sub);
-    fields->declare(*preparation);
-    jobs.push_back({sub, [=] {
-                      fields->take(*preparation);
-                      preparation->make(*a);
-                    }});
+    add_job(jobs, sub, preparation, [=] { preparation->make(*a); });
   }
 }
 

@@ -39,7 +39,8 @@ void add_vocab(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("vocab", "make a vocabulary: words, characters, bytes, or pieces of words");
   const auto a = std::make_shared<Arguments>();
   add_text(*sub, *a, std::string(kTexts) + "; none with --from")->required(false);
-  add_job(sub, a, make_vocab, jobs);
+  const auto options = std::make_shared<VocabularyOptions>();
+  add_job(jobs, sub, options, [=] { make_vocab(*a, *options); });
 }
 
 }  // namespace mh::prep
