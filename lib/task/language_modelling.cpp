@@ -1,10 +1,8 @@
 // Language modelling: each token of a text from those before it.
-#include "base/error.h"
 #include "data/text.h"
 #include "io/shard.h"
 #include "model/language_model.h"
 #include "task/task.h"
-#include "task/token_score.h"
 #include "text/tokenizers.h"
 
 namespace mh::task {
@@ -17,11 +15,7 @@ class TextDataset : public Dataset {
   const data::Text& corpus() const override { return text_; }
   std::string name() const override { return io::kTextKind; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
-    const Score found = task::score(model, text_, options.scoring, {{}, options.progress, options.observer});
-    Evaluation result;
-    result.loss = found.nll / static_cast<double>(std::max<int64_t>(1, found.tokens));
-    result.scored = found.tokens;
-    return result;
+    return evaluation_of(task::score(model, text_, options.scoring, {{}, options.progress, options.observer}));
   }
 
  private:

@@ -15,6 +15,13 @@ double score_named(const NamedScores& scores, const std::string& name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
+Evaluation evaluation_of(const Score& score) {
+  Evaluation result;
+  result.loss = score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
+  result.scored = score.tokens;
+  return result;
+}
+
 double Dataset::score(model::LanguageModel& model, const std::string& name, const EvaluationOptions& options) const {
   return score_named(evaluate(model, options).scores, name);
 }

@@ -16,6 +16,7 @@
 #include "metrics/answers.h"
 #include "metrics/bleu.h"
 #include "model/model_config.h"
+#include "task/token_score.h"
 #include "task/translator.h"
 #include "text/records/shard_records.h"
 
@@ -42,6 +43,9 @@ struct Evaluation {
   std::vector<double> predicted;  // of each row the class, or the number
   std::vector<metrics::Answers> answers;  // of each question
 };
+
+// Returns the mean loss per token, and how many tokens were scored.
+Evaluation evaluation_of(const Score& score);
 
 // How a dataset is scored.
 struct EvaluationOptions {

@@ -3,13 +3,11 @@
 // Scores: bleu, of translations against the targets.
 #include <algorithm>
 
-#include "base/error.h"
 #include "base/signals.h"
 #include "data/pairs.h"
 #include "io/shard.h"
 #include "model/language_model.h"
 #include "task/task.h"
-#include "task/token_score.h"
 #include "task/translator.h"
 #include "text/tokenizers.h"
 
@@ -30,10 +28,8 @@ class PairsDataset : public Dataset {
   }
   std::vector<std::string> score_names() const override { return {kBleu}; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
-    const Score found = task::score(model, pairs_, options.scoring, {{}, options.progress, options.observer});
-    Evaluation result;
-    result.loss = found.nll / static_cast<double>(std::max<int64_t>(1, found.tokens));
-    result.scored = found.tokens;
+    Evaluation result =
+        evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.progress, options.observer}));
     if (options.metric != kBleu || stop_signal() != 0) return result;
     EvaluationOptions unobserved = options;
     unobserved.observer = nullptr, unobserved.progress = {};
