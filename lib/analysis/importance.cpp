@@ -83,11 +83,7 @@ void check_importance(const std::string& name, const std::string& where, model::
 std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
   c10::NoGradGuard no_gradient;
   const auto measure = watch(subject.side);
-  data::BatchVisitor visitor;
-  visitor.observer = measure.get();
-  visitor.visit = [](const data::VisitedBatch&) {};
-  visitor.progress = subject.progress;
-  data::for_each_batch(subject.model, subject.text, subject.how, visitor);
+  observe(subject, *measure);
   return measure->mean_scores();
 }
 

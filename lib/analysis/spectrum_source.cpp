@@ -1,7 +1,6 @@
 #include "analysis/spectrum_source.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 
 #include <map>
 
@@ -87,15 +86,6 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
   const std::string near = did_you_mean(name, names);
   throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "none of this name",
                                    near.empty() && !names.empty() ? "such as " + names.front() : near});
-}
-
-void observe(const Subject& subject, attention::Observer& observer) {
-  c10::NoGradGuard no_gradient;
-  data::BatchVisitor visitor;
-  visitor.observer = &observer;
-  visitor.visit = [](const data::VisitedBatch&) {};
-  visitor.progress = subject.progress;
-  data::for_each_batch(subject.model, subject.text, subject.how, visitor);
 }
 
 namespace {

@@ -89,7 +89,4 @@ NamedSource source_named(const std::string& text, const std::string& where);
 // Error(usage), about the option `where`, where weight:NAME names no tensor of the checkpoint; names the nearest one.
 void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where);
 
-// Shows an observer the forward passes over the subject's text, without gradients.
-void observe(const Subject& subject, attention::Observer& observer);
-
 }  // namespace mh::analysis

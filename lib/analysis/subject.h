@@ -21,4 +21,7 @@ struct Subject {
   std::set<attention::Kind> kinds = {};                          // whose heads are asked about; none: all
 };
 
+// Shows an observer the forward passes over the subject's text, without gradients.
+void observe(const Subject& subject, attention::Observer& observer);
+
 }  // namespace mh::analysis

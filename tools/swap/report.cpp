@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "analysis/discrepancy.h"
-#include "analysis/spectrum_source.h"
+#include "analysis/subject.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"

@@ -1,0 +1,16 @@
+#include "analysis/subject.h"
+
+#include <c10/core/GradMode.h>
+
+namespace mh::analysis {
+
+void observe(const Subject& subject, attention::Observer& observer) {
+  c10::NoGradGuard no_gradient;
+  data::BatchVisitor visitor;
+  visitor.observer = &observer;
+  visitor.visit = [](const data::VisitedBatch&) {};
+  visitor.progress = subject.progress;
+  data::for_each_batch(subject.model, subject.text, subject.how, visitor);
+}
+
+}  // namespace mh::analysis
