@@ -64,11 +64,6 @@ std::string hash_of(std::string_view body) { return hex64(XXH64(body.data(), bod
 
 const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
 
-[[noreturn]] void bad(const std::string& name, size_t line, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{str(name, ":", line), expected, found,
-                                   "the vocabulary is damaged; make it again with mh-prep vocab, or copy it again"});
-}
-
 }  // namespace
 
 std::string escaped(const std::string& piece) {
@@ -135,86 +130,129 @@ bool is_vocabulary_file(std::string_view bytes) {
   return bytes.substr(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0).starts_with(kMagic);
 }
 
-VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name) {
-  std::string_view rest = drop_byte_order_mark(bytes, name).substr(kMagic.size());
-  size_t line = 1;
-  auto next = [&](std::string_view& text) {
-    size_t end = rest.find('\n');
-    if (end == rest.npos) return false;
-    text = rest.substr(0, end);
-    rest.remove_prefix(end + 1);
-    ++line;
-    return true;
-  };
-  auto entry = [&](std::string_view key) {
+namespace {
+
+// Reads the lines of a vocabulary one after the other, and refuses what they must not be.
+class VocabularyReader {
+ public:
+  VocabularyReader(const std::string& bytes, const std::string& name)
+      : name_(name), rest_(drop_byte_order_mark(bytes, name).substr(kMagic.size())) {}
+
+  VocabularyFile read() {
+    VocabularyFile file;
+    file.type = entry("type");
+    const uint64_t count = count_of("entries");
+    const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? count_of("merges") : 0;
+    if (file.type == "wordpiece") {
+      file.text.lowercase = choice_of("lowercase");
+      file.text.strip_accents = choice_of("strip_accents");
+    }
+    const bool may_add = file.type == "wordpiece" || file.type == "byte-bpe";
+    const uint64_t added = may_add && rest_.starts_with("added_tokens ") ? count_of("added_tokens") : 0;
+    check_sum();
+    read_pieces(count, file.pieces);
+    read_merges(merges, file.merges);
     std::string_view text;
-    if (!next(text) || text.substr(0, key.size() + 1) != std::string(key) + " ")
-      bad(name, line, "a line '" + std::string(key) + " …'", "'" + std::string(text.substr(0, 40)) + "'");
+    while (file.added.size() < added && next(text))
+      if (!parse_added_token(text, count, file.added))
+        refuse("the number of an entry, above those before it, and its attributes", shortened(text));
+    if (!rest_.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
+      refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, and the end"),
+             str(file.pieces.size(), ", ", file.merges.size(), " and ", file.added.size(),
+                 rest_.empty() ? "" : ", and more"));
+    return file;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
+    throw Error(Exit::input, Problem{str(name_, ":", line_), expected, found,
+                                     "the vocabulary is damaged; make it again with mh-prep vocab, or copy it again"});
+  }
+
+  static std::string shortened(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
+
+  // Takes the next line; false where none is left.
+  bool next(std::string_view& text) {
+    const size_t end = rest_.find('\n');
+    if (end == rest_.npos) return false;
+    text = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    ++line_;
+    return true;
+  }
+
+  // Returns the value of a header line "key value".
+  std::string entry(const std::string& key) {
+    std::string_view text;
+    if (!next(text) || text.substr(0, key.size() + 1) != key + " ") refuse("a line '" + key + " …'", shortened(text));
     return std::string(text.substr(key.size() + 1));
-  };
-  VocabularyFile file;
-  file.type = entry("type");
-  auto count_of = [&](std::string_view key) {
-    const std::string count_text = entry(key);
-    uint64_t count = 0;
-    auto parsed = std::from_chars(count_text.data(), count_text.data() + count_text.size(), count);
-    if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest.size())
-      bad(name, line, str("a count of ", key, " that the file can hold"), count_text);
-    return count;
-  };
-  const uint64_t count = count_of("entries");
-  const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? count_of("merges") : 0;
-  auto choice_of = [&](std::string_view key) {
+  }
+
+  uint64_t count_of(const std::string& key) {
     const std::string text = entry(key);
-    if (text != yes_or_no(true) && text != yes_or_no(false)) bad(name, line, str(key, " yes or no"), text);
+    uint64_t count = 0;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest_.size())
+      refuse(str("a count of ", key, " that the file can hold"), text);
+    return count;
+  }
+
+  bool choice_of(const std::string& key) {
+    const std::string text = entry(key);
+    if (text != yes_or_no(true) && text != yes_or_no(false)) refuse(key + " yes or no", text);
     return text == yes_or_no(true);
-  };
-  if (file.type == "wordpiece") {
-    file.text.lowercase = choice_of("lowercase");
-    file.text.strip_accents = choice_of("strip_accents");
   }
-  const bool may_add = file.type == "wordpiece" || file.type == "byte-bpe";
-  const uint64_t added = may_add && rest.starts_with("added_tokens ") ? count_of("added_tokens") : 0;
-  std::string sum = entry("xxh64");
-  std::string_view blank;
-  if (!next(blank) || !blank.empty()) bad(name, line, "an empty line", "'" + std::string(blank) + "'");
-  if (hash_of(rest) != sum) bad(name, line, "content with the checksum " + sum, hash_of(rest));
-  WordMap<bool> seen;
-  // No more than an entry needs at least: a piece of a byte, a tab, a digit, a line feed.
-  seen.reserve(std::min<uint64_t>(count, rest.size() / 4));
-  file.pieces.reserve(std::min<uint64_t>(count, rest.size() / 4));
-  std::string_view text;
-  while (file.pieces.size() < count && next(text)) {
-    Piece piece;
-    size_t tab = text.rfind('\t');
-    if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
-      bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
-    auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
-    if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-      bad(name, line, "a piece, a tab and its count", "'" + std::string(text.substr(0, 40)) + "'");
-    if (piece.text.empty()) bad(name, line, "a piece", "an empty one");
-    if (find_invalid_utf8(piece.text) != std::string::npos) bad(name, line, "a piece of UTF-8 text", "other bytes");
-    if (std::exchange(seen[piece.text], true)) bad(name, line, "pieces that all differ", "'" + piece.text + "' again");
-    file.pieces.push_back(std::move(piece));
+
+  void check_sum() {
+    const std::string sum = entry("xxh64");
+    std::string_view blank;
+    if (!next(blank) || !blank.empty()) refuse("an empty line", "'" + std::string(blank) + "'");
+    if (hash_of(rest_) != sum) refuse("content with the checksum " + sum, hash_of(rest_));
   }
-  while (file.merges.size() < merges && next(text)) {
-    Merge merge;
-    const size_t space = text.find(' ');
-    if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||
-        !unescape(text.substr(space + 1), merge.right) || merge.left.empty() || merge.right.empty() ||
-        find_invalid_utf8(text) != text.npos)
-      bad(name, line, "two symbols, a space between", "'" + std::string(text.substr(0, 40)) + "'");
-    file.merges.push_back(std::move(merge));
+
+  void read_pieces(uint64_t count, std::vector<Piece>& pieces) {
+    WordMap<bool> seen;
+    // No more than an entry needs at least: a piece of a byte, a tab, a digit, a line feed.
+    seen.reserve(std::min<uint64_t>(count, rest_.size() / 4));
+    pieces.reserve(std::min<uint64_t>(count, rest_.size() / 4));
+    std::string_view text;
+    while (pieces.size() < count && next(text)) {
+      Piece piece;
+      const size_t tab = text.rfind('\t');
+      if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
+        refuse("a piece, a tab and its count", shortened(text));
+      const auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
+      if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+        refuse("a piece, a tab and its count", shortened(text));
+      if (piece.text.empty()) refuse("a piece", "an empty one");
+      if (find_invalid_utf8(piece.text) != std::string::npos) refuse("a piece of UTF-8 text", "other bytes");
+      if (std::exchange(seen[piece.text], true)) refuse("pieces that all differ", "'" + piece.text + "' again");
+      pieces.push_back(std::move(piece));
+    }
   }
-  while (file.added.size() < added && next(text))
-    if (!parse_added_token(text, count, file.added))
-      bad(name, line, "the number of an entry, above those before it, and its attributes",
-          "'" + std::string(text.substr(0, 40)) + "'");
-  if (!rest.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
-    bad(name, line, str(count, " entries, ", merges, " merges and ", added, " added tokens, and the end"),
-        str(file.pieces.size(), ", ", file.merges.size(), " and ", file.added.size(),
-            rest.empty() ? "" : ", and more"));
-  return file;
+
+  void read_merges(uint64_t count, std::vector<Merge>& merges) {
+    std::string_view text;
+    while (merges.size() < count && next(text)) {
+      Merge merge;
+      const size_t space = text.find(' ');
+      if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||
+          !unescape(text.substr(space + 1), merge.right) || merge.left.empty() || merge.right.empty() ||
+          find_invalid_utf8(text) != text.npos)
+        refuse("two symbols, a space between", shortened(text));
+      merges.push_back(std::move(merge));
+    }
+  }
+
+  const std::string& name_;
+  std::string_view rest_;  // the lines that are still to be read
+  size_t line_ = 1;        // number of the last line read
+};
+
+}  // namespace
+
+VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name) {
+  return VocabularyReader(bytes, name).read();
 }
 
 }  // namespace mh::text
