@@ -36,21 +36,38 @@ std::unique_ptr<io::Checkpoint> beginning(const Arguments& a) {
   return a.from.empty() ? nullptr : std::make_unique<io::Checkpoint>(a.from);
 }
 
+namespace {
+
+// Adds how the checkpoint's model is trained, and the keys of a head for the training shard.
+void take_over(const Arguments& a, const io::Checkpoint& from, Config& config) {
+  const std::string over = train::taken_over(from);
+  config.load_text(over, from.name() + ": configuration");
+  for (const std::string& line : split(over, '\n'))
+    if (line.rfind('[', 0) == 0) log_info(str("taken over from ", from.name(), ": ", line));
+  if (a.train.empty() || !task::task_of(model::config_of(from).model)->traits().counts_rows) return;
+  const io::ShardFile shard(a.train);
+  const auto task = task::task_of_kind(shard.header().kind, a.train);
+  for (const std::string& key : task->head_keys(shard.header(), a.train)) config.set(key);
+}
+
+// Throws Error(usage) where a run of this configuration cannot begin with the checkpoint's parameters.
+void check_start(const Arguments& a, const io::Checkpoint& from, Config config) {
+  const auto model = model::ModelConfig::read(config);
+  const auto sizes = model::sizes_of(text::tokenizers_of(from));
+  const std::string where = a.from_option + " " + a.from;
+  if (!a.takes_over) return model::require_same_parameters(model::config_of(from), model, sizes, where);
+  const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
+  model::adoption_of(from, now->parameters(), where);
+  model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)), *now,
+                            where);
+}
+
+}  // namespace
+
 Config configuration(const Arguments& a, const io::Checkpoint* from) {
   Config config;
   if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
-  if (from != nullptr && a.takes_over) {
-    const std::string over = train::taken_over(*from);
-    config.load_text(over, from->name() + ": configuration");
-    for (const std::string& line : split(over, '\n'))
-      if (line.rfind('[', 0) == 0) log_info(str("taken over from ", from->name(), ": ", line));
-  }
-  if (from != nullptr && a.takes_over && !a.train.empty() &&
-      task::task_of(model::config_of(*from).model)->traits().counts_rows) {
-    const io::ShardFile shard(a.train);
-    const auto task = task::task_of_kind(shard.header().kind, a.train);
-    for (const std::string& key : task->head_keys(shard.header(), a.train)) config.set(key);
-  }
+  if (from != nullptr && a.takes_over) take_over(a, *from, config);
   if (a.resume) {
     const std::string stored = a.out + "/config.toml";
     config.load_text(read_text_file(stored), stored);
@@ -84,20 +101,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
       log_info("train.length = 1e, once over the data, as none is given");
     }
   }
-  if (from != nullptr) {
-    Config changed = config;
-    const auto model = model::ModelConfig::read(changed);
-    const auto sizes = model::sizes_of(text::tokenizers_of(*from));
-    const std::string where = a.from_option + " " + a.from;
-    if (a.takes_over) {
-      const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
-      model::adoption_of(*from, now->parameters(), where);
-      model::require_same_heads(*model::build_language_model(model::config_of(*from), sizes, at::Device(at::kMeta)),
-                                *now, where);
-    } else {
-      model::require_same_parameters(model::config_of(*from), model, sizes, where);
-    }
-  }
+  if (from != nullptr) check_start(a, *from, config);
   return config;
 }
 
