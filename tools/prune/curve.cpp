@@ -22,6 +22,19 @@ struct Curves : Question {
   Metric metric;
 };
 
+// Adds the columns of a point's loss.
+void add_loss(ordered_json& row, const Metric& metric, const analysis::CurveLoss& loss) {
+  row.update({{"heads_gone", loss.heads},
+              {"nll", loss.nll},
+              {"perplexity", loss.perplexity},
+              {"difference", loss.difference},
+              {"relative", loss.relative}});
+  if (metric.is_perplexity()) return;
+  row[metric.name()] = loss.value;
+  row[metric.name() + "_difference"] = loss.value_difference;
+  row.update(metric.protocol());
+}
+
 void draw_curves(Curves& c) {
   analysis::CurveOptions options{analysis::parse_fraction(c.step, "--step"), c.per_layer, c.rerank, c.normalise};
   if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
@@ -64,17 +77,8 @@ void draw_curves(Curves& c) {
                          {"normalised", c.normalise},
                          {"reranked", c.rerank},
                          {"rank_data", rank_source != nullptr ? rank_source->name() : asking.data()},
-                         {"fraction", point.fraction},
-                         {"heads_gone", loss.heads},
-                         {"nll", loss.nll},
-                         {"perplexity", loss.perplexity},
-                         {"difference", loss.difference},
-                         {"relative", loss.relative}};
-        if (!c.metric.is_perplexity()) {
-          row[c.metric.name()] = loss.value;
-          row[c.metric.name() + "_difference"] = loss.value_difference;
-          row.update(c.metric.protocol());
-        }
+                         {"fraction", point.fraction}};
+        add_loss(row, c.metric, loss);
         row["tokens"] = point.score.tokens;
         table.row(with_protocol(std::move(row), c, asked.how));
       }
