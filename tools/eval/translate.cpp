@@ -53,6 +53,32 @@ void TranslateJob::check() const {
     refuse("--temperature, --top-k, --seed", "--samples, which they are for", "none");
 }
 
+// Writes what was found for the lines from number `first` (from 0) on.
+void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
+                        const std::vector<std::vector<search::Hypothesis>>& found) {
+  const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
+  auto sink = open_sink("-");
+  for (size_t i = 0; i < found.size(); ++i) {
+    const size_t count =
+        job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
+    for (size_t k = 0; k < count; ++k) {
+      const search::Hypothesis& h = found[i][k];
+      if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score, kDigits), '\t'));
+      sink->write(translator.text_of(h) + "\n");
+    }
+  }
+  sink->close();  // now, for whoever reads along
+}
+
+// Warns of unknown tokens, and of sources that were cut off.
+void warn_of_losses(const task::Translator& translator) {
+  if (translator.unknown() > 0)
+    log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
+  if (translator.unknown_in_prefixes() > 0)
+    log_warning(str(translator.unknown_in_prefixes(), " tokens of the prefixes are unknown, and written as such"));
+  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
+}
+
 void translate_lines(const Arguments& a, const TranslateJob& job) {
   job.check();
   std::vector<std::string> read = job.files;
@@ -67,7 +93,6 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
                                      "mh-eval generate continues a text with it"});
   task::Translator translator(*m.model, m.tokenizers, job.translation, job.sampling);
   log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
-  const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
   const bool any_bytes = m.tokenizers.of_source().takes_any_bytes();
   Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
   int64_t lines = 0;
@@ -78,17 +103,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
     const auto found = translator.translate(
         std::move(window), [&](int64_t number) { return places[static_cast<size_t>(number - first)]; },
         [&](int64_t done) { progress.update(first + done); });
-    auto sink = open_sink("-");
-    for (size_t i = 0; i < found.size(); ++i) {
-      const size_t kept =
-          job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
-      for (size_t k = 0; k < kept; ++k) {
-        const search::Hypothesis& h = found[i][k];
-        if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score, kDigits), '\t'));
-        sink->write(translator.text_of(h) + "\n");
-      }
-    }
-    sink->close();  // now, for whoever reads along
+    write_translations(job, translator, first, found);
     window.clear();
     places.clear();
   };
@@ -114,11 +129,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
   if (!window.empty()) write_window();
   progress.clear();
   if (prefixes != nullptr) text::require_as_many("what is translated", static_cast<size_t>(lines), *prefixes);
-  if (translator.unknown() > 0)
-    log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
-  if (translator.unknown_in_prefixes() > 0)
-    log_warning(str(translator.unknown_in_prefixes(), " tokens of the prefixes are unknown, and written as such"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
+  warn_of_losses(translator);
 }
 
 }  // namespace
