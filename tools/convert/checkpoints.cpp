@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "convert.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "train/run_config.h"
 
 namespace mh::convert {

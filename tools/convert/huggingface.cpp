@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "convert.h"
 #include "huggingface/model.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "train/run_config.h"
 
 namespace mh::convert {

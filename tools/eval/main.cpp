@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/tool.h"
 #include "eval.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 
 using namespace mh;
 

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
-#include "base/text.h"
 #include "train/seeds.h"
 #include "train/trainer.h"
 

@@ -7,7 +7,7 @@
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 
 namespace mh::prune {
 

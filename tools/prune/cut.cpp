@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "common/subject.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "prune.h"
 #include "train/run_config.h"
 

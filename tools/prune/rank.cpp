@@ -3,7 +3,6 @@
 #include "asking.h"
 #include "base/error.h"
 #include "base/table.h"
-#include "base/text.h"
 #include "prune.h"
 
 namespace mh::prune {

@@ -8,7 +8,6 @@
 #include "asking.h"
 #include "base/error.h"
 #include "base/table.h"
-#include "base/text.h"
 #include "common/metric.h"
 #include "prune.h"
 

@@ -4,9 +4,8 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
-#include "base/text.h"
 #include "common/metric.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "spectrum.h"
 
 namespace mh::spectrum {

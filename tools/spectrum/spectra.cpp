@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "rows.h"
 #include "spectrum.h"
 

@@ -11,7 +11,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "common/subject.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "swap.h"
 
 namespace mh::swap {

@@ -4,7 +4,6 @@
 //   mh-swap run1/best.safetensors --mode soft --k 3 --data valid.mhs -o - | mh-eval - test.mhs
 //   mh-swap report run1/best.safetensors swapped.safetensors valid.mhs
 #include "base/tool.h"
-#include "nn/device.h"
 #include "swap.h"
 
 using namespace mh;
