@@ -10,6 +10,7 @@
 #include "emulator/cuda_cases.h"
 #include "emulator/host_launcher.h"
 #include "fixtures/reduced_cases.h"
+#include "oracle/tolerance.h"
 
 using namespace mh::kernels;
 using cuda_cases::narrowed;
@@ -20,10 +21,11 @@ namespace {
 
 using Doubles = std::vector<double>;
 
+constexpr double kUnit = tolerance::kFp32;  // all arithmetic is in fp32
 template <class T>
-constexpr double kRounding = std::is_same_v<T, float>  ? 0x1p-24
-                             : std::is_same_v<T, Bf16> ? 0x1p-8
-                                                       : 0x1p-11;
+constexpr double kRounding = std::is_same_v<T, float>  ? kUnit
+                             : std::is_same_v<T, Bf16> ? tolerance::kBf16
+                                                       : tolerance::kFp16;
 
 // Half of the distance from `value` to its neighbours, which of subnormal numbers is that of the smallest one.
 template <class T>
@@ -43,6 +45,9 @@ std::vector<T> normal(int64_t count, double deviation = 1) {
 
 // A width of a warp's or of a block's, often not a multiple of four.
 int64_t drawn_width(int64_t most) { return pick(0, 1) == 0 ? pick(1, 300) : pick(1025, most); }
+
+// The additions that a term of a row's sum goes through: a lane's share of the row, lanes of a warp, warps of a block.
+double additions(int64_t size) { return static_cast<double>(size) / 32 + 10; }
 
 void near(double found, double wanted, double bound, const char* what) {
   if (std::abs(found - wanted) <= bound) return;
@@ -69,21 +74,33 @@ void cross_entropy_case() {
     const T *x = given.data() + r * n, *found = logits.data() + r * n;
     const int64_t target = targets[static_cast<size_t>(r)];
     const CrossEntropyRow& loss = losses[static_cast<size_t>(r)];
-    double top = -INFINITY, sum = 0, total = 0;
+    double top = -INFINITY, sum = 0, total = 0, total_size = 0, spread = 0;
     for (int64_t i = 0; i < n; ++i) top = std::max(top, static_cast<double>(widened(x[i])));
-    for (int64_t i = 0; i < n; ++i) sum += std::exp(widened(x[i]) - top), total += widened(x[i]);
+    for (int64_t i = 0; i < n; ++i) {
+      const double logit = widened(x[i]), p = std::exp(logit - top);
+      sum += p, total += logit, total_size += std::abs(logit), spread += p > 0 ? p * (top - logit) : 0;
+    }
     const double log_sum = top + std::log(sum);
+    // Errors of the first order: of x - top, exp and the sum; of the logarithm, and of its sum with top.
+    const double log_error = kUnit * (spread / sum + 4 + additions(n) + 2 * std::abs(top) + 2 * std::abs(log_sum));
     for (int64_t i = 0; i < n; ++i) {
       const double p = std::exp(widened(x[i]) - log_sum), now = widened(found[i]);
       const double wanted = target < 0 ? 0 : p - e / count - (i == target ? 1 - e : 0);
-      if (how.gradient) near(now, wanted, rounding_at<T>(wanted) + 4e-6 * p + 3e-7, "gradient");
+      const double terms = p + e / count + (i == target ? 1 - e : 0);
+      const double p_error = p == 0 ? 0 : p * (log_error + kUnit * (std::abs(widened(x[i]) - log_sum) + 4));
+      if (how.gradient) near(now, wanted, rounding_at<T>(wanted) + p_error + 3 * kUnit * terms, "gradient");
       else RC_ASSERT(widened(found[i]) == widened(x[i]));
     }
-    const double nll = target < 0 ? 0 : log_sum - widened(x[target]), bound = 3e-6 * (1 + std::abs(log_sum));
+    const double nll = target < 0 ? 0 : log_sum - widened(x[target]);
     const double smoothed = target < 0 || e == 0 ? nll : (1 - e) * nll + e * (log_sum - total / count);
-    if (std::isfinite(nll)) near(loss.nll, nll, bound, "nll");
+    const double nll_error = log_error + kUnit * std::abs(nll);
+    const double smoothed_error = target < 0 || e == 0
+                                      ? nll_error
+                                      : nll_error + kUnit * (3 * (std::abs(nll) + std::abs(log_sum)) +
+                                                             (additions(n) + 3) * e * total_size / count);
+    if (std::isfinite(nll)) near(loss.nll, nll, nll_error, "nll");
     else RC_ASSERT(loss.nll == nll);
-    if (std::isfinite(smoothed)) near(loss.smoothed, smoothed, bound, "smoothed");
+    if (std::isfinite(smoothed)) near(loss.smoothed, smoothed, smoothed_error, "smoothed");
     else RC_ASSERT(loss.smoothed == smoothed);
   }
 }
@@ -119,25 +136,42 @@ void sum_norm_case() {
   RC_ASSERT(sum_norm<Y>(launcher, how, t) == nullptr);
 
   Doubles s(x.size()), normed(x.size()), by(static_cast<size_t>(rows));
+  Doubles normed_error(x.size()), by_error(by);  // of the first order, as all bounds below
   const auto place = [&](int64_t r, int64_t i) { return static_cast<size_t>(r * size + i); };
+  const double count = static_cast<double>(size);
   for (int64_t r = 0; r < rows; ++r) {
-    double middle = 0, square = 0;
+    double middle = 0, middle_size = 0, middle_error = 0, square = 0, square_error = 0;
+    Doubles sum_error;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = place(r, i);
-      s[k] = static_cast<double>(x[k]) + keeps[k] * widened(y[k]);
-      middle += s[k] / static_cast<double>(size);
+      const double first = static_cast<double>(x[k]), second = keeps[k] * widened(y[k]);
+      s[k] = first + second;
+      sum_error.push_back(2 * kUnit * (std::abs(first) + std::abs(second)));
+      middle += s[k] / count, middle_size += std::abs(s[k]) / count, middle_error += sum_error.back() / count;
     }
-    for (int64_t i = 0; i < size; ++i) square += std::pow(s[place(r, i)] - middle, 2) / static_cast<double>(size);
+    middle_error += kUnit * (additions(size) + 2) * middle_size;
+    for (int64_t i = 0; i < size; ++i) {
+      const double distance = std::abs(s[place(r, i)] - middle);
+      square += distance * distance / count;
+      square_error += 2 * distance * (sum_error[static_cast<size_t>(i)] + middle_error + 2 * kUnit * distance) / count;
+    }
+    square_error += kUnit * (additions(size) + 2) * square;
     const double f = by[static_cast<size_t>(r)] = 1 / std::sqrt(square + 1e-3);
+    const double f_error = by_error[static_cast<size_t>(r)] = f * f * f * square_error / 2 + 4 * kUnit * f;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = place(r, i);
+      const double distance = std::abs(s[k] - middle), error = sum_error[static_cast<size_t>(i)];
       normed[k] = (s[k] - middle) * f;
-      if (sums) near(at(sum, r * size + i), s[k], 1e-6 * (1 + std::abs(s[k])), "sum");
-      if (norms) near(at(norm, r * size + i), normed[k] * at(weight, i) + at(bias, i), 1e-5 * f, "norm");
+      normed_error[k] = f * (error + middle_error + 2 * kUnit * distance) + distance * f_error;
+      const double w = at(weight, i), b = at(bias, i);
+      if (sums) near(at(sum, r * size + i), s[k], error, "sum");
+      if (norms)
+        near(at(norm, r * size + i), normed[k] * w + b,
+             std::abs(w) * normed_error[k] + 2 * kUnit * (std::abs(normed[k] * w) + std::abs(b)), "norm");
     }
     if (t.mean == nullptr) continue;
-    near(at(mean, r), middle, 2e-6, "mean");
-    near(at(factor, r), f, 1e-5 * f, "factor");
+    near(at(mean, r), middle, middle_error, "mean");
+    near(at(factor, r), f, f_error, "factor");
   }
 
   if (!sums) return;
@@ -152,29 +186,41 @@ void sum_norm_case() {
   t.dx = dx.data(), t.dy = one ? nullptr : dy.data(), t.dweight = dweight.data(), t.dbias = dbias.data();
   RC_ASSERT(sum_norm_backward<Y>(launcher, how, t) == nullptr);
 
-  Doubles of_weight(dweight.size()), of_bias(dbias.size());
+  Doubles of_weight(dweight.size()), of_bias(dbias.size()), weight_error(of_weight), bias_error(of_bias);
   for (int64_t r = 0; r < rows; ++r) {
-    double g = 0, gs = 0;
+    double g = 0, gs = 0, g_error = 0, gs_error = 0;
     for (int64_t i = 0; of_norm && i < size; ++i) {
       const size_t k = place(r, i), c = static_cast<size_t>(r / piece * size + i);
-      const double d = static_cast<double>(dnorm[k]);
-      g += d * at(weight, i) / static_cast<double>(size),
-          gs += d * at(weight, i) * normed[k] / static_cast<double>(size);
+      const double d = static_cast<double>(dnorm[k]), dw = d * at(weight, i);
+      const double rounding = kUnit * (additions(size) + 3) * std::abs(dw) / count;
+      g += dw / count, gs += dw * normed[k] / count;
+      g_error += rounding, gs_error += rounding * std::abs(normed[k]) + std::abs(dw) * normed_error[k] / count;
       of_weight[c] += d * normed[k], of_bias[c] += d;
+      const double row_rounding = kUnit * static_cast<double>(piece + 1) * std::abs(d);
+      weight_error[c] += row_rounding * std::abs(normed[k]) + std::abs(d) * normed_error[k];
+      bias_error[c] += row_rounding;
     }
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = place(r, i);
-      double d = of_sum ? static_cast<double>(dsum[k]) : 0;
-      const double f = by[static_cast<size_t>(r)], bound = 1e-5 * (1 + f);
-      if (of_norm) d += (static_cast<double>(dnorm[k]) * at(weight, i) - g - normed[k] * gs) * f;
-      near(static_cast<double>(dx[k]), d, bound, "dx");
-      if (!one) near(widened(dy[k]), keeps[k] * d, 2 * bound + rounding_at<Y>(keeps[k] * d), "dy");
+      double d = of_sum ? static_cast<double>(dsum[k]) : 0, error = 2 * kUnit * std::abs(d);
+      const double f = by[static_cast<size_t>(r)], f_error = by_error[static_cast<size_t>(r)];
+      if (of_norm) {
+        const double dw = static_cast<double>(dnorm[k]) * at(weight, i), inner = dw - g - normed[k] * gs;
+        const double terms = std::abs(dw) + std::abs(g) + std::abs(normed[k] * gs);
+        error += f * (5 * kUnit * terms + g_error + std::abs(normed[k]) * gs_error + std::abs(gs) * normed_error[k]) +
+                 std::abs(inner) * f_error;
+        d += inner * f;
+      }
+      near(static_cast<double>(dx[k]), d, error, "dx");
+      if (!one)
+        near(widened(dy[k]), keeps[k] * d,
+             keeps[k] * error + kUnit * std::abs(keeps[k] * d) + rounding_at<Y>(keeps[k] * d), "dy");
     }
   }
   if (!of_norm) return;
   for (size_t c = 0; c < of_weight.size(); ++c) {
-    near(static_cast<double>(dweight[c]), of_weight[c], 4e-5, "weight's gradient");
-    near(static_cast<double>(dbias[c]), of_bias[c], 4e-6, "bias's gradient");
+    near(static_cast<double>(dweight[c]), of_weight[c], weight_error[c], "weight's gradient");
+    near(static_cast<double>(dbias[c]), of_bias[c], bias_error[c], "bias's gradient");
   }
 }
 
