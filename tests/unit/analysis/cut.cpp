@@ -210,10 +210,11 @@ bool says(const std::string& text, const std::string& part) {
 
 TEST_CASE("a cut layer is the whole one with those heads masked, whatever its stages", "[cut]") {
   const std::vector<Combination> all = combinations();
-  int built = 0;
+  int drawn = 0, built = 0;
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     for (const Kind kind : {Kind::decoder_self, Kind::encoder_self, Kind::decoder_cross}) {
+      ++drawn;
       const Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
       Sizes z;
       z.width = 2 * pick(2, 9);
@@ -264,7 +265,7 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
       check_same(*left, *cut_of(*left, again), z);
     }
   }));
-  CHECK(built > 100);
+  CHECK(3 * built > drawn);
 }
 
 TEST_CASE("the parts of the heads that stay are bit for bit what they were, and the rest is gone", "[cut]") {

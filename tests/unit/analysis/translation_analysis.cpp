@@ -163,10 +163,10 @@ TEST_CASE("models without heads of any kind score together as one after the othe
       "pairing = 'cross-head'\nnormaliser = 'sigsoftmax'\n",
       "[attention.encoder.self]\nscore = 'relative'\nheads = 3\n",
       "[attention.decoder.cross]\nheads = 2\n[attention.encoder.self.1]\nheads = 0\n"};
-  int checks = 0;
+  size_t checks = 0;
   CHECK(rc::check([&] {
     if (checks >= 24) return;  // each asks for many passes
-    const std::string stage = stages[static_cast<size_t>(checks++) % stages.size()];
+    const std::string stage = stages[checks++ % stages.size()];
     const Asked asked(stage, 7);
     std::vector<HeadSet> sets;
     for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(some_heads(*asked.model));
@@ -180,7 +180,7 @@ TEST_CASE("models without heads of any kind score together as one after the othe
     }
     for (auto* layer : asked.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
   }));
-  CHECK(checks > 20);
+  CHECK(checks >= stages.size());
   // Heads of every kind change something.
   const Asked asked("");
   const auto all = all_heads(*asked.model, Side::whole);
