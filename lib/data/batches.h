@@ -55,7 +55,7 @@ class Batches {
 
 // Number of updates in so many epochs of `length`. Error(usage) where that is too large a number.
 int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length);
-// Number of updates in a length of any unit; `of_tokens` returns the number of updates in so many tokens.
+// Returns the number of updates in a length of any unit; `of_tokens` returns those in a number of tokens.
 int64_t count_updates(const Length& length, int64_t per_epoch, const std::function<int64_t(int64_t tokens)>& of_tokens);
 // Number of updates in a length of training on a text; epochs of an unknown one (tokens 0) are 0.
 int64_t updates_in(const Length& length, const BatchOptions& options, int64_t tokens);
