@@ -15,7 +15,7 @@ printf 't0w1 t0w2 t0w3\nt0w4 t0w5\n\nt1w1 t1w2 t1w3\nt1w4 t1w5\n' > corpus
 mh-prep vocab -q --type wordpiece --size 40 corpus > pieces
 mh-prep mlm -q --vocab pieces corpus > pretrain.mhs
 printf 'text\tlabel\nt0w1 t0w2\tyes\nt1w1\tno\n' > rows.tsv
-mh-prep examples -q --text text --label label --vocab pieces rows.tsv > classes.mhs
+mh-prep examples -q --text text --label label --labels yes,no --vocab pieces rows.tsv > classes.mhs
 bert() {  # OUT SHARD SETTING...
   local out=$1 shard=$2 settings=(model.backbone=bert model.norm=post model.positions=learned model.max_positions=64 model.bert.segments=2
     model.bert.embedding_norm=true model.layers=1 model.width=16 model.ffn=16 attention.heads=4 train.batch.block=16 train.batch.rows=2 train.length=1u)
@@ -24,6 +24,6 @@ bert() {  # OUT SHARD SETTING...
   expect 0 mh-train -q --train "$shard" --valid "$shard" --out "$out" "${settings[@]/#/--set=}"
 }
 bert words pretrain.mhs model.bert.next_sentence=true
-bert classes classes.mhs model.bert.head=classes
+bert classes classes.mhs model.bert.head=classes model.bert.classes=2
 expect 0 python3 "$ROOT/tests/cli/checkpoint_page.py" "$(dirname "$(command -v mh-train)")" mixed/last.safetensors memory/last.safetensors \
   words/last.safetensors classes/last.safetensors
