@@ -76,7 +76,7 @@ class Fields {
       all.push_back(name);
       if (v == value) now = name;
     }
-    const Visited visited = field(key, now, help, all);
+    Visited visited = field(key, now, help, all);
     for (const auto& [v, name] : names)
       if (name == now) value = v;
     return visited;

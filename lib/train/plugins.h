@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/error.h"
 #include "base/registry.h"
 
 namespace mh::train {
@@ -45,7 +46,7 @@ class Plugins {
     for (const std::string& key : config.keys_below(section)) {
       const std::string name = key.substr(0, key.find('.'));
       if (!entries_.empty() && entries_.back().name == name) continue;
-      const std::string own = section + "." + name;
+      const std::string own = str(section, ".", name);
       Entry entry{name, {}, nullptr};
       if (types) config.read(own, entry.named);
       entry.plugin =

@@ -73,7 +73,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList /*differentiable*/,
                             const Operands& x, const Backend& backend) {
     ForwardResult result = backend.forward(x, true);
-    const at::Tensor out = result.out;
+    at::Tensor out = result.out;
     if (!Backend::kReadsOut) result.out = at::Tensor();
     SavedAttention{x, result}.save(*context);
     save_value(*context, "backend", backend);

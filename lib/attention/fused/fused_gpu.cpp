@@ -114,7 +114,7 @@ struct PlainOnGpu {
   GpuKernels gpu;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
-    const ForwardResult result = empty_result(x);
+    ForwardResult result = empty_result(x);
     const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out);
@@ -173,7 +173,7 @@ struct MixingOnGpu {
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     const int64_t in = x.matrix.size(-2), heads = x.matrix.size(-1);
-    const ForwardResult result = empty_result(x);
+    ForwardResult result = empty_result(x);
     const at::Tensor q_u = biased(x.q, x.spec.relative.u), q_v = biased(x.q, x.spec.relative.v);
     const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors t = tensors_of(gpu, x, result.lse);

@@ -50,6 +50,7 @@ void check(const PrepArguments& a, const TranslationOptions& o) {
 // "3 empty, 12 long"
 std::string listed(const std::map<std::string, uint64_t>& dropped) {
   std::vector<std::string> parts;
+  parts.reserve(dropped.size());
   for (const auto& [reason, pairs] : dropped) parts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
   return join(parts, ", ");
 }
