@@ -57,8 +57,8 @@ struct Tiles {
 };
 
 // Tensors whose rows meet in a product, of heads first … end - 1: `coming` stream by, `staying` stay with the block.
-// With relative positions (mixed_relative.h) there may be two of either, and a window streams by with them, which has
-// 16 rows more than the block. A tensor without data is left out.
+// With relative positions (mixed_relative.h) kComing or kStaying may be 2, and kWindow adds a window of rows, loaded
+// with each tile, that has 16 rows more than the block. A tensor without data is left out.
 template <class T, int kSize, int kComing = 1, int kStaying = 1, bool kWindow = false>
 struct Meeting {
   static constexpr int kStride = kSize + kPad;
@@ -458,11 +458,12 @@ struct Weights {
   uint32_t unit;            // a lane's part of two columns of the identity matrix
   bool shared;              // whether the matrix is in shared memory
 
-  // matrix: (heads, of_row), or null; of_block, own: the first head of the block, and of the warp. `behind`: rows of
-  // other weights that come first. For all threads of the block; the weights are there after the next barrier.
+  // matrix: (heads, of_row), or null. of_block, own: first heads of the block and of the warp. row_offset: rows of
+  // other weights stored before these. Called by all threads of the block; the weights are ready after the next
+  // barrier.
   template <class Thread>
   MH_DEVICE Weights(const Thread& thread, const MixedPlan& plan, void* memory, const float* matrix, int from,
-                    int of_row, int of_block, int own, int behind = 0)
+                    int of_row, int of_block, int own, int row_offset = 0)
       : heads(from),
         across(plan.groups * kOwn),
         unit(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
@@ -470,7 +471,7 @@ struct Weights {
                                                         : 0xFFFF0000u),
         shared(sizeof(X) == 2 && matrix != nullptr) {
     auto* const all =
-        reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.bytes - plan.weights) + behind * across;
+        reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.bytes - plan.weights) + row_offset * across;
     numbers = all + own - of_block;
     if constexpr (sizeof(X) == 2) {
       if (!shared) return;
