@@ -7,8 +7,8 @@
 
 namespace mh::text {
 
-// Holds no more than a pair and the lengths of all. What ends a side is its end; the lengths that the trailer tells
-// must then be the same. Errors are those of read_runs().
+// Holds one pair and the lengths of all. Each side ends with its end token; the lengths in the trailer must agree.
+// Throws the errors of read_runs().
 class PairStream {
  public:
   explicit PairStream(io::ShardStream& stream);  // nothing of it read yet
