@@ -90,18 +90,27 @@ inline double distance(const Doubles& x, const Doubles& y) {
   return most;
 }
 
-// Checks that the error of `found` is one of a fused result beside a composed one of type T (oracle/tolerance.h).
-// `sizes`: the exact numbers if all their terms had one sign; `logit_size`: the largest logit, likewise.
+// The rounding unit of T.
 template <class T>
-void close(const std::string& what, const Doubles& found, const Doubles& exact, const Doubles& composed,
-           const Doubles& sizes, double logit_size) {
-  using namespace tolerance;
-  const double unit = std::is_same_v<T, float> ? kFp32 : std::is_same_v<T, mh::kernels::Fp16> ? kFp16 : kBf16;
-  const double error = distance(found, exact), size = largest(sizes),
-               bound = beside_composed(distance(composed, exact), unit, size) + of_logits(logit_size, size);
-  RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";
-  RC_ASSERT(error <= bound);
-}
+inline constexpr double kRounding = std::is_same_v<T, float>               ? tolerance::kFp32
+                                    : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
+                                                                           : tolerance::kBf16;
+
+// Checks that errors are those of a fused result beside a composed one of type T (oracle/tolerance.h).
+template <class T>
+struct ExpectClose {
+  double logit_size;  // the largest logit if all its terms had one sign
+
+  // `sizes`: the exact numbers if all their terms had one sign.
+  void operator()(const std::string& what, const Doubles& found, const Doubles& exact, const Doubles& composed,
+                  const Doubles& sizes) const {
+    const double error = distance(found, exact), size = largest(sizes),
+                 bound = tolerance::beside_composed(distance(composed, exact), kRounding<T>, size) +
+                         tolerance::of_logits(logit_size, size);
+    RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";
+    RC_ASSERT(error <= bound);
+  }
+};
 
 // Sizes, and all else that a policy says.
 // What cases are about: anything; windows, of which most end within the keys; or rows of few real keys, or none, in

@@ -47,10 +47,7 @@ void check_case(int64_t most_length, bool relative) {
   c.from_outputs = true;
   c.round = rounded;
   const auto composed = reference::attention(c, x.q.numbers(), x.k.numbers(), x.v.numbers(), x.dout.numbers());
-  const auto expect_close = [&](const char* what, const Doubles& result, const Doubles& of_exact,
-                                const Doubles& of_composed, const Doubles& sizes) {
-    close<T>(what, result, of_exact, of_composed, sizes, exact.logit_size);
-  };
+  const ExpectClose<T> expect_close{exact.logit_size};
   expect_close("out", x.out.numbers(), exact.out, composed.out, exact.out_size);
   expect_close("lse", Doubles(x.lse.begin(), x.lse.end()), exact.lse, composed.lse, exact.lse_size);
   expect_close("dq", x.dq.numbers(), exact.dq, composed.dq, exact.dq_size);

@@ -149,12 +149,9 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   c.round = rounded;
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
-  const auto expect_close = [&](const char* what, const Doubles& result, const Doubles& of_exact,
-                                const Doubles& of_composed, const Doubles& sizes) {
-    close<T>(what, result, of_exact, of_composed, sizes, exact.logit_size);
-  };
+  const ExpectClose<T> expect_close{exact.logit_size};
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
-  // Probabilities of fp16 are rounded once more than `close` knows of: when they are exchanged.
+  // Probabilities of fp16 are rounded once more than `expect_close` knows of: when they are exchanged.
   const auto thrice = [](Doubles sizes) {
     for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? 1.5 : 1;
     return sizes;

@@ -13,6 +13,7 @@
 #include "oracle/tolerance.h"
 
 using namespace mh::kernels;
+using cuda_cases::kRounding;
 using cuda_cases::narrowed;
 using cuda_cases::pick;
 using cuda_cases::widened;
@@ -22,10 +23,6 @@ namespace {
 using Doubles = std::vector<double>;
 
 constexpr double kUnit = tolerance::kFp32;  // all arithmetic is in fp32
-template <class T>
-constexpr double kRounding = std::is_same_v<T, float>  ? kUnit
-                             : std::is_same_v<T, Bf16> ? tolerance::kBf16
-                                                       : tolerance::kFp16;
 
 // Half of the distance from `value` to its neighbours, which of subnormal numbers is that of the smallest one.
 template <class T>
