@@ -16,6 +16,7 @@
 #include "cuda/mixed_backward.h"
 #include "cuda/mixed_forward.h"
 #include "cuda/mixed_key_gradient.h"
+#include "cuda/row_mix_backward.h"
 
 namespace mh::kernels {
 
@@ -122,11 +123,12 @@ struct MixedForward {
   static constexpr int kThreads = kMixedThreads;
   AttentionParams a;
   MixedPlan plan;
+  BlockOrder order;
   KernelTensors<T> x;
   MixedSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_forward<T, kSize, kRelative>(thread, a, plan, x, splits, memory);
+    mixed_forward<T, kSize, kRelative>(thread, a, plan, order, x, splits, memory);
   }
 };
 
@@ -148,10 +150,11 @@ struct MixedSums {
   static constexpr int kThreads = kMixedThreads;
   AttentionParams a;
   MixedPlan plan;
+  BlockOrder order;
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_sums<T, kSize, kRelative>(thread, a, plan, x, memory);
+    mixed_sums<T, kSize, kRelative>(thread, a, plan, order, x, memory);
   }
 };
 
@@ -172,10 +175,11 @@ struct MixedQueryGradient {
   static constexpr int kThreads = kMixedThreads;
   AttentionParams a;
   MixedPlan plan;
+  BlockOrder order;
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_query_gradient<T, kSize, kRelative>(thread, a, plan, x, memory);
+    mixed_query_gradient<T, kSize, kRelative>(thread, a, plan, order, x, memory);
   }
 };
 
@@ -185,12 +189,81 @@ struct MixedKeyGradient {
   static constexpr int kThreads = kMixedThreads;
   AttentionParams a;
   MixedPlan plan;
+  BlockOrder order;
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_key_gradient<T, kSize, kOfKeys, kOfValues, kStays>(thread, a, plan, x, memory);
+    mixed_key_gradient<T, kSize, kOfKeys, kOfValues, kStays>(thread, a, plan, order, x, memory);
   }
 };
+
+// The kernels of row_mix.h. Z: a RowMix.
+template <class Z, class T>
+struct RowMixForward {
+  static constexpr int kThreads = 32 * Z::kWarps;
+  AttentionParams a;
+  RowMixPlan plan;
+  BlockOrder order;
+  KernelTensors<T> x;
+  MixedSplits splits;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    row_mix_forward<Z>(thread, a, plan, order, x, splits, memory);
+  }
+};
+
+template <class Z, class T>
+struct RowMixSums {
+  using Sizes = RowMixSumsTiles<Z, T>;
+  static constexpr int kThreads = 32 * Z::kWarps;
+  AttentionParams a;
+  RowMixPlan plan;
+  BlockOrder order;
+  KernelTensors<T> x;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    row_mix_sums<Z>(thread, a, plan, order, x, memory);
+  }
+};
+
+template <class Z, class T>
+struct RowMixQueryGradient {
+  using Sizes = RowMixQueryGradientTiles<Z, T>;
+  static constexpr int kThreads = 32 * Z::kWarps;
+  AttentionParams a;
+  RowMixPlan plan;
+  BlockOrder order;
+  KernelTensors<T> x;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    row_mix_query_gradient<Z>(thread, a, plan, order, x, memory);
+  }
+};
+
+template <class Z, class T>
+struct RowMixKeyGradient {
+  using Sizes = RowMixKeyGradientTiles<Z, T>;
+  static constexpr int kThreads = 32 * Z::kWarps;
+  AttentionParams a;
+  RowMixPlan plan;
+  BlockOrder order;
+  KernelTensors<T> x;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    row_mix_key_gradient<Z>(thread, a, plan, order, x, memory);
+  }
+};
+
+// Bytes of keys and values that the L2 cache holds besides what else passes through it (an A100 has 40 MB, an H100 50).
+constexpr int64_t kNearBytes = int64_t{20} << 20;
+
+// The order of blocks over tiles and rows of the batch.
+template <class T>
+BlockOrder block_order(const AttentionParams& a, int64_t batch, int tiles) {
+  const int64_t of_row = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
+  const int64_t near = std::max<int64_t>(1, kNearBytes / std::max<int64_t>(1, of_row));
+  return {tiles, static_cast<int>(batch), static_cast<int>(std::min(near, std::max<int64_t>(1, batch)))};
+}
 
 template <class T, int kSize>
 struct AttentionLaunches {
@@ -260,9 +333,10 @@ struct AttentionLaunches {
     const int limit = launcher.most_shared_memory();
     const MixedPlan plan = MixedForwardTiles<T, kSize, false>::plan(a, limit);
     if (a.has_relative() || plan.slots == 0) return 1;
-    const int queries = 16 * plan.strips;
+    int queries = 16 * plan.strips, blocks = plan.blocks;
+    by_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
     const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-    const int best = best_num_splits(tiles_of(a.queries, queries) * batch * plan.blocks, tiles_of(seen, kMinSplit),
+    const int best = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(seen, kMinSplit),
                                      launcher.multiprocessors());
     int splits = 1;
     while (2 * splits <= best) splits *= 2;
@@ -365,12 +439,24 @@ struct AttentionLaunches {
     logits.out_heads = a.in_heads, logits.head_scales = nullptr, logits.value_size = 0;
     if (const char* problem = forward_by<false, kRelative>(launcher, logits, x)) return problem;
     if (const char* problem = combined(launcher, logits, x)) return problem;
-    using Body = MixedForward<T, kSize, kRelative>;
-    const MixedPlan plan = Body::Z::plan(a, limit);
     const MixedSplits splits(x);
-    const Body body{a, plan, KernelTensors<T>(with_biased_queries(x)), splits};
-    if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * plan.strips), x.batch, body, x.num_splits))
-      return problem;
+    const char* problem = nullptr;
+    if (!by_row_mix(a, limit, [&](auto z) {
+          using Z = decltype(z);
+          using Body = RowMixForward<Z, T>;
+          const RowMixPlan plan = RowMixForwardTiles<Z, T>::plan(a, limit);
+          const BlockOrder order = block_order<T>(a, x.batch, tiles_of(a.queries, Z::kQueries));
+          problem = launcher(Grid{order.blocks(), 1, x.num_splits}, Body::kThreads, plan.bytes,
+                             Body{a, plan, order, KernelTensors<T>(x), splits});
+        })) {
+      using Body = MixedForward<T, kSize, kRelative>;
+      const MixedPlan plan = Body::Z::plan(a, limit);
+      problem = launched(launcher,
+                         Body{a, plan, block_order<T>(a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
+                              KernelTensors<T>(with_biased_queries(x)), splits},
+                         x.num_splits);
+    }
+    if (problem != nullptr) return problem;
     if (x.num_splits == 1) return nullptr;
     const CombineMixedSplits<T> combine{a, KernelTensors<T>(x), splits};
     return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
@@ -381,10 +467,16 @@ struct AttentionLaunches {
                                        const AttentionTensors& given) {
     const AttentionTensors x = with_biased_queries(given);
     const int limit = launcher.most_shared_memory();
+    const char* of_rows_problem = nullptr;
+    if (by_row_mix(a, limit, [&](auto z) { of_rows_problem = row_mix_backward<decltype(z)>(launcher, a, x, limit); }))
+      return of_rows_problem;
     using Sums = MixedSums<T, kSize, kRelative>;
     const MixedPlan of_sums = Sums::Z::plan(a, limit);
-    if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * of_sums.strips), x.batch,
-                                       Sums{a, of_sums, KernelTensors<T>(x)}, Sums::Z::chunks(a)))
+    const auto order_of = [&](const MixedPlan& plan) {
+      return block_order<T>(a, x.batch, tiles_of(a.queries, 16 * plan.strips));
+    };
+    if (const char* problem =
+            launched(launcher, Sums{a, of_sums, order_of(of_sums), KernelTensors<T>(x)}, Sums::Z::chunks(a)))
       return problem;
     const MixedRowSums of_rows{a, x, MixedWeights::of<T>(a)};
     if (const char* problem =
@@ -393,8 +485,8 @@ struct AttentionLaunches {
       return problem;
     using Queries = MixedQueryGradient<T, kSize, kRelative>;
     const MixedPlan of_queries = Queries::Z::plan(a, limit);
-    if (const char* problem = launched(launcher, tiles_of(a.queries, 16 * of_queries.strips), x.batch,
-                                       Queries{a, of_queries, KernelTensors<T>(x)}, Queries::Z::kPieces))
+    if (const char* problem =
+            launched(launcher, Queries{a, of_queries, order_of(of_queries), KernelTensors<T>(x)}, Queries::Z::kPieces))
       return problem;
     if constexpr (kRelative) {
       if (const char* problem = mixed_key_gradient<true, false, Staying::distances>(launcher, a, x, limit))
@@ -411,10 +503,53 @@ struct AttentionLaunches {
 
   // As its plan says.
   template <class Launcher, class Body>
-  static const char* launched(const Launcher& launcher, int tiles, int64_t batch, const Body& body, int more_blocks) {
+  static const char* launched(const Launcher& launcher, const Body& body, int more_blocks) {
     if (body.plan.slots == 0) return kNoPlace;
-    return launcher(Grid{tiles, static_cast<int>(batch), body.plan.blocks * more_blocks}, body.plan.threads(),
-                    body.plan.bytes, body);
+    return launcher(Grid{body.order.blocks(), 1, body.plan.blocks * more_blocks}, body.plan.threads(), body.plan.bytes,
+                    body);
+  }
+
+  // Calls visit(z) with the RowMix of a call, if its heads are as few and as small as that needs; whether it did.
+  template <class Visit>
+  static bool by_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
+    const auto tried = [&](auto z) {
+      using Z = decltype(z);
+      if (RowMixForwardTiles<Z, T>::plan(a, limit).slots == 0 || RowMixSumsTiles<Z, T>::plan(a, limit).slots == 0 ||
+          RowMixQueryGradientTiles<Z, T>::plan(a, limit).slots == 0 ||
+          RowMixKeyGradientTiles<Z, T>::plan(a, limit).slots == 0)
+        return false;
+      visit(z);
+      return true;
+    };
+    if constexpr (sizeof(T) == 2 && kSize <= 128) {
+      const int heads = std::max(a.in_heads, a.out_heads);
+      if (a.has_relative()) return false;
+      if (heads <= 4) return tried(RowMix<T, kSize, 4, 1>{});
+      if (heads <= 8) return tried(RowMix<T, kSize, 8, 1>{});
+      if constexpr (kSize <= 64) {
+        if (heads <= 16) return tried(RowMix<T, kSize, 8, 2>{});
+      }
+    }
+    return false;
+  }
+
+  template <class Z, class Launcher>
+  static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
+                                      int limit) {
+    const auto launched_for = [&](auto body, int tiles) {
+      using Body = decltype(body);
+      body.plan = Body::Sizes::plan(a, limit), body.order = block_order<T>(a, x.batch, tiles);
+      return launcher(Grid{body.order.blocks()}, Body::kThreads, body.plan.bytes, body);
+    };
+    const KernelTensors<T> tensors(x);
+    using Sums = RowMixSums<Z, T>;
+    if (const char* problem = launched_for(Sums{a, {}, {}, tensors}, tiles_of(a.queries, Sums::Sizes::kQueries)))
+      return problem;
+    if (const char* problem =
+            launched_for(RowMixQueryGradient<Z, T>{a, {}, {}, tensors}, tiles_of(a.queries, Z::kQueries)))
+      return problem;
+    using Keys = RowMixKeyGradient<Z, T>;
+    return launched_for(Keys{a, {}, {}, tensors}, tiles_of(a.keys, Keys::Sizes::kKeys));
   }
 
   template <bool kOfKeys, bool kOfValues, Staying kStays, class Launcher>
@@ -425,7 +560,7 @@ struct AttentionLaunches {
     const int rows = 16 * plan.strips;
     const int tiles = kStays == Staying::distances ? tiles_of(a.relative.distances, rows)
                                                    : key_tiles<kStays == Staying::keys_of_run>(a, rows);
-    return launched(launcher, tiles, x.batch, Body{a, plan, KernelTensors<T>(x)}, Body::Z::kPieces);
+    return launched(launcher, Body{a, plan, block_order<T>(a, x.batch, tiles), KernelTensors<T>(x)}, Body::Z::kPieces);
   }
 };
 

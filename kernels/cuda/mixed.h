@@ -436,16 +436,20 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   }
 }
 
-// Returns the largest power of two not above the largest of `count` numbers, or 1: the scale of weights in fp16.
-MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
-  float largest = 0;
-  for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(numbers[i * apart]));
+// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16.
+MH_DEVICE float power_below(float largest) {
   uint32_t bits;
   memcpy(&bits, &largest, sizeof bits);
   bits &= 0x7F800000u;
   float power;
   memcpy(&power, &bits, sizeof power);
   return power > 0 ? power : 1;
+}
+// The same of the largest of `count` numbers.
+MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
+  float largest = 0;
+  for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(numbers[i * apart]));
+  return power_below(largest);
 }
 
 // A matrix that all queries of a row of the batch have, by which 16-bit fragments are mixed on the tensor cores: two

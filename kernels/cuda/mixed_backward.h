@@ -50,17 +50,18 @@ struct MixedSumsTiles {
 };
 
 // Writes x.g, G but for the inverse of the sums, and x.sums, the sums of the probabilities as recomputed from x.lse.
-// x.q and x.shifted: as mixed_forward's. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * chunks).
+// x.q and x.shifted: as mixed_forward's. Blocks: (order.blocks(), 1, plan.blocks * chunks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
-                          const KernelTensors<T>& x, void* memory) {
+                          const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
   using Z = MixedSumsTiles<T, kSize, kRelative>;
   const Rows<const T>&v = x.v, &dout = x.dout;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kChunk = Z::kChunk;
-  const int64_t b = thread.block_y();
+  const BlockOrder::Place at_block = order.place(thread, true);
+  const int64_t b = at_block.row;
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
+  const int first = at_block.tile * at.rows;
   const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
   const int of_block = thread.block_z() % plan.blocks * plan.groups * kOwn, own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in_heads ? of_next : a.in_heads;
@@ -192,17 +193,18 @@ struct MixedQueryGradientTiles {
 };
 
 // Writes x.dq, and with kRelative x.dshifted: of x.q and x.shifted, which are as mixed_forward's. Blocks:
-// (tiles of 16 * strips queries, batch, plan.blocks * pieces of kColumns columns).
+// (order.blocks(), 1, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_query_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
-                                    const KernelTensors<T>& x, void* memory) {
+                                    const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
   using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
   const Rows<const T>&v = x.v, &dout = x.dout;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn, kColumns = Z::kColumns;
-  const int64_t b = thread.block_y();
+  const BlockOrder::Place at_block = order.place(thread, true);
+  const int64_t b = at_block.row;
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
+  const int first = at_block.tile * at.rows;
   const MixedQueries own_rows(a, a.matrix_transposed, b, first + 16 * at.strip, at.g);
   const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
   const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;

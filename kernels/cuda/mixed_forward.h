@@ -38,22 +38,23 @@ struct MixedSplits {
   }
 };
 
-// Writes x.out. Blocks: (tiles of 16 * strips queries, batch, plan.blocks * splits). kRelative: x.q is q + u, x.shifted
+// Writes x.out. Blocks: (order.blocks(), 1, plan.blocks * splits). kRelative: x.q is q + u, x.shifted
 // q + v, and there is one split, as registers are few. Several splits write partial results, and combine_mixed_splits
 // x.out.
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
-                             const KernelTensors<T>& x, const MixedSplits& splits, void* memory) {
+                             const BlockOrder& order, const KernelTensors<T>& x, const MixedSplits& splits, void* memory) {
   using Z = MixedForwardTiles<T, kSize, kRelative>;
   using Probability = typename Z::Probability;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn;
   constexpr bool kDivides = !kRelative;
   const Rows<const T>& v = x.v;
   const Rows<T>& out = x.out;
-  const int64_t b = thread.block_y();
+  const BlockOrder::Place at_block = order.place(thread, true);
+  const int64_t b = at_block.row;
   const int queries = static_cast<int>(a.queries);
   const MixedPlace at(thread, plan);
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * at.rows;
+  const int first = at_block.tile * at.rows;
   const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
   // The result's heads of this block, and of this warp.
   const int of_block = (kDivides ? thread.block_z() >> splits.bits : thread.block_z()) * plan.groups * kOwn,

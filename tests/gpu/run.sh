@@ -76,6 +76,17 @@ run() {
   [ "$status" -ne 137 ] || status=124
   echo "$name: exit status $status after $((SECONDS - began)) s"
 }
+# start NAME SECONDS COMMAND…: the same beside others; finish NAME waits for it.
+declare -A started
+start() {
+  (run "$@" >"$scratch/$1.said"; exit "$status") &
+  started[$1]=$!
+}
+finish() {
+  wait "${started[$1]}"
+  status=$?
+  cat "$scratch/$1.said"
+}
 
 fail() {  # NAME, WHY
   failed=$((failed + 1))
@@ -90,8 +101,8 @@ skip() {  # NAME, WHY
 counts() {
   local before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"
-  line=$(grep '^mh-tests: ' "$log" | tail -n 1)
-  if [[ $line =~ ^mh-tests:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
+  line=$(awk '/^mh-tests: / {p += $2; f += $4; s += $6} END {if (NR) print p + 0, f + 0, s + 0}' "$log")
+  if grep -q '^mh-tests: ' "$log" && [[ $line =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)$ ]]; then
     passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
     if [ "${BASH_REMATCH[2]}" -gt 0 ]; then note "FAILED: $1: ${BASH_REMATCH[2]} tests, see $log"
     elif [ "$status" -ne 0 ]; then fail "$1" "exit status $status"; fi
@@ -100,24 +111,52 @@ counts() {
   [ "$failed" -eq "$before" ] || tail -n 40 "$log"
 }
 
-run kernels 130 stdbuf -oL "$here/build/tests/torch-tests" --device cuda "[cuda-device],[device]" -d yes
-counts kernels
-
+# Each test in a process of its own, as many at once as there are cores, and what else gives no times beside them.
+export torch_tests=$here/build/tests/torch-tests
+one_test() {  # NAME, as a filter
+  local log status=0
+  log=$("$torch_tests" --device cuda -d yes "$1" 2>&1) || status=$?
+  grep -q '^mh-tests: ' <<<"$log" || log+=$'\n'"failed: $1 (exit status $status without a closing line)"$'\nmh-tests: 0 passed, 1 failed, 0 skipped'
+  printf '%s\n' "$log"
+}
+each_test() {
+  "$torch_tests" --device cuda --list-test-names-only "[cuda-device],[device]" | sed 's/,/\\,/g' |
+    xargs -d '\n' -P "$(nproc)" -I{} bash -c 'one_test "$1"' - {}
+}
+export -f one_test each_test
+start kernels 150 bash -c each_test
 # Our own kernels alone: the tensor library's would take minutes.
 sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
-for tool in memcheck racecheck; do
+watchers=(memcheck racecheck synccheck)
+for tool in "${watchers[@]}"; do
+  [ ! -x "$sanitizer" ] || start "$tool" 90 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
+    "$torch_tests" --device cuda "[small]"
+done
+if [ -n "$(command -v python3)" ]; then
+  start command-line 150 python3 "$here/tests/cli/run.py" "$here/build/tools" bert eval_pipeline eval_translate finetune train_adaptive \
+    train_equality train_from train_resume train_streams train_translation_equality
+fi
+
+finish kernels
+counts kernels
+for tool in "${watchers[@]}"; do
   if [ ! -x "$sanitizer" ]; then
     skip "$tool" "compute-sanitizer is not there"
     continue
   fi
-  run "$tool" 30 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
-    "$here/build/tests/torch-tests" --device cuda "[small]"
+  finish "$tool"
   if grep -qE '(ERROR|RACECHECK) SUMMARY: 0 ' "$results/$tool.log"; then counts "$tool"
   elif grep -qE '(ERROR|RACECHECK) SUMMARY: ' "$results/$tool.log"; then
     fail "$tool" "$(grep -E ' SUMMARY: ' "$results/$tool.log" | tail -n 1)"
   elif [ "$status" -eq 124 ]; then skip "$tool" "took longer than it may"
   else skip "$tool" "compute-sanitizer does not work here: $(grep -v '^ *$' "$results/$tool.log" | tail -n 1)"; fi
 done
+if [ -n "$(command -v python3)" ]; then
+  finish command-line
+  counts command-line
+else
+  skip command-line "no python3"
+fi
 
 bars=0 missed=0
 # benchmark PART SECONDS ROUNDS: its rows are RESULTS/PART.tsv, what it said besides RESULTS/PART.log.
@@ -143,14 +182,6 @@ elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTor
 else
   benchmark attention 150 3
   benchmark gpu_training 70 1
-fi
-
-if [ -n "$(command -v python3)" ]; then
-  run command-line 60 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline train_adaptive train_equality train_from \
-    train_resume train_streams
-  counts command-line
-else
-  skip command-line "no python3"
 fi
 
 echo "== summary"

@@ -5,9 +5,10 @@
     peers/attention.py -       a line of those for each line of standard input; what fails is a line `failed: WHY`
 
 KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them;
-mixhead-a-compiled and mixhead-b-compiled, the same under torch.compile; sdpa, the fused attention of PyTorch, without mixing;
-cross-head and scaled, the same where each head reads the next one's keys and values, or is scaled by a number of its row;
-relative, that of Transformer-XL with a memory as long, eager, the logits of distances moved into place by the view of the
+mixhead-a-compiled and mixhead-b-compiled, the same under torch.compile; sdpa, the fused attention of PyTorch, without mixing, by
+the implementation that it chooses; flash and cudnn, by the named one; flex, the same by FlexAttention under torch.compile;
+cross-head and scaled, the fused attention where each head reads the next one's keys and values, or is scaled by a number of its
+row; relative, that of Transformer-XL with a memory as long, eager, the logits of distances moved into place by the view of the
 paper's appendix; talking-heads, that of x-transformers, with a matrix behind the softmax; decode-a and decode-b, Mixhead of one
 query, forward alone. On a GPU times are those of its events and memory is counted by its allocator, after a few calls.
 """
@@ -17,7 +18,9 @@ import sys
 import time
 
 import torch
+import torch.nn.attention
 
+BACKENDS = {"flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION, "cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION}
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -41,6 +44,12 @@ def mixed(q, k, v, m, mask):
 @functools.cache
 def compiled():
     return torch.compile(mixed, dynamic=False)
+
+
+@functools.cache
+def flex():
+    from torch.nn.attention.flex_attention import flex_attention
+    return torch.compile(flex_attention, dynamic=False)
 
 
 def on_cpu(call, clear):
@@ -113,9 +122,18 @@ def measure(kind, batch, heads, n, size, dtype, where):
         from x_transformers.attend import Attend  # installed for this kind alone
         talking = Attend(heads=heads, causal=True, post_talking_heads=True).to(device)
 
+    if kind == "flex":
+        from torch.nn.attention.flex_attention import create_block_mask
+        block_mask = create_block_mask(lambda _, __, query, key: query >= key, None, None, queries, keys, device=device)
+
     def attend():
         if kind == "talking-heads":
             return talking(q, k, v)[0]
+        if kind in BACKENDS:
+            with torch.nn.attention.sdpa_kernel(BACKENDS[kind]):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if kind == "flex":
+            return flex()(q, k, v, block_mask=block_mask)
         if kind == "sdpa":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         if kind == "cross-head":

@@ -1,4 +1,6 @@
 """Attention alone, forward and backward, heads of 64 under a causal mask; on a GPU with --device cuda."""
+import itertools
+
 from measure import Comparison, Lines, Row, allocator, output, peer, peer_program, project
 
 
@@ -41,14 +43,17 @@ def on_cpu(bench):
         yield compare(f"{kind} of 8 rows, 1024 keys, fp32, against eager", ours(kind, 1024, batch=8), theirs(kind, 1024, batch=8), 3)
 
 
-# The project's kind, the peer's kind, bar, metric, comment. All kinds take turns in each round.
+# The project's kind, the peer's kind, bar (0: a figure to look at), metric, comment. All kinds take turns in each round.
 GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
             ("mixhead-a", "mixhead-a-compiled", 2, "ms", "against torch.compile"),
             ("mixhead-b", "mixhead-b", 4, "ms", "against eager"),
-            ("mixhead-a", "sdpa", 1 / 2.2, "ms", "against PyTorch's fused, without mixing (2.2 times its time)"),
+            ("mixhead-b", "mixhead-b-compiled", 0, "ms", "against torch.compile"),
+            ("mixhead-a", "flash", 1 / 2.2, "ms", "against flash attention without mixing (2.2 times its time)"),
             ("relative", "relative", 4, "ms", "and a memory as long, against eager"),
-            ("plain", "sdpa", 1 / 1.03, "ms", "against PyTorch's fused (1.03 times its time)"),
-            ("kernel", "sdpa", 1 / 1.03, "ms", "plain by our own kernel, which a layer leaves to PyTorch"),
+            ("plain", "flash", 1 / 1.03, "ms", "against PyTorch's flash attention (1.03 times its time)"),
+            ("plain", "cudnn", 0, "ms", "against cuDNN's attention"),
+            ("plain", "flex", 0, "ms", "against FlexAttention"),
+            ("kernel", "flash", 0, "ms", "plain by our own kernel, which a layer leaves to PyTorch, against flash attention"),
             ("cross-head", "cross-head", 1 / 1.03, "ms", "against PyTorch's fused of the other heads"),
             ("scaled", "scaled", 1 / 1.03, "ms", "alphas and gates, against PyTorch's fused, then scaled"),
             ("mixhead-a", "mixhead-a", 25, "MB", "against eager, memory besides its results"),
@@ -57,26 +62,25 @@ GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
 
 def on_gpu(bench):
     """bf16, 16384 tokens."""
-    def name_of(kind, n, heads):
-        return f"attention on a GPU, {kind}, n {n}, {heads} heads, bf16"
+    def name_of(kind, n, heads, size):
+        return f"attention on a GPU, {kind}, n {n}, {heads} heads of {size}, bf16"
 
-    def ask(lines, kind, n, heads):
-        time, memory = lines.ask(kind, 16384 // n, heads, n, 64, "bf16", "cuda")
+    def ask(lines, kind, n, heads, size):
+        time, memory = lines.ask(kind, 16384 // n, heads, n, size, "bf16", "cuda")
         return {"ms": max(time, 0), "MB": max(memory, 0.1)}
 
     with Lines(bench.tests / "attention-bench", "-") as ours, Lines(*peer_program("attention"), "-") as theirs:
-        for n in (2048, 512):
-            for heads in (8, 16):
-                kinds = sorted({(kind, False) for _, kind, *_ in GPU_ROWS} | {(kind, True) for kind, *_ in GPU_ROWS})
+        for size, n, heads in itertools.product((64, 128), (2048, 512), (8, 16)):
+            kinds = sorted({(kind, False) for _, kind, *_ in GPU_ROWS} | {(kind, True) for kind, *_ in GPU_ROWS})
 
-                def side(kind, of_project):
-                    if of_project:
-                        return project(name_of(kind, n, heads), lambda: ask(ours, kind, n, heads))
-                    return peer(f"peer {kind}", lambda: ask(theirs, kind, n, heads))
+            def side(kind, of_project):
+                if of_project:
+                    return project(name_of(kind, n, heads, size), lambda: ask(ours, kind, n, heads, size))
+                return peer(f"peer {kind}", lambda: ask(theirs, kind, n, heads, size))
 
-                def rows(results):
-                    for kind, other, bar, metric, comment in GPU_ROWS:
-                        name, peers = name_of(kind, n, heads), results[f"peer {other}"]
-                        yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, less=True)
+            def rows(results):
+                for kind, other, bar, metric, comment in GPU_ROWS:
+                    name, peers = name_of(kind, n, heads, size), results[f"peer {other}"]
+                    yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, less=True)
 
-                yield Comparison(f"attention on a GPU, n {n}, {heads} heads", [side(*each) for each in kinds], rows)
+            yield Comparison(f"attention on a GPU, n {n}, {heads} heads of {size}", [side(*each) for each in kinds], rows)

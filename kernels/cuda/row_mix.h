@@ -1,0 +1,223 @@
+// Mixing of the heads' probabilities query by query, for 16-bit types. A tile of the probabilities of all heads, or of
+// their gradients, lies in shared memory as (heads, queries, keys). With the matrix m of a query as the left operand,
+//
+//   (out heads, keys) = mᵀ (out heads, in heads) · P (in heads, keys)
+//
+// is a product of the tensor cores in which the heads are the inner dimension: of up to 8 heads one m16n8k16 mixes two
+// queries and 8 keys (a block-diagonal left operand), of up to 16 heads one query. A matrix of each query costs no more
+// than one that all queries share.
+//
+// All kernels have the same steps for a tile: a warp multiplies the rows of its own heads and puts what comes of them
+// into the tile; all warps mix, each the queries of its own, in place; a warp goes on with its own heads.
+#pragma once
+
+#include <cstring>
+
+#include "cuda/mixed.h"
+
+namespace mh::kernels {
+
+// Returns n rounded down to 16, but at most `most`.
+constexpr int whole_strips(int n, int most) { return n / 16 * 16 < most ? n / 16 * 16 : most; }
+
+// kWarps warps of a block, each with kOwn heads: up to 8 heads in all, or up to 16 where kOwn is 2.
+template <class T, int kSize_, int kWarps_, int kOwn_>
+struct RowMix {
+  static constexpr int kSize = kSize_, kWarps = kWarps_, kOwn = kOwn_, kStride = kSize + kPad;
+  static constexpr int kHeads = kWarps * kOwn;         // of which there may be fewer
+  static constexpr int kMixed = kHeads <= 8 ? 8 : 16;  // rows of a matrix on the tensor cores
+  static constexpr int kQueriesAtOnce = 16 / kMixed;   // queries that one product mixes
+  // Queries of a block whose results (kOwn heads of kSize columns) fill half of a warp's registers.
+  static constexpr int kQueries = whole_strips(4096 / (kOwn * kSize), 64);
+  static constexpr int kKeys = kOwn * kSize <= 64 ? 32 : 16;  // of a tile
+  using Probability = typename Exchanged<T>::Probability;
+};
+
+// The heads of a block's tile (heads, kRows, kKeys), of either 16-bit type.
+template <int kRows_, int kKeys_>
+struct MixTile {
+  static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
+  static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // heads lie in different banks
+  uint16_t* memory;
+  const uint16_t* zeros;  // 8 numbers
+
+  static constexpr int bytes(int heads) { return heads * kHeadStride * 2; }
+  // 16 rows of a head, from column `column` on.
+  template <class X>
+  MH_DEVICE X* at(int head, int strip, int column = 0) const {
+    return reinterpret_cast<X*>(memory + head * kHeadStride + strip * 16 * kStride + column);
+  }
+  // Puts a warp's sums (16, kKeys) of a head, rounded to X.
+  template <class X, class Thread>
+  MH_DEVICE void put(const Thread& thread, int head, int strip, const Sum (&sums)[kKeys / 8]) const {
+    X* const to = at<X>(head, strip, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
+    MH_FOR (n, kKeys / 8)
+      MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
+  }
+  // Columns `column` to `column` + 15 of 16 rows.
+  template <class X, class Thread>
+  MH_DEVICE void get(const Thread& thread, int head, int strip, int column, Sum (&sums)[2]) const {
+    Left<X> left;
+    load(thread, left, at<X>(head, strip, column), kStride);
+    widen(thread, sums, left);
+  }
+};
+
+// (16 columns, 16 rows) of a tile of 16-bit numbers, as the left operand of a product: its transpose.
+template <class Thread, class T>
+MH_DEVICE void load_left_turned(const Thread& thread, Left<T>& to, const T* tile, int stride) {
+  thread.load_matrices_turned(to.x,
+                              tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
+}
+
+// The left operand of what mixes the queries that one product takes, and the factor of a lane's two rows of the result:
+// of fp16 each row is scaled by a power of two, so that its largest number is in range.
+template <class X, int kMixed>
+struct MixMatrix {
+  uint32_t x[2][kMixed / 8];
+  float scale[2];
+
+  // Row i, column j at matrix[i * of_row + j * of_column], of `rows` rows and `columns` columns, for the one query, or
+  // for each of two; null: there is no such query.
+  template <class Thread>
+  MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns, int of_row,
+                      int of_column) {
+    const int g = thread.lane() / 4, t = thread.lane() % 4;
+    MH_FOR (r, 2) {
+      const float* const matrix = kMixed == 8 && r == 1 ? second : first;
+      const int row = kMixed == 16 ? g + 8 * r : g;
+      float numbers[kMixed / 8][2], largest = 0;
+      MH_FOR (p, kMixed / 8)
+        MH_FOR (e, 2) {
+          const int column = 8 * p + 2 * t + e;
+          numbers[p][e] =
+              matrix != nullptr && row < rows && column < columns ? matrix[row * of_row + column * of_column] : 0;
+          largest = fmaxf(largest, fabsf(numbers[p][e]));
+        }
+      scale[r] = 1;
+      if constexpr (std::is_same_v<X, Fp16>) {
+        scale[r] = power_below(row_maximum(thread, largest));
+        MH_FOR (p, kMixed / 8)
+          MH_FOR (e, 2) numbers[p][e] /= scale[r];
+      }
+      MH_FOR (p, kMixed / 8) x[r][p] = thread.pack(numbers[p][0], numbers[p][1], X{});
+    }
+  }
+  MH_DEVICE void as_left(uint32_t (&a)[4]) const {
+    if constexpr (kMixed == 8) a[0] = x[0][0], a[1] = 0, a[2] = 0, a[3] = x[1][0];
+    else a[0] = x[0][0], a[1] = x[1][0], a[2] = x[0][1], a[3] = x[1][1];
+  }
+};
+
+// Mixes, in place, the in_heads heads of a tile to out_heads: of query `query` of the tile, and of the next one where a
+// product mixes two. Numbers of type X become numbers of type To.
+template <class X, class To, int kMixed, class Tile, class Thread>
+MH_DEVICE void mix_query(const Thread& thread, const Tile& tile, int query, int in_heads, int out_heads,
+                         const MixMatrix<X, kMixed>& matrix) {
+  const int g = thread.lane() / 4, t = thread.lane() % 4;
+  const int head = thread.lane() % kMixed, next = kMixed == 8 ? thread.lane() / 8 % 2 : 0;
+  const bool there = head < in_heads;
+  const uint16_t* from = there ? tile.memory + head * Tile::kHeadStride + (query + next) * Tile::kStride +
+                                     thread.lane() / 16 * 8
+                               : tile.zeros;
+  uint16_t* const to = tile.memory + g * Tile::kHeadStride + query * Tile::kStride + 2 * t;
+  constexpr int kFurther = kMixed == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // to a lane's second row
+  uint32_t left[4];
+  matrix.as_left(left);
+  MH_FOR (n, Tile::kKeys / 16) {
+    uint32_t x[4];
+    thread.load_matrices_turned(x, from + (there ? 16 * n : 0));
+    Sum mixed[2];
+    MH_FOR (c, 2) {
+      const uint32_t right[2] = {x[2 * c], x[2 * c + 1]};
+      thread.multiply(mixed[c].x, left, right, X{});
+    }
+    MH_FOR (c, 2)
+      MH_FOR (r, 2)
+        if (g + (kMixed == 16 ? 8 * r : 0) < out_heads)
+          put_pair(thread, reinterpret_cast<To*>(to + r * kFurther + 16 * n + 8 * c), mixed[c].x[2 * r] * matrix.scale[r],
+                   mixed[c].x[2 * r + 1] * matrix.scale[r]);
+  }
+}
+
+// visit(strip, sums): sums (16, kKeys) = strip `strip` of rows (kStrips * 16, kSize) · keys (kKeys, kSize)ᵀ, both in
+// shared memory. The fragments of the keys are loaded once for all strips.
+template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
+MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
+  constexpr int kStride = kSize + kPad;
+  if constexpr (kStrips == 1) {
+    Sum sums[kKeys / 8];
+    multiply_turned<kSize, kStride, kSize / 16>(thread, sums, rows, keys);
+    visit(0, sums);
+  } else {
+    Right<T> right[kSize / 16][kKeys / 8];
+    MH_FOR (c, kSize / 16)
+      MH_FOR (n, kKeys / 16) {
+        Right<T> both[2];
+        load_turned(thread, both, keys + n * 16 * kStride + c * 16, kStride);
+        right[c][2 * n] = both[0], right[c][2 * n + 1] = both[1];
+      }
+    MH_FOR (strip, kStrips) {
+      Sum sums[kKeys / 8];
+      MH_FOR (c, kSize / 16) {
+        Left<T> left;
+        load(thread, left, rows + strip * 16 * kStride + c * 16, kStride);
+        MH_FOR (n, kKeys / 8) multiply(thread, sums[n], left, right[c][n]);
+      }
+      visit(strip, sums);
+    }
+  }
+}
+
+// sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). drops(strip, column, numbers): dropout of columns
+// `column` to `column` + 15, if `dropped`.
+template <int kSize, class T, class Tile, class Thread, class Drops>
+MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize / 8], const Tile& tile, int head,
+                          const T* rows, bool dropped, const Drops& drops) {
+  constexpr int kStride = kSize + kPad;
+  MH_FOR (c, Tile::kKeys / 16) {
+    Right<T> right[kSize / 8];
+    MH_FOR (n, kSize / 16) {
+      Right<T> both[2];
+      load(thread, both, rows + c * 16 * kStride + n * 16, kStride);
+      right[2 * n] = both[0], right[2 * n + 1] = both[1];
+    }
+    MH_FOR (strip, Tile::kStrips) {
+      Left<T> left;
+      load(thread, left, tile.template at<T>(head, strip, 16 * c), Tile::kStride);
+      if (dropped) {
+        Sum numbers[2];
+        widen(thread, numbers, left);
+        drops(strip, 16 * c, numbers);
+        round_to(thread, left, numbers[0], numbers[1]);
+      }
+      MH_FOR (n, kSize / 8) multiply(thread, sums[strip][n], left, right[n]);
+    }
+  }
+}
+
+// Copies rows first … first + kRows - 1 of all heads to (heads, kRows, kStride) in shared memory, zeros from `end` on.
+template <int kSize, int kRows, class Thread, class T>
+MH_DEVICE void load_heads(const Thread& thread, const AttentionParams& a, T* to, const Rows<const T>& from, int64_t b,
+                          const int64_t* head_of, int heads, int size, int first, int end) {
+  constexpr int kStride = kSize + kPad, kPieces = kRows / 16;
+  MH_ROLLED
+  for (int i = thread.warp(); i < heads * kPieces; i += thread.threads() / 32) {
+    const int h = kPieces == 1 ? i : i / kPieces, row = kPieces == 1 ? 0 : i % kPieces * 16;
+    load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, row_of(from, b, head_of != nullptr ? head_of[h] : h, 0),
+                     from.row_stride, first + row, 16, end, size, a.aligned, [](int r) { return r * kStride; });
+  }
+}
+
+// Shared memory of a block in bytes: rows that stay, slots of rows that stream by, tiles, and 16 bytes of zeros.
+struct RowMixPlan {
+  int slots = 0, bytes = 0;  // slots 0: there is no place
+  constexpr RowMixPlan(int staying, int slot, int tiles, int limit) {
+    const int fixed = staying + tiles + 16, left = limit - fixed;
+    slots = left < slot ? 0 : left / slot < kMostSlots ? left / slot : kMostSlots;
+    bytes = fixed + slots * slot;
+  }
+  constexpr RowMixPlan() = default;
+};
+
+}  // namespace mh::kernels
