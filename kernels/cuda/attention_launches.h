@@ -257,12 +257,15 @@ struct RowMixKeyGradient {
 // Bytes of keys and values that the L2 cache holds besides what else passes through it (an A100 has 40 MB, an H100 50).
 constexpr int64_t kNearBytes = int64_t{20} << 20;
 
-// The order of blocks over tiles and rows of the batch.
-template <class T>
-BlockOrder block_order(const AttentionParams& a, int64_t batch, int tiles) {
+// The order of blocks over tiles and rows of the batch: groups of rows that are near, but of enough blocks that short
+// ones fill what the long ones of a group leave, all about as large.
+template <class T, class Launcher>
+BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64_t batch, int tiles) {
   const int64_t of_row = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
-  const int64_t near = std::max<int64_t>(1, kNearBytes / std::max<int64_t>(1, of_row));
-  return {tiles, static_cast<int>(batch), static_cast<int>(std::min(near, std::max<int64_t>(1, batch)))};
+  const int64_t near = kNearBytes / std::max<int64_t>(1, of_row),
+                least = (4 * int64_t{launcher.multiprocessors()} + tiles - 1) / std::max(1, tiles);
+  const int64_t at_once = std::max<int64_t>({1, near, least}), groups = (batch + at_once - 1) / at_once;
+  return {tiles, static_cast<int>(batch), static_cast<int>((batch + groups - 1) / std::max<int64_t>(1, groups))};
 }
 
 template <class T, int kSize>
@@ -445,14 +448,14 @@ struct AttentionLaunches {
           using Z = decltype(z);
           using Body = RowMixForward<Z, T>;
           const RowMixPlan plan = RowMixForwardTiles<Z, T>::plan(a, limit);
-          const BlockOrder order = block_order<T>(a, x.batch, tiles_of(a.queries, Z::kQueries));
+          const BlockOrder order = block_order<T>(launcher, a, x.batch, tiles_of(a.queries, Z::kQueries));
           problem = launcher(Grid{order.blocks(), 1, x.num_splits}, Body::kThreads, plan.bytes,
                              Body{a, plan, order, KernelTensors<T>(x), splits});
         })) {
       using Body = MixedForward<T, kSize, kRelative>;
       const MixedPlan plan = Body::Z::plan(a, limit);
       problem = launched(launcher,
-                         Body{a, plan, block_order<T>(a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
+                         Body{a, plan, block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
                               KernelTensors<T>(with_biased_queries(x)), splits},
                          x.num_splits);
     }
@@ -473,7 +476,7 @@ struct AttentionLaunches {
     using Sums = MixedSums<T, kSize, kRelative>;
     const MixedPlan of_sums = Sums::Z::plan(a, limit);
     const auto order_of = [&](const MixedPlan& plan) {
-      return block_order<T>(a, x.batch, tiles_of(a.queries, 16 * plan.strips));
+      return block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips));
     };
     if (const char* problem =
             launched(launcher, Sums{a, of_sums, order_of(of_sums), KernelTensors<T>(x)}, Sums::Z::chunks(a)))
@@ -538,7 +541,7 @@ struct AttentionLaunches {
                                       int limit) {
     const auto launched_for = [&](auto body, int tiles) {
       using Body = decltype(body);
-      body.plan = Body::Sizes::plan(a, limit), body.order = block_order<T>(a, x.batch, tiles);
+      body.plan = Body::Sizes::plan(a, limit), body.order = block_order<T>(launcher, a, x.batch, tiles);
       return launcher(Grid{body.order.blocks()}, Body::kThreads, body.plan.bytes, body);
     };
     const KernelTensors<T> tensors(x);
@@ -560,7 +563,7 @@ struct AttentionLaunches {
     const int rows = 16 * plan.strips;
     const int tiles = kStays == Staying::distances ? tiles_of(a.relative.distances, rows)
                                                    : key_tiles<kStays == Staying::keys_of_run>(a, rows);
-    return launched(launcher, Body{a, plan, block_order<T>(a, x.batch, tiles), KernelTensors<T>(x)}, Body::Z::kPieces);
+    return launched(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)}, Body::Z::kPieces);
   }
 };
 

@@ -11,7 +11,7 @@
 // into the tile; all warps mix, each the queries of its own, in place; a warp goes on with its own heads.
 #pragma once
 
-#include <cstring>
+#include <type_traits>
 
 #include "cuda/mixed.h"
 
@@ -27,21 +27,36 @@ struct RowMix {
   static constexpr int kHeads = kWarps * kOwn;         // of which there may be fewer
   static constexpr int kMixed = kHeads <= 8 ? 8 : 16;  // rows of a matrix on the tensor cores
   static constexpr int kQueriesAtOnce = 16 / kMixed;   // queries that one product mixes
-  // Queries of a block whose results (kOwn heads of kSize columns) fill half of a warp's registers.
-  static constexpr int kQueries = whole_strips(4096 / (kOwn * kSize), 64);
+  // Queries of a block whose results (kOwn heads of kSize columns) fill half of a warp's registers; of few warps, which
+  // mix more queries each, a quarter.
+  static constexpr int kQueries = whole_strips(4096 / (kOwn * kSize), kWarps == 4 ? 32 : 64);
   static constexpr int kKeys = kOwn * kSize <= 64 ? 32 : 16;  // of a tile
   using Probability = typename Exchanged<T>::Probability;
 };
 
-// The heads of a block's tile (heads, kRows, kKeys), of either 16-bit type.
+// The heads of a block's tile (heads, kRows, kKeys), of either 16-bit type; and a head of zeros, where a product takes
+// more heads than there are.
 template <int kRows_, int kKeys_>
 struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
   static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // heads lie in different banks
   uint16_t* memory;
-  const uint16_t* zeros;  // 8 numbers
+  int zeros;  // the head of zeros
 
-  static constexpr int bytes(int heads) { return heads * kHeadStride * 2; }
+  // kMixed: the heads of a product.
+  template <int kMixed>
+  static constexpr int bytes(const AttentionParams& a) {
+    const bool fewer = a.in_heads < kMixed || a.out_heads < kMixed;
+    return ((a.in_heads > a.out_heads ? a.in_heads : a.out_heads) + (fewer ? 1 : 0)) * kHeadStride * 2;
+  }
+  // Ready after the next barrier.
+  template <int kMixed, class Thread>
+  static MH_DEVICE MixTile in(const Thread& thread, const AttentionParams& a, uint16_t* memory) {
+    const MixTile tile{memory, bytes<kMixed>(a) / (kHeadStride * 2) - 1};
+    if (a.in_heads < kMixed || a.out_heads < kMixed)
+      for (int i = thread.index(); i < kHeadStride; i += thread.threads()) memory[tile.zeros * kHeadStride + i] = 0;
+    return tile;
+  }
   // 16 rows of a head, from column `column` on.
   template <class X>
   MH_DEVICE X* at(int head, int strip, int column = 0) const {
@@ -109,39 +124,53 @@ struct MixMatrix {
   }
 };
 
-// Mixes, in place, the in_heads heads of a tile to out_heads: of query `query` of the tile, and of the next one where a
-// product mixes two. Numbers of type X become numbers of type To.
-template <class X, class To, int kMixed, class Tile, class Thread>
-MH_DEVICE void mix_query(const Thread& thread, const Tile& tile, int query, int in_heads, int out_heads,
-                         const MixMatrix<X, kMixed>& matrix) {
+// Calls body(std::true_type) where `usual` holds, else body(std::false_type): the usual case is a stretch of code without
+// branches, in which products and exponentials overlap.
+template <class Body>
+MH_DEVICE void by_case(bool usual, const Body& body) {
+  if (usual) body(std::true_type{});
+  else body(std::false_type{});
+}
+
+// Mixes, in place, the in_heads heads of a tile to out_heads: of the queries query_of(u), u < kUnits, and of each the
+// next one where a product mixes two. Numbers of type X become numbers of type To; kScaled: times the scale of their
+// row.
+template <class X, class To, bool kScaled, int kMixed, int kUnits, class Tile, class Thread, class QueryOf>
+MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf& query_of, int in_heads, int out_heads,
+                           const MixMatrix<X, kMixed> (&matrices)[kUnits]) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int head = thread.lane() % kMixed, next = kMixed == 8 ? thread.lane() / 8 % 2 : 0;
-  const bool there = head < in_heads;
-  const uint16_t* from = there ? tile.memory + head * Tile::kHeadStride + (query + next) * Tile::kStride +
-                                     thread.lane() / 16 * 8
-                               : tile.zeros;
-  uint16_t* const to = tile.memory + g * Tile::kHeadStride + query * Tile::kStride + 2 * t;
+  const uint16_t* const from = tile.memory + (head < in_heads ? head : tile.zeros) * Tile::kHeadStride +
+                               next * Tile::kStride + thread.lane() / 16 * 8;
+  uint16_t* const to = tile.memory + g * Tile::kHeadStride + 2 * t;
   constexpr int kFurther = kMixed == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // to a lane's second row
-  uint32_t left[4];
-  matrix.as_left(left);
-  MH_FOR (n, Tile::kKeys / 16) {
-    uint32_t x[4];
-    thread.load_matrices_turned(x, from + (there ? 16 * n : 0));
-    Sum mixed[2];
-    MH_FOR (c, 2) {
-      const uint32_t right[2] = {x[2 * c], x[2 * c + 1]};
-      thread.multiply(mixed[c].x, left, right, X{});
+  uint32_t x[kUnits][Tile::kKeys / 16][4];
+  MH_FOR (u, kUnits)
+    MH_FOR (n, Tile::kKeys / 16)
+      thread.load_matrices_turned(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
+  MH_FOR (u, kUnits) {
+    uint32_t left[4];
+    matrices[u].as_left(left);
+    MH_FOR (n, Tile::kKeys / 16) {
+      Sum mixed[2];
+      MH_FOR (c, 2) {
+        const uint32_t right[2] = {x[u][n][2 * c], x[u][n][2 * c + 1]};
+        thread.multiply(mixed[c].x, left, right, X{});
+      }
+      MH_FOR (c, 2)
+        MH_FOR (r, 2) {
+          const float factor = kScaled ? matrices[u].scale[r] : 1;
+          thread.store_if(g + (kMixed == 16 ? 8 * r : 0) < out_heads,
+                          to + query_of(u) * Tile::kStride + r * kFurther + 16 * n + 8 * c,
+                          thread.pack(mixed[c].x[2 * r] * factor, mixed[c].x[2 * r + 1] * factor, To{}));
+        }
     }
-    MH_FOR (c, 2)
-      MH_FOR (r, 2)
-        if (g + (kMixed == 16 ? 8 * r : 0) < out_heads)
-          put_pair(thread, reinterpret_cast<To*>(to + r * kFurther + 16 * n + 8 * c), mixed[c].x[2 * r] * matrix.scale[r],
-                   mixed[c].x[2 * r + 1] * matrix.scale[r]);
   }
 }
 
 // visit(strip, sums): sums (16, kKeys) = strip `strip` of rows (kStrips * 16, kSize) · keys (kKeys, kSize)ᵀ, both in
-// shared memory. The fragments of the keys are loaded once for all strips.
+// shared memory. The fragments of the keys are loaded once for all strips, and the next strip is multiplied before a
+// strip is visited.
 template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
@@ -157,23 +186,32 @@ MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* key
         load_turned(thread, both, keys + n * 16 * kStride + c * 16, kStride);
         right[c][2 * n] = both[0], right[c][2 * n + 1] = both[1];
       }
-    MH_FOR (strip, kStrips) {
-      Sum sums[kKeys / 8];
-      MH_FOR (c, kSize / 16) {
-        Left<T> left;
-        load(thread, left, rows + strip * 16 * kStride + c * 16, kStride);
-        MH_FOR (n, kKeys / 8) multiply(thread, sums[n], left, right[c][n]);
+    Sum sums[2][kKeys / 8];
+    MH_FOR (strip, kStrips + 1) {
+      if (strip < kStrips) {
+        Sum(&next)[kKeys / 8] = sums[strip % 2];
+        MH_FOR (n, kKeys / 8) next[n] = Sum{};
+        MH_FOR (c, kSize / 16) {
+          Left<T> left;
+          load(thread, left, rows + strip * 16 * kStride + c * 16, kStride);
+          MH_FOR (n, kKeys / 8) multiply(thread, next[n], left, right[c][n]);
+        }
       }
-      visit(strip, sums);
+      if (strip > 0) visit(strip - 1, sums[(strip + 1) % 2]);
     }
   }
 }
 
-// sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). drops(strip, column, numbers): dropout of columns
-// `column` to `column` + 15, if `dropped`.
-template <int kSize, class T, class Tile, class Thread, class Drops>
+struct DropsNone {
+  template <int kColumns>
+  MH_DEVICE void operator()(int, int, Sum (&)[kColumns]) const {}
+};
+
+// sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). If kDrops, drops(strip, column, numbers): dropout
+// of columns `column` to `column` + 15.
+template <int kSize, class T, bool kDrops, class Tile, class Thread, class Drops>
 MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize / 8], const Tile& tile, int head,
-                          const T* rows, bool dropped, const Drops& drops) {
+                          const T* rows, const Drops& drops) {
   constexpr int kStride = kSize + kPad;
   MH_FOR (c, Tile::kKeys / 16) {
     Right<T> right[kSize / 8];
@@ -185,7 +223,7 @@ MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize
     MH_FOR (strip, Tile::kStrips) {
       Left<T> left;
       load(thread, left, tile.template at<T>(head, strip, 16 * c), Tile::kStride);
-      if (dropped) {
+      if constexpr (kDrops) {
         Sum numbers[2];
         widen(thread, numbers, left);
         drops(strip, 16 * c, numbers);
@@ -196,24 +234,57 @@ MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize
   }
 }
 
-// Copies rows first … first + kRows - 1 of all heads to (heads, kRows, kStride) in shared memory, zeros from `end` on.
-template <int kSize, int kRows, class Thread, class T>
-MH_DEVICE void load_heads(const Thread& thread, const AttentionParams& a, T* to, const Rows<const T>& from, int64_t b,
-                          const int64_t* head_of, int heads, int size, int first, int end) {
-  constexpr int kStride = kSize + kPad, kPieces = kRows / 16;
-  MH_ROLLED
-  for (int i = thread.warp(); i < heads * kPieces; i += thread.threads() / 32) {
-    const int h = kPieces == 1 ? i : i / kPieces, row = kPieces == 1 ? 0 : i % kPieces * 16;
-    load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, row_of(from, b, head_of != nullptr ? head_of[h] : h, 0),
-                     from.row_stride, first + row, 16, end, size, a.aligned, [](int r) { return r * kStride; });
+// Rows of all heads of a row of the batch, of which a warp loads those of its own heads: kRows rows a head to (heads,
+// kRows, kStride) in shared memory.
+template <class Z, class T, int kRows>
+struct HeadRows {
+  static constexpr int kSize = Z::kSize, kStride = Z::kStride, kVector = 16 / static_cast<int>(sizeof(T)),
+                       kVectors = kSize / kVector;
+  static constexpr bool kWhole = 32 % kVectors == 0;  // lanes make up whole rows
+  const T* data[Z::kOwn];                             // of the warp's heads
+  int64_t row_stride;
+  int heads, size;
+  bool aligned;
+  template <class Thread>
+  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& a, const Rows<const T>& rows, int64_t b,
+                     const int64_t* head_of, int all, int of_row)
+      : row_stride(rows.row_stride), heads(all), size(of_row), aligned(a.aligned) {
+    MH_FOR (o, Z::kOwn) {
+      const int head = thread.warp() * Z::kOwn + o;
+      data[o] = head < heads ? row_of(rows, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
+    }
   }
-}
+  // From row `first` on, zeros from `end` on.
+  template <class Thread>
+  MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
+    MH_FOR (o, Z::kOwn) {
+      const int head = thread.warp() * Z::kOwn + o;
+      if (head >= heads) break;
+      T* const of_head = to + head * kRows * kStride;
+      if (kWhole && aligned && first + kRows <= end) {
+        constexpr int kStep = 32 / kVectors < kRows ? 32 / kVectors : kRows;
+        const int column = thread.lane() % kVectors * kVector, row = thread.lane() / kVectors;
+        const int bytes = column < size ? 16 : 0;
+        const T* from = data[o] + to_row(first + row, row_stride) + column;
+        T* const place = of_head + row * kStride + column;
+        if (row >= kRows) continue;
+        MH_FOR (i, kRows / kStep) {
+          thread.copy_16(place + i * kStep * kStride, from, bytes);
+          from += to_row(kStep, row_stride);
+        }
+      } else {
+        load_rows<kSize>(thread, warp_of(thread), of_head, data[o], row_stride, first, kRows, end, size, aligned,
+                         [](int r) { return r * kStride; });
+      }
+    }
+  }
+};
 
-// Shared memory of a block in bytes: rows that stay, slots of rows that stream by, tiles, and 16 bytes of zeros.
+// Shared memory of a block in bytes: rows that stay, slots of rows that stream by, and tiles.
 struct RowMixPlan {
   int slots = 0, bytes = 0;  // slots 0: there is no place
   constexpr RowMixPlan(int staying, int slot, int tiles, int limit) {
-    const int fixed = staying + tiles + 16, left = limit - fixed;
+    const int fixed = staying + tiles, left = limit - fixed;
     slots = left < slot ? 0 : left / slot < kMostSlots ? left / slot : kMostSlots;
     bytes = fixed + slots * slot;
   }

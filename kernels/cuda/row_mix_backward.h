@@ -24,28 +24,33 @@ struct RowStats {
 
 // p and slopes of products of 16 queries and kColumns * 8 keys: probabilities, and those times the derivative of the
 // logits by the products.
-template <int kColumns, class Thread>
+template <bool kUsual, int kColumns, class Thread>
 MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                          const RowStats& stats, Sum (&p)[kColumns], Sum (&slopes)[kColumns]) {
-  hide_unseen<false>(thread, a, end, query, key, p);
-  by_normaliser(a, [&](const auto& normaliser) {
+  const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumns)
       MH_FOR (i, 4) {
         const float product = p[n].x[i];
         const float x = thread.exp2(normaliser.logarithm(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
         p[n].x[i] = x, slopes[n].x[i] = normaliser.by_slope(thread, x, x, product);
       }
-  });
+  };
+  if constexpr (kUsual) {
+    exponentials(OfSoftmax{a.scale * kLog2E, a.scale});
+  } else {
+    hide_unseen<false>(thread, a, end, query, key, p);
+    by_normaliser(a, exponentials);
+  }
 }
 
-// In place of a warp's dP of a head in a tile, strip `strip`: dS = slopes (dP - delta).
-template <class T, int kColumns, class Tile, class Thread, class Drops>
+// In place of a warp's dP of a head in a tile, strip `strip`: dS = slopes (dP - delta). As accumulate.
+template <class T, bool kDrops, int kColumns, class Tile, class Thread, class Drops>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
-                                  Sum (&slopes)[kColumns], bool dropped, const Drops& drops) {
+                                  Sum (&slopes)[kColumns], const Drops& drops) {
   MH_FOR (c, kColumns / 2) {
     Sum dp[2];
     tile.template get<T>(thread, head, strip, 16 * c, dp);
-    if (dropped) drops(strip, 16 * c, dp);
+    if constexpr (kDrops) drops(strip, 16 * c, dp);
     MH_FOR (n, 2)
       MH_FOR (e, 4) slopes[2 * c + n].x[e] *= dp[n].x[e] - stats.delta[e / 2];
   }
@@ -61,7 +66,7 @@ struct RowMixSumsTiles {
   static constexpr int slot(const AttentionParams& a) { return RowMixForwardTiles<Z, T>::most(a) * kKeys * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {(a.in_heads + a.out_heads) * kQueries * Z::kStride * 2, slot(a) * 2,
-            Tile::bytes(a.in_heads) + Tile::bytes(RowMixForwardTiles<Z, T>::most(a)), limit};
+            2 * Tile::template bytes<Z::kMixed>(a), limit};
   }
 };
 
@@ -73,15 +78,14 @@ MH_DEVICE void sum_pairs(const Thread& thread, Sum (&pairs)[kMixed / 8], const T
   const int lane = thread.lane();
   const int p_head = lane % kMixed, p_query = kMixed == 8 ? query + lane / 8 % 2 : query;
   const int dp_head = kMixed == 8 ? lane % 8 : lane % 8 + lane / 16 * 8, dp_query = kMixed == 8 ? query + lane / 16 : query;
-  const bool p_there = p_head < in_heads, dp_there = dp_head < out_heads;
-  const uint16_t* const of_p =
-      p_there ? p.memory + p_head * Tile::kHeadStride + p_query * Tile::kStride + lane / 16 * 8 : p.zeros;
-  const uint16_t* const of_dp =
-      dp_there ? dp.memory + dp_head * Tile::kHeadStride + dp_query * Tile::kStride + lane / 8 % 2 * 8 : dp.zeros;
+  const uint16_t* const of_p = p.memory + (p_head < in_heads ? p_head : p.zeros) * Tile::kHeadStride +
+                               p_query * Tile::kStride + lane / 16 * 8;
+  const uint16_t* const of_dp = dp.memory + (dp_head < out_heads ? dp_head : dp.zeros) * Tile::kHeadStride +
+                                dp_query * Tile::kStride + lane / 8 % 2 * 8;
   MH_FOR (n, Tile::kKeys / 16) {
     uint32_t x[4], y[4];
-    thread.load_matrices(x, of_p + (p_there ? 16 * n : 0));
-    thread.load_matrices(y, of_dp + (dp_there ? 16 * n : 0));
+    thread.load_matrices(x, of_p + 16 * n);
+    thread.load_matrices(y, of_dp + 16 * n);
     MH_FOR (c, 2) {
       const uint32_t right[2] = {y[2 * c], y[2 * c + 1]};
       if constexpr (kMixed == 8) {
@@ -112,22 +116,22 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   T* const of_dout = of_queries + a.in_heads * kQueries * kStride;
   Ring<T> ring{of_dout + a.out_heads * kQueries * kStride, plan.slots, Sizes::slot(a)};
   auto* const behind = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
-  uint16_t* const of_gradients = behind + Tile::bytes(a.in_heads) / 2;
-  uint16_t* const zeros = of_gradients + Tile::bytes(RowMixForwardTiles<Z, T>::most(a)) / 2;
-  if (thread.index() < 8) zeros[thread.index()] = 0;
-  const Tile probabilities{behind, zeros}, gradients{of_gradients, zeros};
-  int part = 0;
+  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, behind),
+             gradients = Tile::template in<Z::kMixed>(thread, a, behind + Tile::template bytes<Z::kMixed>(a) / 2);
+  const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
+      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
+  int part = 0;  // keys and values in turn
   const auto load = [&](T* to) {
     if (const int key = seen.first + part / 2 * kKeys; key < seen.end) {
-      if (part % 2 == 0)
-        load_heads<kSize, kKeys>(thread, a, to, x.k, b, a.key_heads, a.in_heads, a.key_size, key, seen.end);
-      else load_heads<kSize, kKeys>(thread, a, to, x.v, b, a.value_heads, a.out_heads, a.value_size, key, seen.end);
+      if (part % 2 == 0) keys.load(thread, to, key, seen.end);
+      else values.load(thread, to, key, seen.end);
     }
     ++part;
     thread.end_group();
   };
-  load_heads<kSize, kQueries>(thread, a, of_queries, x.q, b, nullptr, a.in_heads, a.key_size, first, queries);
-  load_heads<kSize, kQueries>(thread, a, of_dout, x.dout, b, nullptr, a.out_heads, a.value_size, first, queries);
+  HeadRows<Z, T, kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size).load(thread, of_queries, first, queries);
+  HeadRows<Z, T, kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
+      .load(thread, of_dout, first, queries);
   ring.begin(thread, load);
 
   const auto clamped = [&](int query) { return query < queries ? query : queries - 1; };
@@ -148,59 +152,63 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
                      a.out_heads, 1);
   }
 
+  const bool simple = is_simple(a);
   MH_ROLLED
   for (int key = seen.first; key < seen.end; key += kKeys) {
-    ring.await(thread, load);
-    Sum p[kOwn][kStrips][kKeys / 8];
-    MH_FOR (o, kOwn) {
-      const int j = own + o;
-      if (j >= a.in_heads) break;
-      multiply_strips<kSize, kStrips, kKeys>(
-          thread, of_queries + j * kQueries * kStride, ring.place() + j * kKeys * kStride,
-          [&](int strip, Sum(&products)[kKeys / 8]) {
-            const int query = first + 16 * strip;
-            to_probabilities(thread, a, query, key, seen.end, lse2[o][strip], products);
-            MH_FOR (n, kKeys / 8) {
-              MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
-              p[o][strip][n] = products[n];
-            }
-            if (a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, key + 2 * t, products);
-            probabilities.template put<T>(thread, j, strip, products);
-          });
-    }
-    ring.end();
-    ring.await(thread, load);
-    MH_FOR (o, kOwn) {
-      const int i = own + o;
-      if (i >= a.out_heads) break;
-      multiply_strips<kSize, kStrips, kKeys>(
-          thread, of_dout + i * kQueries * kStride, ring.place() + i * kKeys * kStride,
-          [&](int strip, Sum(&dp)[kKeys / 8]) {
-            if (a.has_dropout() && !a.dropout_before_mixing)
-              drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
-            gradients.template put<T>(thread, i, strip, dp);
-          });
-    }
-    ring.end();
-    thread.barrier();
-    MH_FOR (u, Sizes::kUnits) {
-      sum_pairs<T, Z::kMixed>(thread, pairs[u], probabilities, gradients, query_of(u), a.in_heads, a.out_heads);
-      mix_query<T, T, Z::kMixed>(thread, gradients, query_of(u), a.out_heads, a.in_heads, matrices[u]);
-    }
-    thread.barrier();
-    MH_FOR (o, kOwn) {
-      const int j = own + o;
-      if (j >= a.in_heads) break;
-      MH_FOR (strip, kStrips)
-        MH_FOR (c, kKeys / 16) {
-          Sum dp[2];
-          gradients.template get<T>(thread, j, strip, 16 * c, dp);
-          if (a.has_dropout() && a.dropout_before_mixing)
-            drop(a, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
-          MH_FOR (n, 2)
-            MH_FOR (e, 4) delta[o][strip][e / 2] += p[o][strip][2 * c + n].x[e] * dp[n].x[e];
-        }
-    }
+    by_case(simple && all_see(a, seen.end, first, kQueries, key, kKeys), [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+      ring.await(thread, load);
+      Sum p[kOwn][kStrips][kKeys / 8];
+      MH_FOR (o, kOwn) {
+        const int j = own + o;
+        if (j >= a.in_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, of_queries + j * kQueries * kStride, ring.place() + j * kKeys * kStride,
+            [&](int strip, Sum(&products)[Sizes::kKeys / 8]) {
+              const int query = first + 16 * strip;
+              to_probabilities<kUsual>(thread, a, query, key, seen.end, lse2[o][strip], products);
+              MH_FOR (n, kKeys / 8) {
+                MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
+                p[o][strip][n] = products[n];
+              }
+              if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+                drop(a, b, j, query + g, key + 2 * t, products);
+              probabilities.template put<T>(thread, j, strip, products);
+            });
+      }
+      ring.end();
+      ring.await(thread, load);
+      MH_FOR (o, kOwn) {
+        const int i = own + o;
+        if (i >= a.out_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, of_dout + i * kQueries * kStride, ring.place() + i * kKeys * kStride,
+            [&](int strip, Sum(&dp)[Sizes::kKeys / 8]) {
+              if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
+              gradients.template put<T>(thread, i, strip, dp);
+            });
+      }
+      ring.end();
+      thread.barrier();
+      MH_FOR (u, Sizes::kUnits)
+        sum_pairs<T, Z::kMixed>(thread, pairs[u], probabilities, gradients, query_of(u), a.in_heads, a.out_heads);
+      mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, matrices);
+      thread.barrier();
+      MH_FOR (o, kOwn) {
+        const int j = own + o;
+        if (j >= a.in_heads) break;
+        MH_FOR (strip, kStrips)
+          MH_FOR (c, kKeys / 16) {
+            Sum dp[2];
+            gradients.template get<T>(thread, j, strip, 16 * c, dp);
+            if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+              drop(a, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
+            MH_FOR (n, 2)
+              MH_FOR (e, 4) delta[o][strip][e / 2] += p[o][strip][2 * c + n].x[e] * dp[n].x[e];
+          }
+      }
+    });
   }
   thread.template wait<0>();
   thread.barrier();
@@ -239,7 +247,7 @@ struct RowMixQueryGradientTiles {
   static constexpr int slot(const AttentionParams& a) { return RowMixForwardTiles<Z, T>::most(a) * kKeys * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {(a.in_heads + a.out_heads) * Z::kQueries * Z::kStride * 2, slot(a) * 2,
-            Tile::bytes(RowMixForwardTiles<Z, T>::most(a)), limit};
+            Tile::template bytes<Z::kMixed>(a), limit};
   }
 };
 
@@ -259,22 +267,23 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   auto* const of_queries = static_cast<T*>(memory);
   T* const of_dout = of_queries + a.in_heads * Z::kQueries * kStride;
   Ring<T> ring{of_dout + a.out_heads * Z::kQueries * kStride, plan.slots, Sizes::slot(a)};
-  auto* const behind = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
-  uint16_t* const zeros = behind + Tile::bytes(RowMixForwardTiles<Z, T>::most(a)) / 2;
-  if (thread.index() < 8) zeros[thread.index()] = 0;
-  const Tile tile{behind, zeros};
+  const Tile tile =
+      Tile::template in<Z::kMixed>(thread, a, reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size));
+  const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
+      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
   int part = 0;  // values and keys in turn
   const auto load = [&](T* to) {
     if (const int key = seen.first + part / 2 * kKeys; key < seen.end) {
-      if (part % 2 == 0)
-        load_heads<kSize, kKeys>(thread, a, to, x.v, b, a.value_heads, a.out_heads, a.value_size, key, seen.end);
-      else load_heads<kSize, kKeys>(thread, a, to, x.k, b, a.key_heads, a.in_heads, a.key_size, key, seen.end);
+      if (part % 2 == 0) values.load(thread, to, key, seen.end);
+      else keys.load(thread, to, key, seen.end);
     }
     ++part;
     thread.end_group();
   };
-  load_heads<kSize, Z::kQueries>(thread, a, of_queries, x.q, b, nullptr, a.in_heads, a.key_size, first, queries);
-  load_heads<kSize, Z::kQueries>(thread, a, of_dout, x.dout, b, nullptr, a.out_heads, a.value_size, first, queries);
+  HeadRows<Z, T, Z::kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size)
+      .load(thread, of_queries, first, queries);
+  HeadRows<Z, T, Z::kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
+      .load(thread, of_dout, first, queries);
   ring.begin(thread, load);
 
   RowStats stats[kOwn][kStrips];
@@ -294,43 +303,47 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   }
 
   Sum sums[kOwn][kStrips][kSize / 8];
+  const bool simple = is_simple(a);
   MH_ROLLED
   for (int key = seen.first; key < seen.end; key += kKeys) {
-    ring.await(thread, load);
-    MH_FOR (o, kOwn) {
-      const int i = own + o;
-      if (i >= a.out_heads) break;
-      multiply_strips<kSize, kStrips, kKeys>(
-          thread, of_dout + i * Z::kQueries * kStride, ring.place() + i * kKeys * kStride,
-          [&](int strip, Sum(&dp)[kKeys / 8]) {
-            if (a.has_dropout() && !a.dropout_before_mixing)
-              drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
-            tile.template put<T>(thread, i, strip, dp);
-          });
-    }
-    ring.end();
-    ring.await(thread, load);
-    MH_FOR (u, Sizes::kUnits)
-      mix_query<T, T, Z::kMixed>(thread, tile, query_of(u), a.out_heads, a.in_heads, matrices[u]);
-    thread.barrier();
-    MH_FOR (o, kOwn) {
-      const int j = own + o;
-      if (j >= a.in_heads) break;
-      const T* const of_keys = ring.place() + j * kKeys * kStride;
-      const auto drops = [&](int strip, int column, Sum(&dp)[2]) {
-        drop(a, b, j, first + 16 * strip + g, key + column + 2 * t, dp);
-      };
-      multiply_strips<kSize, kStrips, kKeys>(
-          thread, of_queries + j * Z::kQueries * kStride, of_keys, [&](int strip, Sum(&p)[kKeys / 8]) {
-            Sum slopes[Sizes::kKeys / 8];
-            to_slopes(thread, a, first + 16 * strip, key, seen.end, stats[o][strip], p, slopes);
-            to_logit_gradients<T>(thread, tile, j, strip, stats[o][strip], slopes,
-                                  a.has_dropout() && a.dropout_before_mixing, drops);
-          });
-      thread.warp_barrier();
-      accumulate<kSize, T>(thread, sums[o], tile, j, of_keys, false, [](int, int, Sum(&)[2]) {});
-    }
-    ring.end();
+    by_case(simple && all_see(a, seen.end, first, Z::kQueries, key, kKeys), [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+      ring.await(thread, load);
+      MH_FOR (o, kOwn) {
+        const int i = own + o;
+        if (i >= a.out_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, of_dout + i * Z::kQueries * kStride, ring.place() + i * kKeys * kStride,
+            [&](int strip, Sum(&dp)[Sizes::kKeys / 8]) {
+              if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
+              tile.template put<T>(thread, i, strip, dp);
+            });
+      }
+      ring.end();
+      ring.await(thread, load);
+      mix_queries<T, T, true>(thread, tile, query_of, a.out_heads, a.in_heads, matrices);
+      thread.barrier();
+      MH_FOR (o, kOwn) {
+        const int j = own + o;
+        if (j >= a.in_heads) break;
+        const T* const of_keys = ring.place() + j * kKeys * kStride;
+        const auto drops = [&](int strip, int column, Sum(&dp)[2]) {
+          drop(a, b, j, first + 16 * strip + g, key + column + 2 * t, dp);
+        };
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, of_queries + j * Z::kQueries * kStride, of_keys, [&](int strip, Sum(&p)[Sizes::kKeys / 8]) {
+              Sum slopes[Sizes::kKeys / 8];
+              to_slopes<kUsual>(thread, a, first + 16 * strip, key, seen.end, stats[o][strip], p, slopes);
+              if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+                to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, drops);
+              else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, drops);
+            });
+        thread.warp_barrier();
+        accumulate<kSize, T, false>(thread, sums[o], tile, j, of_keys, DropsNone{});
+      }
+      ring.end();
+    });
   }
   thread.template wait<0>();
   thread.barrier();
@@ -352,20 +365,20 @@ struct RowMixKeyGradientTiles {
   static constexpr int slot(const AttentionParams& a) { return (a.in_heads + a.out_heads) * 16 * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {(a.in_heads + a.out_heads) * kKeys * Z::kStride * 2, slot(a) * 2,
-            2 * Tile::bytes(RowMixForwardTiles<Z, T>::most(a)), limit};
+            2 * Tile::template bytes<Z::kMixed>(a), limit};
   }
 };
 
 // sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize). As accumulate.
-template <int kSize, class T, class Tile, class Thread, class Drops>
+template <int kSize, class T, bool kDrops, class Tile, class Thread, class Drops>
 MH_DEVICE void accumulate_turned(const Thread& thread, Sum (&sums)[Tile::kKeys / 16][kSize / 8], const Tile& tile,
-                                 int head, const T* rows, bool dropped, const Drops& drops) {
+                                 int head, const T* rows, const Drops& drops) {
   constexpr int kStride = kSize + kPad;
-  if (dropped) {
+  if constexpr (kDrops) {
     MH_FOR (c, Tile::kKeys / 16) {
       Sum numbers[2];
       tile.template get<T>(thread, head, 0, 16 * c, numbers);
-      drops(16 * c, numbers);
+      drops(0, 16 * c, numbers);
       Left<T> left;
       round_to(thread, left, numbers[0], numbers[1]);
       thread.warp_barrier();
@@ -407,22 +420,22 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   T* const of_values = of_keys + a.in_heads * kKeys * kStride;
   Ring<T> ring{of_values + a.out_heads * kKeys * kStride, plan.slots, Sizes::slot(a)};
   auto* const behind = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
-  const int of_tile = Tile::bytes(RowMixForwardTiles<Z, T>::most(a)) / 2;
-  uint16_t* const zeros = behind + 2 * of_tile;
-  if (thread.index() < 8) zeros[thread.index()] = 0;
-  const Tile probabilities{behind, zeros}, gradients{behind + of_tile, zeros};
+  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, behind),
+             gradients = Tile::template in<Z::kMixed>(thread, a, behind + Tile::template bytes<Z::kMixed>(a) / 2);
+  const HeadRows<Z, T, 16> rows_of_queries(thread, a, x.q, b, nullptr, a.in_heads, a.key_size),
+      rows_of_dout(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size);
   int next = seeing.first;
   const auto load = [&](T* to) {
     if (next < seeing.end) {
-      load_heads<kSize, 16>(thread, a, to, x.q, b, nullptr, a.in_heads, a.key_size, next, seeing.end);
-      load_heads<kSize, 16>(thread, a, to + a.in_heads * 16 * kStride, x.dout, b, nullptr, a.out_heads, a.value_size, next,
-                            seeing.end);
+      rows_of_queries.load(thread, to, next, seeing.end);
+      rows_of_dout.load(thread, to + a.in_heads * 16 * kStride, next, seeing.end);
     }
     next += 16;
     thread.end_group();
   };
-  load_heads<kSize, kKeys>(thread, a, of_keys, x.k, b, a.key_heads, a.in_heads, a.key_size, first, keys);
-  load_heads<kSize, kKeys>(thread, a, of_values, x.v, b, a.value_heads, a.out_heads, a.value_size, first, keys);
+  HeadRows<Z, T, kKeys>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size).load(thread, of_keys, first, keys);
+  HeadRows<Z, T, kKeys>(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size)
+      .load(thread, of_values, first, keys);
   ring.begin(thread, load);
 
   MixMatrix<Probability, Z::kMixed> of_probabilities[Sizes::kUnits];
@@ -441,58 +454,66 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   read_matrices(seeing.first);
 
   Sum sums_k[kOwn][kKeys / 16][kSize / 8], sums_v[kOwn][kKeys / 16][kSize / 8];
+  const bool simple = is_simple(a);
   MH_ROLLED
   for (int query = seeing.first; query < seeing.end; query += 16) {
-    ring.await(thread, load);
-    const T *const of_queries = ring.place(), *const of_dout = of_queries + a.in_heads * 16 * kStride;
-    RowStats stats[kOwn];
-    Sum slopes[kOwn][kKeys / 8];
-    MH_FOR (o, kOwn) {
-      const int j = own + o;
-      if (j >= a.in_heads) break;
-      stats[o].read(thread, x.query_stats + (b * a.in_heads + j) * queries, query + g, queries);
-      multiply_strips<kSize, 1, kKeys>(
-          thread, of_queries + j * 16 * kStride, of_keys + j * kKeys * kStride, [&](int, Sum(&p)[kKeys / 8]) {
-            to_slopes(thread, a, query, first, real, stats[o], p, slopes[o]);
-            if (a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, first + 2 * t, p);
-            probabilities.template put<Probability>(thread, j, 0, p);
-          });
-    }
-    MH_FOR (o, kOwn) {
-      const int i = own + o;
-      if (i >= a.out_heads) break;
-      multiply_strips<kSize, 1, kKeys>(
-          thread, of_dout + i * 16 * kStride, of_values + i * kKeys * kStride, [&](int, Sum(&dp)[kKeys / 8]) {
-            if (a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, query + g, first + 2 * t, dp);
-            gradients.template put<T>(thread, i, 0, dp);
-          });
-    }
-    if (a.matrix_query_stride != 0) read_matrices(query);
-    thread.barrier();
-    MH_FOR (u, Sizes::kUnits) {
-      mix_query<Probability, T, Z::kMixed>(thread, probabilities, query_of(u), a.in_heads, a.out_heads,
-                                           of_probabilities[u]);
-      mix_query<T, T, Z::kMixed>(thread, gradients, query_of(u), a.out_heads, a.in_heads, of_gradients[u]);
-    }
-    thread.barrier();
-    MH_FOR (o, kOwn) {
-      const int head = own + o;
-      if (head < a.out_heads)
-        accumulate_turned<kSize, T>(thread, sums_v[o], probabilities, head, of_dout + head * 16 * kStride,
-                                    a.has_dropout() && !a.dropout_before_mixing, [&](int column, Sum(&p)[2]) {
-                                      drop(a, b, head, query + g, first + column + 2 * t, p);
-                                    });
-      if (head < a.in_heads) {
-        to_logit_gradients<T>(thread, gradients, head, 0, stats[o], slopes[o],
-                              a.has_dropout() && a.dropout_before_mixing, [&](int, int column, Sum(&dp)[2]) {
-                                drop(a, b, head, query + g, first + column + 2 * t, dp);
-                              });
-        thread.warp_barrier();
-        accumulate_turned<kSize, T>(thread, sums_k[o], gradients, head, of_queries + head * 16 * kStride, false,
-                                    [](int, Sum(&)[2]) {});
+    by_case(simple && all_see(a, real, query, 16, first, kKeys), [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+      ring.await(thread, load);
+      const T *const of_queries = ring.place(), *const of_dout = of_queries + a.in_heads * 16 * kStride;
+      RowStats stats[kOwn];
+      Sum slopes[kOwn][kKeys / 8];
+      MH_FOR (o, kOwn) {
+        const int j = own + o;
+        if (j >= a.in_heads) break;
+        stats[o].read(thread, x.query_stats + (b * a.in_heads + j) * queries, query + g, queries);
+        multiply_strips<kSize, 1, kKeys>(
+            thread, of_queries + j * 16 * kStride, of_keys + j * kKeys * kStride,
+            [&](int, Sum(&p)[Sizes::kKeys / 8]) {
+              to_slopes<kUsual>(thread, a, query, first, real, stats[o], p, slopes[o]);
+              if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, first + 2 * t, p);
+              probabilities.template put<Probability>(thread, j, 0, p);
+            });
       }
-    }
-    ring.end();
+      MH_FOR (o, kOwn) {
+        const int i = own + o;
+        if (i >= a.out_heads) break;
+        multiply_strips<kSize, 1, kKeys>(
+            thread, of_dout + i * 16 * kStride, of_values + i * kKeys * kStride,
+            [&](int, Sum(&dp)[Sizes::kKeys / 8]) {
+              if (!kUsual && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, query + g, first + 2 * t, dp);
+              gradients.template put<T>(thread, i, 0, dp);
+            });
+      }
+      if (a.matrix_query_stride != 0) read_matrices(query);
+      thread.barrier();
+      mix_queries<Probability, T, true>(thread, probabilities, query_of, a.in_heads, a.out_heads, of_probabilities);
+      mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, of_gradients);
+      thread.barrier();
+      MH_FOR (o, kOwn) {
+        const int head = own + o;
+        const auto drops = [&](int, int column, Sum(&numbers)[2]) {
+          drop(a, b, head, query + g, first + column + 2 * t, numbers);
+        };
+        if (head < a.out_heads) {
+          if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+            accumulate_turned<kSize, T, true>(thread, sums_v[o], probabilities, head, of_dout + head * 16 * kStride,
+                                              drops);
+          else
+            accumulate_turned<kSize, T, false>(thread, sums_v[o], probabilities, head, of_dout + head * 16 * kStride,
+                                               drops);
+        }
+        if (head < a.in_heads) {
+          if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+            to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], drops);
+          else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], drops);
+          thread.warp_barrier();
+          accumulate_turned<kSize, T, false>(thread, sums_k[o], gradients, head, of_queries + head * 16 * kStride,
+                                             DropsNone{});
+        }
+      }
+      ring.end();
+    });
   }
   thread.template wait<0>();
   thread.barrier();

@@ -103,6 +103,13 @@ struct GpuThread {
     asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
   }
 
+  // 4 bytes of shared memory, where `there`; without a branch.
+  MH_DEVICE void store_if(bool there, void* to, uint32_t x) const {
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.b32 [%0], %1;}" ::"r"(address(to)), "r"(x),
+                 "r"(static_cast<uint32_t>(there))
+                 : "memory");
+  }
+
   // 4, 8 or 16 bytes of global memory, aligned to as many, that no kernel writes meanwhile.
   MH_DEVICE void read(float (&to)[1], const float* from) const { to[0] = __ldg(from); }
   MH_DEVICE void read(float (&to)[2], const float* from) const {

@@ -303,6 +303,12 @@ class Thread {
     std::memcpy(to, x, sizeof x);
   }
 
+  void store_if(bool there, void* to, uint32_t x) const {
+    if (!there) return;
+    if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0) device_.fail("a store of 4 bytes is not aligned");
+    std::memcpy(to, &x, sizeof x);
+  }
+
   template <size_t kCount>
   void read(float (&to)[kCount], const float* from) const {
     if (reinterpret_cast<uintptr_t>(from) % sizeof to != 0) device_.fail("a read of several numbers is not aligned");
