@@ -131,7 +131,9 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, con
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product.
+// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product. They are
+// summed apart and then added: the tensor cores cut sums off towards zero, and of a long chain of products the errors
+// would add up.
 template <class Thread>
 MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
   MH_FOR (half, 2) {
@@ -144,9 +146,11 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left,
       r[0][i] = thread.round_tf32(right.x[2 * half + i]);
       r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
     }
-    thread.multiply(sum.x, l[1], r[0]);
-    thread.multiply(sum.x, l[0], r[1]);
-    thread.multiply(sum.x, l[0], r[0]);
+    Sum part;
+    thread.multiply(part.x, l[1], r[0]);
+    thread.multiply(part.x, l[0], r[1]);
+    thread.multiply(part.x, l[0], r[0]);
+    MH_FOR (e, 4) sum.x[e] += part.x[e];
   }
 }
 

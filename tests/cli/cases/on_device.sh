@@ -1,0 +1,78 @@
+# The main jobs on a GPU: a language model in bf16 in a CUDA graph, translation, BERT and a task; each resumes to the same
+# bits, and scores as on the CPU. MH_DEVICE=cpu runs the same without a GPU.
+device=${MH_DEVICE:-cuda}
+[ "$device" = cpu ] || [ -e /dev/nvidiactl ] || skip "needs an NVIDIA GPU"
+graph=true; [ "$device" = cuda ] || graph=false
+small="[train]\nbatch.block = 32\nbatch.tokens = 512\nlr = 0.005\nvalidation.every = \"20u\"\nlog_every = \"5u\"\n"
+
+# resumes NAME OPTIONS…: a run of 40 updates, and one of 20 that goes on to 40, have the same weights.
+resumes() {
+  local name=$1
+  mh-train -q --device "$device" "${@:2}" --out "$name" --set train.length=40u
+  mh-train -q --device "$device" "${@:2}" --out "$name.halves" --set train.length=20u --set train.schedule.length=40u
+  expect 0 mh-train -q --device "$device" --resume --out "$name.halves" --set train.length=40u
+  same_weights "$name"
+}
+# The files hold the command lines; the weights are compared.
+same_weights() {
+  python3 - "$1" <<'P' || fail "$1: a resumed run differs"
+import json, struct, sys
+def read(path):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    return {name: data[slice(*value["data_offsets"])] for name, value in header.items() if not name.startswith("__")}
+one, two = (read(f"{sys.argv[1]}{half}/last.safetensors") for half in ("", ".halves"))
+differ = [name for name in one if one[name] != two.get(name)]
+assert one.keys() == two.keys() and not differ, differ[:5]
+P
+}
+# near NAME: a score on the device (in the file NAME) is the CPU's (NAME.cpu).
+near() {
+  python3 - "$1" <<'P' || fail "$1: the device scores otherwise"
+import json, math, sys
+one, two = (json.load(open(f"{sys.argv[1]}{end}")) for end in ("", ".cpu"))
+for key, value in one.items():
+    if isinstance(value, float):
+        assert math.isclose(value, two[key], rel_tol=0.02, abs_tol=0.02), (key, value, two[key])
+P
+}
+
+# Language models: Mixhead A in bf16, and stochastic pairing with Transformer-XL's memory.
+make_text 400 > text
+mh-prep vocab -q text > v
+mh-prep lm -q --vocab v text -o t.mhs
+printf "[model]\nlayers = 2\nwidth = 128\nffn = 128\ndropout_ffn = 0.1\n[attention]\nheads = 8\ndropout = 0.1\nmixer = \"mixhead-a\"\n${small}precision = \"bf16\"\ncuda_graph = $graph\n" > lm.toml
+resumes lm --config lm.toml --train t.mhs --valid t.mhs
+mh-eval -q --device "$device" --format json lm/last.safetensors t.mhs > score
+mh-eval -q --device cpu --format json lm/last.safetensors t.mhs > score.cpu
+near score
+expect 0 mh-eval generate -q --device "$device" lm/last.safetensors --prompt w1 --length 8
+printf "[model]\nbackbone = \"transformer-xl\"\nlayers = 2\nwidth = 64\nffn = 64\npositions = \"none\"\ntransformer-xl.memory = 32\n[attention]\nheads = 4\nscore = \"relative\"\n${small}batch.order = \"streams\"\n" > xl.toml
+resumes xl --config xl.toml --train t.mhs --valid t.mhs
+
+# Translation, with a beam.
+make_text 200 | awk NF > s
+sed 's/w/v/g' s > t
+mh-prep vocab -q s > sv
+mh-prep vocab -q t > tv
+mh-prep translation -q --source-vocab sv --target-vocab tv s t -o p.mhs
+printf "[model]\nbackbone = \"encoder-decoder\"\nlayers = 1\nwidth = 64\nffn = 64\n[attention]\nheads = 4\nmixer = \"mixhead-b\"\n${small}" > mt.toml
+resumes mt --config mt.toml --train p.mhs --valid p.mhs
+mh-eval -q --device "$device" --beam 3 --format json mt/last.safetensors p.mhs > bleu
+mh-eval -q --device cpu --beam 3 --format json mt/last.safetensors p.mhs > bleu.cpu
+near bleu
+
+# BERT, and a task after it.
+awk 'BEGIN { srand(3); for (d = 0; d < 60; d++) { t = int(rand() * 4); for (i = 0; i < 6; i++) { s = ""; n = 4 + int(rand() * 6);
+  for (k = 0; k < n; k++) s = s " t" t "w" (i + k) % 9; print s } print "" } }' > corpus
+mh-prep vocab -q --type wordpiece --size 120 corpus > wv
+mh-prep mlm -q --vocab wv corpus > m.mhs
+printf "[model]\nbackbone = \"bert\"\nnorm = \"post\"\nactivation = \"gelu\"\npositions = \"learned\"\nmax_positions = 64\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\ninit = \"bert\"\nlayers = 2\nwidth = 64\nffn = 64\nbert.next_sentence = true\n[attention]\nheads = 4\n[train]\nbatch.block = 32\nbatch.rows = 16\nlr = 0.005\nvalidation.every = \"20u\"\n" > bert.toml
+resumes bert --config bert.toml --train m.mhs --valid m.mhs
+{ printf 'label\tsentence\n'; awk 'NF { print NR % 2 "\t" $0 }' corpus | head -n 80; } > sst2.tsv
+mh-prep glue -q --task sst2 --vocab wv sst2.tsv -o g.mhs
+expect 0 mh-finetune -q --device "$device" --init bert/last.safetensors --train g.mhs --valid g.mhs --out task --set train.length=20u --set train.batch.rows=16 --set train.batch.block=32 --set train.lr=0.001
+mh-eval -q --device "$device" --format json task/last.safetensors g.mhs > task.score
+mh-eval -q --device cpu --format json task/last.safetensors g.mhs > task.score.cpu
+near task.score
