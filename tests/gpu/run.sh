@@ -101,8 +101,8 @@ skip() {  # NAME, WHY
 counts() {
   local before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"
-  line=$(awk '/^mh-tests: / {p += $2; f += $4; s += $6} END {if (NR) print p + 0, f + 0, s + 0}' "$log")
-  if grep -q '^mh-tests: ' "$log" && [[ $line =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)$ ]]; then
+  line=$(grep '^mh-tests: ' "$log" | tail -n 1)
+  if [[ $line =~ ^mh-tests:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
     passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
     if [ "${BASH_REMATCH[2]}" -gt 0 ]; then note "FAILED: $1: ${BASH_REMATCH[2]} tests, see $log"
     elif [ "$status" -ne 0 ]; then fail "$1" "exit status $status"; fi
@@ -111,20 +111,9 @@ counts() {
   [ "$failed" -eq "$before" ] || tail -n 40 "$log"
 }
 
-# Each test in a process of its own, as many at once as there are cores, and what else gives no times beside them.
-export torch_tests=$here/build/tests/torch-tests
-one_test() {  # NAME, as a filter
-  local log status=0
-  log=$("$torch_tests" --device cuda -d yes "$1" 2>&1) || status=$?
-  grep -q '^mh-tests: ' <<<"$log" || log+=$'\n'"failed: $1 (exit status $status without a closing line)"$'\nmh-tests: 0 passed, 1 failed, 0 skipped'
-  printf '%s\n' "$log"
-}
-each_test() {
-  "$torch_tests" --device cuda --list-test-names-only "[cuda-device],[device]" | sed 's/,/\\,/g' |
-    xargs -d '\n' -P "$(nproc)" -I{} bash -c 'one_test "$1"' - {}
-}
-export -f one_test each_test
-start kernels 150 bash -c each_test
+# What gives no times runs side by side; the tests of kernels in one process, as processes that share a GPU take turns.
+torch_tests=$here/build/tests/torch-tests
+start kernels 130 stdbuf -oL "$torch_tests" --device cuda "[cuda-device],[device]" -d yes
 # Our own kernels alone: the tensor library's would take minutes.
 sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
 watchers=(memcheck racecheck synccheck)
@@ -133,8 +122,7 @@ for tool in "${watchers[@]}"; do
     "$torch_tests" --device cuda "[small]"
 done
 if [ -n "$(command -v python3)" ]; then
-  start command-line 150 python3 "$here/tests/cli/run.py" "$here/build/tools" bert eval_pipeline eval_translate finetune train_adaptive \
-    train_equality train_from train_resume train_streams train_translation_equality
+  start command-line 130 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline on_device train_from train_streams
 fi
 
 finish kernels
