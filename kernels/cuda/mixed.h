@@ -436,16 +436,26 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   }
 }
 
-// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16.
+// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16. Up to 2^126, so that it
+// has an inverse.
 MH_DEVICE float power_below(float largest) {
   uint32_t bits;
   memcpy(&bits, &largest, sizeof bits);
   bits &= 0x7F800000u;
+  if (bits > 0x7E800000u) bits = 0x7E800000u;
   float power;
   memcpy(&power, &bits, sizeof power);
   return power > 0 ? power : 1;
 }
-// The same of the largest of `count` numbers.
+// The inverse of a power of two between 2^-126 and 2^126.
+MH_DEVICE float inverse_of_power(float power) {
+  uint32_t bits;
+  memcpy(&bits, &power, sizeof bits);
+  bits = 0x7F000000u - bits;
+  memcpy(&power, &bits, sizeof power);
+  return power;
+}
+// power_below of the largest of `count` numbers.
 MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
   float largest = 0;
   for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(numbers[i * apart]));

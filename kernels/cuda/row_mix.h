@@ -112,8 +112,9 @@ struct MixMatrix {
       scale[r] = 1;
       if constexpr (std::is_same_v<X, Fp16>) {
         scale[r] = power_below(row_maximum(thread, largest));
+        const float inverse = inverse_of_power(scale[r]);
         MH_FOR (p, kMixed / 8)
-          MH_FOR (e, 2) numbers[p][e] /= scale[r];
+          MH_FOR (e, 2) numbers[p][e] *= inverse;
       }
       MH_FOR (p, kMixed / 8) x[r][p] = thread.pack(numbers[p][0], numbers[p][1], X{});
     }

@@ -45,6 +45,15 @@ class PrintList(argparse.Action):
         parser.exit()
 
 
+class PrintCompiled(argparse.Action):
+    """Prints what the peer of attention on a GPU compiles, a line of its arguments each, and ends the program."""
+
+    def __call__(self, parser, *_):
+        from sections import attention
+        print("\n".join(attention.compiled_on_gpu()))
+        parser.exit()
+
+
 def parser_of(doc, rounds):
     """Returns a parser of the options that bench.py and versions.py share."""
     described = "".join(f"  {name:<15} {description}\n" for name, description in sections.listing())
@@ -55,6 +64,8 @@ def parser_of(doc, rounds):
                         help="device of the trainings and of attention; memory of trainings is compared on the CPU only [cpu]")
     parser.add_argument("--only", metavar="A,B", help="sections to run, separated by commas [all]")
     parser.add_argument("--list", nargs=0, action=PrintList, help="print the sections, one per line, and exit")
+    parser.add_argument("--list-compiled", nargs=0, action=PrintCompiled,
+                        help="print the measurements of attention's peer on a GPU that torch.compile compiles, and exit")
     parser.add_argument("--stages", metavar="A,B", help="attention stages of the section `stages` [all]")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB, and all of SQuAD's dev set")
     return parser

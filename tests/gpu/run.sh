@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs an NVIDIA GPU, in one call of at most eight minutes; builds nothing, installs nothing.
+# Everything that needs an NVIDIA GPU, in one call of at most four minutes; builds nothing, installs nothing.
 #
 #   tests/gpu/run.sh [RESULTS]     in a bundle (./run bundle) or a checkout that ./run test has built
 #
@@ -79,7 +79,8 @@ run() {
 # start NAME SECONDS COMMAND…: the same beside others; finish NAME waits for it.
 declare -A started
 start() {
-  (run "$@" >"$scratch/$1.said"; exit "$status") &
+  # Two threads each: many threads of several programs wait for one another longer than they work.
+  (export OMP_NUM_THREADS=2; run "$@" >"$scratch/$1.said"; exit "$status") &
   started[$1]=$!
 }
 finish() {
@@ -113,16 +114,23 @@ counts() {
 
 # What gives no times runs side by side; the tests of kernels in one process, as processes that share a GPU take turns.
 torch_tests=$here/build/tests/torch-tests
-start kernels 130 stdbuf -oL "$torch_tests" --device cuda "[cuda-device],[device]" -d yes
+start kernels 70 stdbuf -oL "$torch_tests" --device cuda "[cuda-device],[device]" -d yes
 # Our own kernels alone: the tensor library's would take minutes.
 sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
 watchers=(memcheck racecheck synccheck)
 for tool in "${watchers[@]}"; do
-  [ ! -x "$sanitizer" ] || start "$tool" 90 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
+  [ ! -x "$sanitizer" ] || start "$tool" 60 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
     "$torch_tests" --device cuda "[small]"
 done
 if [ -n "$(command -v python3)" ]; then
-  start command-line 130 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline on_device train_from train_streams
+  start command-line 70 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline on_device train_from train_streams
+fi
+
+peer=$(python_torch)
+# What torch.compile makes for the table is kept, so that its compiler takes no time there.
+if [ -n "$peer" ]; then
+  # shellcheck disable=SC2016  # for the shells that are started
+  start compile 65 bash -c 'python3 -B "$1/tests/bench/bench.py" --list-compiled | xargs -P 3 -I{} sh -c "exec python3 -B \"\$1\" {}" - "$1/tests/bench/peers/attention.py"' - "$here"
 fi
 
 finish kernels
@@ -146,6 +154,8 @@ else
   skip command-line "no python3"
 fi
 
+[ -z "$peer" ] || finish compile
+
 bars=0 missed=0
 # benchmark PART SECONDS ROUNDS: its rows are RESULTS/PART.tsv, what it said besides RESULTS/PART.log.
 benchmark() {
@@ -164,12 +174,11 @@ benchmark() {
   fi
 }
 
-peer=$(python_torch)
 if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
 elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
 else
-  benchmark attention 150 3
-  benchmark gpu_training 70 1
+  benchmark attention 100 1
+  benchmark gpu_training 50 1
 fi
 
 echo "== summary"

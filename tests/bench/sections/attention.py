@@ -1,4 +1,4 @@
-"""Attention alone, forward and backward, heads of 64 under a causal mask; on a GPU with --device cuda."""
+"""Attention alone, forward and backward, heads of 64 under a causal mask; on a GPU, of 64 and 128, with --device cuda."""
 import itertools
 
 from measure import Comparison, Lines, Row, allocator, output, peer, peer_program, project
@@ -60,17 +60,30 @@ GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
             ("mixhead-b", "mixhead-b", 25, "MB", "against eager, memory besides its results")]
 
 
+GPU_SIZES = list(itertools.product((64, 128), (2048, 512), (8, 16)))  # head size, length, heads
+
+
+def gpu_words(kind, n, heads, size):
+    """Returns the arguments of one measurement: bf16, 16384 tokens."""
+    return [kind, 16384 // n, heads, n, size, "bf16", "cuda"]
+
+
+def compiled_on_gpu():
+    """Returns the measurements of the peer that torch.compile compiles."""
+    kinds = [kind for kind in dict.fromkeys(other for _, other, *_ in GPU_ROWS) if kind == "flex" or kind.endswith("-compiled")]
+    return [" ".join(map(str, gpu_words(kind, n, heads, size))) for size, n, heads in GPU_SIZES for kind in kinds]
+
+
 def on_gpu(bench):
-    """bf16, 16384 tokens."""
     def name_of(kind, n, heads, size):
         return f"attention on a GPU, {kind}, n {n}, {heads} heads of {size}, bf16"
 
     def ask(lines, kind, n, heads, size):
-        time, memory = lines.ask(kind, 16384 // n, heads, n, size, "bf16", "cuda")
+        time, memory = lines.ask(*gpu_words(kind, n, heads, size))
         return {"ms": max(time, 0), "MB": max(memory, 0.1)}
 
     with Lines(bench.tests / "attention-bench", "-") as ours, Lines(*peer_program("attention"), "-") as theirs:
-        for size, n, heads in itertools.product((64, 128), (2048, 512), (8, 16)):
+        for size, n, heads in GPU_SIZES:
             kinds = sorted({(kind, False) for _, kind, *_ in GPU_ROWS} | {(kind, True) for kind, *_ in GPU_ROWS})
 
             def side(kind, of_project):
