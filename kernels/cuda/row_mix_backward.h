@@ -463,27 +463,27 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       const T *const of_queries = ring.place(), *const of_dout = of_queries + a.in_heads * 16 * kStride;
       RowStats stats[kOwn];
       Sum slopes[kOwn][kKeys / 8];
+      // Products of all first, so that those of dP̄ are under way during the exponentials.
       MH_FOR (o, kOwn) {
-        const int j = own + o;
-        if (j >= a.in_heads) break;
-        stats[o].read(thread, x.query_stats + (b * a.in_heads + j) * queries, query + g, queries);
-        multiply_strips<kSize, 1, kKeys>(
-            thread, of_queries + j * 16 * kStride, of_keys + j * kKeys * kStride,
-            [&](int, Sum(&p)[Sizes::kKeys / 8]) {
-              to_slopes<kUsual>(thread, a, query, first, real, stats[o], p, slopes[o]);
-              if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, first + 2 * t, p);
-              probabilities.template put<Probability>(thread, j, 0, p);
-            });
-      }
-      MH_FOR (o, kOwn) {
-        const int i = own + o;
-        if (i >= a.out_heads) break;
-        multiply_strips<kSize, 1, kKeys>(
-            thread, of_dout + i * 16 * kStride, of_values + i * kKeys * kStride,
-            [&](int, Sum(&dp)[Sizes::kKeys / 8]) {
-              if (!kUsual && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, query + g, first + 2 * t, dp);
-              gradients.template put<T>(thread, i, 0, dp);
-            });
+        const int head = own + o;
+        Sum p[kKeys / 8], dp[kKeys / 8];
+        if (head < a.in_heads) {
+          stats[o].read(thread, x.query_stats + (b * a.in_heads + head) * queries, query + g, queries);
+          multiply_turned<kSize, kStride, kSize / 16>(thread, p, of_queries + head * 16 * kStride,
+                                                      of_keys + head * kKeys * kStride);
+        }
+        if (head < a.out_heads)
+          multiply_turned<kSize, kStride, kSize / 16>(thread, dp, of_dout + head * 16 * kStride,
+                                                      of_values + head * kKeys * kStride);
+        if (head < a.in_heads) {
+          to_slopes<kUsual>(thread, a, query, first, real, stats[o], p, slopes[o]);
+          if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
+          probabilities.template put<Probability>(thread, head, 0, p);
+        }
+        if (head < a.out_heads) {
+          if (!kUsual && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, dp);
+          gradients.template put<T>(thread, head, 0, dp);
+        }
       }
       if (a.matrix_query_stride != 0) read_matrices(query);
       thread.barrier();

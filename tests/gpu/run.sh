@@ -130,7 +130,7 @@ peer=$(python_torch)
 # What torch.compile makes for the table is kept, so that its compiler takes no time there.
 if [ -n "$peer" ]; then
   # shellcheck disable=SC2016  # for the shells that are started
-  start compile 65 bash -c 'python3 -B "$1/tests/bench/bench.py" --list-compiled | xargs -P 3 -I{} sh -c "exec python3 -B \"\$1\" {}" - "$1/tests/bench/peers/attention.py"' - "$here"
+  start compile 65 bash -c 'python3 -B "$1/tests/bench/bench.py" --list-compiled | TORCHINDUCTOR_COMPILE_THREADS=2 xargs -P 5 -I{} sh -c "exec python3 -B \"\$1\" {}" - "$1/tests/bench/peers/attention.py"' - "$here"
 fi
 
 finish kernels
