@@ -563,7 +563,8 @@ struct AttentionLaunches {
     const int rows = 16 * plan.strips;
     const int tiles = kStays == Staying::distances ? tiles_of(a.relative.distances, rows)
                                                    : key_tiles<kStays == Staying::keys_of_run>(a, rows);
-    return launched(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)}, Body::Z::kPieces);
+    return launched(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)},
+                    Body::Z::kPieces);
   }
 };
 

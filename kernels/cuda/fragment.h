@@ -131,9 +131,9 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, con
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product. They are
-// summed apart and then added: the tensor cores cut sums off towards zero, and of a long chain of products the errors
-// would add up.
+// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product. They
+// are summed apart and then added: the tensor cores cut sums off towards zero, and of a long chain of products the
+// errors would add up.
 template <class Thread>
 MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
   MH_FOR (half, 2) {

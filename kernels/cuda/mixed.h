@@ -436,8 +436,8 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   }
 }
 
-// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16. Up to 2^126, so that it
-// has an inverse.
+// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16. Up to 2^126, so that
+// it has an inverse.
 MH_DEVICE float power_below(float largest) {
   uint32_t bits;
   memcpy(&bits, &largest, sizeof bits);

@@ -43,7 +43,8 @@ struct MixedSplits {
 // x.out.
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
-                             const BlockOrder& order, const KernelTensors<T>& x, const MixedSplits& splits, void* memory) {
+                             const BlockOrder& order, const KernelTensors<T>& x, const MixedSplits& splits,
+                             void* memory) {
   using Z = MixedForwardTiles<T, kSize, kRelative>;
   using Probability = typename Z::Probability;
   constexpr int kStride = Z::kStride, kOwn = Z::kOwn;

@@ -55,10 +55,10 @@ constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 
 // dk, if kOfKeys: of each head of queries (in) what it gives to the keys that it reads; dv, if kOfValues: of each head
 // of the result. Where each head is read once (`joined`) they go to the head that is read. Blocks:
-// (order.blocks(), 1, plan.blocks), of tiles of 16 * strips keys. Keys that are not real get zeros. With relative positions q is q + u, shifted is
-// q + v, and tiles do not cross runs: at most one tile more for each run after the first. For distances the result is
-// dr (batch, in, distances, key_size), by kOfKeys alone, zeros where no pair has the distance; blocks: of
-// tiles of distances, (order.blocks(), 1, plan.blocks * pieces of kColumns columns).
+// (order.blocks(), 1, plan.blocks), of tiles of 16 * strips keys. Keys that are not real get zeros. With relative
+// positions q is q + u, shifted is q + v, and tiles do not cross runs: at most one tile more for each run after the
+// first. For distances the result is dr (batch, in, distances, key_size), by kOfKeys alone, zeros where no pair has the
+// distance; blocks: of tiles of distances, (order.blocks(), 1, plan.blocks * pieces of kColumns columns).
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
 MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                                   const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -75,8 +75,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
   const int64_t b = at_block.row;
   const MixedPlace at(thread, plan);
   // Rows that stay: from `first` on, up to `rows_end` - 1.
-  int first = at_block.tile * at.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
-      run = 0;
+  int first = at_block.tile * at.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys), run = 0;
   if constexpr (kStays == Staying::keys_of_run) {
     const KeyRange tile = tile_of_runs(a, first, at.rows, run);
     if (run == a.relative.num_runs) return;

@@ -6,7 +6,8 @@
 namespace mh::kernels {
 
 // How blocks of a grid's x go through tiles of queries or keys and rows of the batch: those with the most work first,
-// so that no block begins late with a long tile, and so many rows of the batch side by side as the L2 cache has place for.
+// so that no block begins late with a long tile, and so many rows of the batch side by side as the L2 cache has place
+// for.
 struct BlockOrder {
   int tiles = 0, batch = 0, at_once = 1;
   struct Place {
@@ -16,7 +17,8 @@ struct BlockOrder {
   // reversed: the last tile has the most work.
   template <class Thread>
   MH_DEVICE Place place(const Thread& thread, bool reversed) const {
-    const int group = thread.block_x() / (at_once * tiles), first = group * at_once, within = thread.block_x() - first * tiles;
+    const int group = thread.block_x() / (at_once * tiles), first = group * at_once,
+              within = thread.block_x() - first * tiles;
     const int rows = batch - first < at_once ? batch - first : at_once, tile = within / rows;
     return {reversed ? tiles - 1 - tile : tile, first + within % rows};
   }

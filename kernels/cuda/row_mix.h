@@ -125,8 +125,8 @@ struct MixMatrix {
   }
 };
 
-// Calls body(std::true_type) where `usual` holds, else body(std::false_type): the usual case is a stretch of code without
-// branches, in which products and exponentials overlap.
+// Calls body(std::true_type) where `usual` holds, else body(std::false_type): the usual case is a stretch of code
+// without branches, in which products and exponentials overlap.
 template <class Body>
 MH_DEVICE void by_case(bool usual, const Body& body) {
   if (usual) body(std::true_type{});
@@ -147,8 +147,8 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
   constexpr int kFurther = kMixed == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // to a lane's second row
   uint32_t x[kUnits][Tile::kKeys / 16][4];
   MH_FOR (u, kUnits)
-    MH_FOR (n, Tile::kKeys / 16)
-      thread.load_matrices_turned(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
+    MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_turned(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
+  thread.warp_barrier();  // all of it has been read before some of it is overwritten
   MH_FOR (u, kUnits) {
     uint32_t left[4];
     matrices[u].as_left(left);

@@ -65,8 +65,8 @@ struct RowMixSumsTiles {
   static constexpr int kUnits = kQueries / Z::kQueriesAtOnce / Z::kWarps;
   static constexpr int slot(const AttentionParams& a) { return RowMixForwardTiles<Z, T>::most(a) * kKeys * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {(a.in_heads + a.out_heads) * kQueries * Z::kStride * 2, slot(a) * 2,
-            2 * Tile::template bytes<Z::kMixed>(a), limit};
+    return {(a.in_heads + a.out_heads) * kQueries * Z::kStride * 2, slot(a) * 2, 2 * Tile::template bytes<Z::kMixed>(a),
+            limit};
   }
 };
 
@@ -77,9 +77,10 @@ MH_DEVICE void sum_pairs(const Thread& thread, Sum (&pairs)[kMixed / 8], const T
                          int in_heads, int out_heads) {
   const int lane = thread.lane();
   const int p_head = lane % kMixed, p_query = kMixed == 8 ? query + lane / 8 % 2 : query;
-  const int dp_head = kMixed == 8 ? lane % 8 : lane % 8 + lane / 16 * 8, dp_query = kMixed == 8 ? query + lane / 16 : query;
-  const uint16_t* const of_p = p.memory + (p_head < in_heads ? p_head : p.zeros) * Tile::kHeadStride +
-                               p_query * Tile::kStride + lane / 16 * 8;
+  const int dp_head = kMixed == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
+            dp_query = kMixed == 8 ? query + lane / 16 : query;
+  const uint16_t* const of_p =
+      p.memory + (p_head < in_heads ? p_head : p.zeros) * Tile::kHeadStride + p_query * Tile::kStride + lane / 16 * 8;
   const uint16_t* const of_dp = dp.memory + (dp_head < out_heads ? dp_head : dp.zeros) * Tile::kHeadStride +
                                 dp_query * Tile::kStride + lane / 8 % 2 * 8;
   MH_FOR (n, Tile::kKeys / 16) {
@@ -148,8 +149,8 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
   MH_FOR (u, Sizes::kUnits) {
     const auto of = [&](int i) { return a.matrix + b * a.matrix_batch_stride + clamped(i) * a.matrix_query_stride; };
-    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads,
-                     a.out_heads, 1);
+    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads, a.out_heads,
+                     1);
   }
 
   const bool simple = is_simple(a);
@@ -181,13 +182,13 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       MH_FOR (o, kOwn) {
         const int i = own + o;
         if (i >= a.out_heads) break;
-        multiply_strips<kSize, kStrips, kKeys>(
-            thread, of_dout + i * kQueries * kStride, ring.place() + i * kKeys * kStride,
-            [&](int strip, Sum(&dp)[Sizes::kKeys / 8]) {
-              if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
-                drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
-              gradients.template put<T>(thread, i, strip, dp);
-            });
+        multiply_strips<kSize, kStrips, kKeys>(thread, of_dout + i * kQueries * kStride,
+                                               ring.place() + i * kKeys * kStride,
+                                               [&](int strip, Sum(&dp)[Sizes::kKeys / 8]) {
+                                                 if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                                                   drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
+                                                 gradients.template put<T>(thread, i, strip, dp);
+                                               });
       }
       ring.end();
       thread.barrier();
@@ -224,7 +225,8 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
         if (t != 0) continue;
         inverses[j * kQueries + row] = inverse;
         if (first + row < queries)
-          x.query_stats[(b * a.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inverse, of_row * inverse, 0};
+          x.query_stats[(b * a.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inverse, of_row * inverse,
+                                                                         0};
       }
   }
   thread.barrier();
@@ -246,8 +248,8 @@ struct RowMixQueryGradientTiles {
   static constexpr int kUnits = RowMixForwardTiles<Z, T>::kUnits;
   static constexpr int slot(const AttentionParams& a) { return RowMixForwardTiles<Z, T>::most(a) * kKeys * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {(a.in_heads + a.out_heads) * Z::kQueries * Z::kStride * 2, slot(a) * 2,
-            Tile::template bytes<Z::kMixed>(a), limit};
+    return {(a.in_heads + a.out_heads) * Z::kQueries * Z::kStride * 2, slot(a) * 2, Tile::template bytes<Z::kMixed>(a),
+            limit};
   }
 };
 
@@ -298,8 +300,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     const auto of = [&](int i) {
       return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
     };
-    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads,
-                     a.out_heads, 1);
+    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads, a.out_heads,
+                     1);
   }
 
   Sum sums[kOwn][kStrips][kSize / 8];
@@ -312,13 +314,13 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       MH_FOR (o, kOwn) {
         const int i = own + o;
         if (i >= a.out_heads) break;
-        multiply_strips<kSize, kStrips, kKeys>(
-            thread, of_dout + i * Z::kQueries * kStride, ring.place() + i * kKeys * kStride,
-            [&](int strip, Sum(&dp)[Sizes::kKeys / 8]) {
-              if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
-                drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
-              tile.template put<T>(thread, i, strip, dp);
-            });
+        multiply_strips<kSize, kStrips, kKeys>(thread, of_dout + i * Z::kQueries * kStride,
+                                               ring.place() + i * kKeys * kStride,
+                                               [&](int strip, Sum(&dp)[Sizes::kKeys / 8]) {
+                                                 if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                                                   drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
+                                                 tile.template put<T>(thread, i, strip, dp);
+                                               });
       }
       ring.end();
       ring.await(thread, load);
@@ -364,12 +366,13 @@ struct RowMixKeyGradientTiles {
   static constexpr int kUnits = 16 / Z::kQueriesAtOnce / Z::kWarps;
   static constexpr int slot(const AttentionParams& a) { return (a.in_heads + a.out_heads) * 16 * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {(a.in_heads + a.out_heads) * kKeys * Z::kStride * 2, slot(a) * 2,
-            2 * Tile::template bytes<Z::kMixed>(a), limit};
+    return {(a.in_heads + a.out_heads) * kKeys * Z::kStride * 2, slot(a) * 2, 2 * Tile::template bytes<Z::kMixed>(a),
+            limit};
   }
 };
 
-// sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize). As accumulate.
+// sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize). As
+// accumulate.
 template <int kSize, class T, bool kDrops, class Tile, class Thread, class Drops>
 MH_DEVICE void accumulate_turned(const Thread& thread, Sum (&sums)[Tile::kKeys / 16][kSize / 8], const Tile& tile,
                                  int head, const T* rows, const Drops& drops) {

@@ -18,8 +18,8 @@ struct RowMixForwardTiles {
   }
 };
 
-// Whether no policy needs more than a product, a logarithm and an exponential of each number of a tile whose queries see
-// all of its keys.
+// Whether no policy needs more than a product, a logarithm and an exponential of each number of a tile whose queries
+// see all of its keys.
 MH_DEVICE bool is_simple(const AttentionParams& a) { return a.normaliser == Normaliser::softmax && !a.has_dropout(); }
 
 // A warp's probabilities of 16 queries, of which a lane has two, and kColumns * 8 keys. kUsual: of softmax, and all see

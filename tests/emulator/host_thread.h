@@ -370,8 +370,8 @@ class Thread {
     });
   }
 
-  // c (16, 8) += a (16, kInner) b. Tensor cores cut the sum off where fp32 ends, towards zero, so that the errors of a long
-  // chain of products add up (Fasi et al. 2021, Numerical behavior of NVIDIA tensor cores).
+  // c (16, 8) += a (16, kInner) b. Tensor cores cut the sum off where fp32 ends, towards zero, so that the errors of a
+  // long chain of products add up (Fasi et al. 2021, Numerical behavior of NVIDIA tensor cores).
   template <int kInner, class A, class B, class X>
   void product(const char* what, float (&c)[4], const X (&a)[4], const X (&b)[2], const A& place_a,
                const B& place_b) const {

@@ -123,7 +123,7 @@ for tool in "${watchers[@]}"; do
     "$torch_tests" --device cuda "[small]"
 done
 if [ -n "$(command -v python3)" ]; then
-  start command-line 70 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline on_device train_from train_streams
+  start command-line 70 python3 "$here/tests/cli/run.py" "$here/build/tools" eval_pipeline on_device train_streams
 fi
 
 peer=$(python_torch)
