@@ -43,12 +43,14 @@ def mixed(q, k, v, m, mask):
 
 @functools.cache
 def compiled():
+    torch._dynamo.config.recompile_limit = 64  # beyond it a shape is not compiled but eager
     return torch.compile(mixed, dynamic=False)
 
 
 @functools.cache
 def flex():
     from torch.nn.attention.flex_attention import flex_attention
+    torch._dynamo.config.recompile_limit = 64
     return torch.compile(flex_attention, dynamic=False)
 
 
