@@ -25,10 +25,11 @@ struct AttentionTiles {
 };
 
 // sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
-template <int kSize, int kStride, int kAhead = 4, int kColumns, class Thread, class T>
+template <int kSize, int kStride, int kMostAhead = 4, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
   MH_FOR (n, kColumns) sums[n] = Sum{};
-  // Not all of it at once: the kAhead pieces of 16 columns that are loaded ahead take registers.
+  // Not all of it at once: the pieces of 16 columns that are loaded ahead take registers.
+  [[maybe_unused]] constexpr int kAhead = sizeof(T) == 4 && kMostAhead > 1 ? 1 : kMostAhead;
   MH_UNROLL_AHEAD
   for (int c = 0; c < kSize; c += 16) {
     Left<T> left;
@@ -37,8 +38,8 @@ MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], cons
     for (int n = 0; n < kColumns; n += 2) {
       Right<T> right[2];
       load_turned(thread, right, columns + n * 8 * kStride + c, kStride);
-      multiply(thread, sums[n], left, right[0]);
-      multiply(thread, sums[n + 1], left, right[1]);
+      multiply_apart(thread, sums[n], left, right[0]);
+      multiply_apart(thread, sums[n + 1], left, right[1]);
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #ifdef __CUDACC__
 #define MH_DEVICE __device__ __forceinline__
@@ -131,11 +132,11 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, con
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product. They
-// are summed apart and then added: the tensor cores cut sums off towards zero, and of a long chain of products the
-// errors would add up.
-template <class Thread>
-MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
+// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product. kApart:
+// the three are added to the sum as a whole. The tensor cores cut sums off towards zero, so that the errors of a chain
+// of products add up.
+template <bool kApart, class Thread>
+MH_DEVICE void multiply_split(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
   MH_FOR (half, 2) {
     float l[2][4], r[2][2];
     MH_FOR (i, 4) {
@@ -146,12 +147,27 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left,
       r[0][i] = thread.round_tf32(right.x[2 * half + i]);
       r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
     }
-    Sum part;
+    Sum apart;
+    Sum& part = kApart ? apart : sum;
     thread.multiply(part.x, l[1], r[0]);
     thread.multiply(part.x, l[0], r[1]);
     thread.multiply(part.x, l[0], r[0]);
-    MH_FOR (e, 4) sum.x[e] += part.x[e];
+    if constexpr (kApart) {
+      MH_FOR (e, 4) sum.x[e] += part.x[e];
+    }
   }
+}
+template <class Thread>
+MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
+  multiply_split<false>(thread, sum, left, right);
+}
+
+// For logits, whose errors are relative ones of probabilities. Sums over queries or keys, which stay in registers, have
+// no place for another.
+template <class Thread, class T>
+MH_DEVICE void multiply_apart(const Thread& thread, Sum& sum, const Left<T>& left, const Right<T>& right) {
+  if constexpr (std::is_same_v<T, float>) multiply_split<true>(thread, sum, left, right);
+  else multiply(thread, sum, left, right);
 }
 
 }  // namespace mh::kernels

@@ -91,11 +91,12 @@ template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
 // products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `place` on. By a warp.
-template <int kSize, int kColumns, int kAhead = 4, class Thread, class T, class Slide>
+template <int kSize, int kColumns, int kMostAhead = 4, class Thread, class T, class Slide>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide, int place) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   Sum sums[kColumns / 8];
   const T* pieces[kColumns / 16];
+  [[maybe_unused]] constexpr int kAhead = sizeof(T) == 4 && kMostAhead > 1 ? 1 : kMostAhead;
   MH_FOR (n, kColumns / 16) pieces[n] = slide.piece(Slide::wrapped(place) + n * 16);
   MH_UNROLL_AHEAD
   for (int c = 0; c < kSize; c += 16) {
@@ -104,8 +105,8 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
     MH_FOR (n, kColumns / 16) {
       Right<T> right[2];
       load_turned(thread, right, pieces[n] + c, Slide::kStride);
-      multiply(thread, sums[2 * n], left, right[0]);
-      multiply(thread, sums[2 * n + 1], left, right[1]);
+      multiply_apart(thread, sums[2 * n], left, right[0]);
+      multiply_apart(thread, sums[2 * n + 1], left, right[1]);
     }
   }
   thread.warp_barrier();  // what was there has been read

@@ -145,10 +145,10 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
                                next * Tile::kStride + thread.lane() / 16 * 8;
   uint16_t* const to = tile.memory + g * Tile::kHeadStride + 2 * t;
   constexpr int kFurther = kMixed == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // to a lane's second row
+  // What a lane overwrites other lanes have read: the matrix instructions between are the whole warp's.
   uint32_t x[kUnits][Tile::kKeys / 16][4];
   MH_FOR (u, kUnits)
     MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_turned(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
-  thread.warp_barrier();  // all of it has been read before some of it is overwritten
   MH_FOR (u, kUnits) {
     uint32_t left[4];
     matrices[u].as_left(left);

@@ -24,6 +24,10 @@ inline double beside_composed(double composed_error, double unit, double size) {
 // composed path of tests without a tensor library accumulates in double, so its own error lacks this part.
 inline double of_logits(double logit_size, double size) { return 4 * kFp32 * logit_size * size; }
 
+// The relative error of a product in fp32 that the tensor cores of a GPU take as three of numbers of 11 bits, x = high
+// + low: low * low is left out, and each low is rounded, three times 2^-11 · 2^-11.
+inline constexpr double kSplitProduct = 3 * 0x1p-22;
+
 // The bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded once to
 // a type of the given unit, where there is no composed path to compare with (Higham 2002, section 3.1):
 //   γ Σ |x_i y_i| + unit · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = terms, v = kFp32
