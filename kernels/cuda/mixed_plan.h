@@ -6,7 +6,7 @@
 namespace mh::kernels {
 
 // How blocks of a grid's x go through tiles of queries or keys and rows of the batch: those with the most work first,
-// so that no block begins late with a long tile, and so many rows of the batch side by side as the L2 cache has place
+// so that no block begins late with a long tile, and as many rows of the batch side by side as the L2 cache has place
 // for.
 struct BlockOrder {
   int tiles = 0, batch = 0, at_once = 1;

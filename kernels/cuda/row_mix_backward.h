@@ -116,9 +116,9 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   auto* const of_queries = static_cast<T*>(memory);
   T* const of_dout = of_queries + a.in_heads * kQueries * kStride;
   Ring<T> ring{of_dout + a.out_heads * kQueries * kStride, plan.slots, Sizes::slot(a)};
-  auto* const behind = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
-  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, behind),
-             gradients = Tile::template in<Z::kMixed>(thread, a, behind + Tile::template bytes<Z::kMixed>(a) / 2);
+  auto* const of_tiles = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
+  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, of_tiles),
+             gradients = Tile::template in<Z::kMixed>(thread, a, of_tiles + Tile::template bytes<Z::kMixed>(a) / 2);
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
   int part = 0;  // keys and values in turn
@@ -422,9 +422,9 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   auto* const of_keys = static_cast<T*>(memory);
   T* const of_values = of_keys + a.in_heads * kKeys * kStride;
   Ring<T> ring{of_values + a.out_heads * kKeys * kStride, plan.slots, Sizes::slot(a)};
-  auto* const behind = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
-  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, behind),
-             gradients = Tile::template in<Z::kMixed>(thread, a, behind + Tile::template bytes<Z::kMixed>(a) / 2);
+  auto* const of_tiles = reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size);
+  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, of_tiles),
+             gradients = Tile::template in<Z::kMixed>(thread, a, of_tiles + Tile::template bytes<Z::kMixed>(a) / 2);
   const HeadRows<Z, T, 16> rows_of_queries(thread, a, x.q, b, nullptr, a.in_heads, a.key_size),
       rows_of_dout(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size);
   int next = seeing.first;
