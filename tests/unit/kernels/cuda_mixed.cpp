@@ -71,9 +71,11 @@ Doubles summed(const Doubles& x, int64_t batch, int64_t heads, int64_t kept) {
   return sums;
 }
 
-// With from as much memory as is needed at least to as much as is enough for all.
+// With from as much memory as is needed at least to as much as is enough for all; all_memory: with as much as an H100
+// has, with which heads of 16-bit types are mixed query by query.
 template <class T, int kSize>
-void check_case(int64_t most_heads, int64_t most_length, bool relative = false, About about = About::anything) {
+void check_case(int64_t most_heads, int64_t most_length, bool relative = false, About about = About::anything,
+                bool all_memory = false) {
   Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false, about);
   reference::PolicyCase& c = z.exact;
   const bool by_position = pick(0, 1) == 1;
@@ -124,9 +126,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   const int64_t most = about == About::lengths ? least
                        : pick(0, 2) > 0        ? 2 * least
                                                : 227;  // a single place, or several
-  // As much as an H100 has, of which the kernels that mix query by query need more than others.
-  const bool all = pick(0, 1) == 1;
-  const Cramped launcher{{device, 227 << 10}, (all ? 227 : static_cast<int>(pick(least, most))) << 10};
+  const Cramped launcher{{device, 227 << 10}, (all_memory ? 227 : static_cast<int>(pick(least, most))) << 10};
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
@@ -202,6 +202,16 @@ TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random 
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
   // Gradients of queries by halves of the columns, those of keys and of values apart.
   CHECK(check_few("fp32, largest", [] { check_case<float, 256>(5, 8); }));
+}
+
+TEST_CASE("so they do where heads are mixed query by query, thread by thread", "[cuda]") {
+  const auto anything = About::anything;
+  CHECK(check_few("up to 4 heads", [=] { check_case<Bf16, 32>(4, 90, false, anything, true); }));
+  CHECK(check_few("up to 8 heads", [=] { check_case<Fp16, 64>(8, 90, false, anything, true); }));
+  CHECK(check_few("up to 16 heads", [=] { check_case<Bf16, 16>(16, 60, false, anything, true); }));
+  CHECK(check_few("windows", [] { check_case<Bf16, 16>(3, 90, false, About::windows, true); }));
+  CHECK(check_few("few real keys", [] { check_case<Fp16, 16>(8, 90, false, About::lengths, true); }));
+  CHECK(check_few("heads of 128", [=] { check_case<Bf16, 128>(8, 40, false, anything, true); }));
 }
 
 TEST_CASE("so they do with relative positions, with gaps between the keys, thread by thread", "[cuda]") {
