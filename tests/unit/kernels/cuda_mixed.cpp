@@ -206,8 +206,8 @@ TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random 
 
 TEST_CASE("so they do where heads are mixed query by query, thread by thread", "[cuda]") {
   const auto anything = About::anything;
-  CHECK(check_few("up to 4 heads", [=] { check_case<Bf16, 32>(4, 90, false, anything, true); }));
-  CHECK(check_few("up to 8 heads", [=] { check_case<Fp16, 64>(8, 90, false, anything, true); }));
+  CHECK(check_few("up to 4 heads", [=] { check_case<Bf16, 64>(4, 90, false, anything, true); }));
+  CHECK(check_few("up to 8 heads", [=] { check_case<Bf16, 64>(8, 90, false, anything, true); }));
   CHECK(check_few("up to 16 heads", [=] { check_case<Bf16, 16>(16, 60, false, anything, true); }));
   CHECK(check_few("windows", [] { check_case<Bf16, 16>(3, 90, false, About::windows, true); }));
   CHECK(check_few("few real keys", [] { check_case<Fp16, 16>(8, 90, false, About::lengths, true); }));
