@@ -40,7 +40,9 @@ struct AttentionTensors {
   float* delta = nullptr;             // the same size; a backward pass without mixing uses it
   float* sums = nullptr;              // the same size; a backward pass with mixing uses it
   QueryStats* query_stats = nullptr;  // and this, (batch * in_heads * queries + kStatsPadding)
-  float* g = nullptr;       // with mixing (batch, queries, in_heads, out_heads): gradient of each query's matrix
+  // With mixing (batch, mixed_gradients of the call, in_heads, out_heads): gradients of the matrix of each query; or of
+  // a shared one, to be summed.
+  float* g = nullptr;
   float* dscale = nullptr;  // without mixing (batch, heads, scale_tiles), to be summed; or null
   // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
   // tiles, and dr (batch, heads, distances, key_size), over rows. With mixing there are no du and dv.
@@ -97,6 +99,8 @@ struct AttentionKernels {
   // or without; nullptr: it can.
   const char* (*mixed_lacks)(int in_heads, int out_heads, bool relative);
   int (*mixed_num_splits)(const AttentionParams& call, int64_t batch);
+  // The number of gradients of matrices that mixed_backward writes for a row of the batch.
+  int (*mixed_gradients)(const AttentionParams& call);
   const char* (*mixed_forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*mixed_backward)(const AttentionParams& call, const AttentionTensors& tensors);
 };

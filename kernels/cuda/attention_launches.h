@@ -345,6 +345,15 @@ struct AttentionLaunches {
     while (2 * splits <= best) splits *= 2;
     return splits;
   }
+  // The number of gradients of matrices of a row of the batch: one of each query, or of tiles that share one.
+  template <class Launcher>
+  static int mixed_gradients(const Launcher& launcher, const AttentionParams& a) {
+    auto gradients = static_cast<int>(a.queries);
+    if (a.matrix_query_stride != 0) return gradients;
+    by_row_mix(a, launcher.most_shared_memory(),
+               [&](auto z) { gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z), T>::kQueries); });
+    return gradients;
+  }
   template <class Launcher>
   static const char* mixed_forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     return a.has_relative() ? mixed_forward_of<true>(launcher, a, x) : mixed_forward_of<false>(launcher, a, x);

@@ -99,7 +99,8 @@ MH_DEVICE void sum_pairs(const Thread& thread, Sum (&pairs)[kMixed / 8], const T
   }
 }
 
-// Writes x.g, the gradient of each query's matrix, and x.query_stats. Blocks: (order.blocks()).
+// Writes x.g, the gradient of each query's matrix, or, where they share one, of each tile of queries; and
+// x.query_stats. Blocks: (order.blocks()).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                             const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -235,10 +236,29 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       MH_FOR (e, 4) {
         const int query = query_of(u) + (Z::kMixed == 8 ? e / 2 : 0), j = g + (Z::kMixed == 16 ? e / 2 * 8 : 0),
                   i = 8 * c + 2 * t + e % 2;
-        if (first + query < queries && j < a.in_heads && i < a.out_heads)
-          x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] =
-              pairs[u][c].x[e] * inverses[j * kQueries + query];
+        if (j >= a.in_heads || i >= a.out_heads) continue;
+        pairs[u][c].x[e] *= inverses[j * kQueries + query];
+        if (a.matrix_query_stride != 0 && first + query < queries)
+          x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] = pairs[u][c].x[e];
       }
+  if (a.matrix_query_stride != 0) return;
+  // Of one matrix the sum over the queries of the block: of each warp's first, then of the warps in their order.
+  float* const of_warps = inverses + a.in_heads * kQueries;  // (warps, in heads, out heads)
+  const int numbers = a.in_heads * a.out_heads;
+  MH_FOR (c, Z::kMixed / 8)
+    MH_FOR (e, 4) {
+      float of_warp = 0;
+      MH_FOR (u, Sizes::kUnits) of_warp += pairs[u][c].x[e] + (Z::kMixed == 8 ? pairs[u][c].x[e ^ 2] : 0);
+      const int j = g + (Z::kMixed == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
+      if ((Z::kMixed == 16 || e < 2) && j < a.in_heads && i < a.out_heads)
+        of_warps[thread.warp() * numbers + j * a.out_heads + i] = of_warp;
+    }
+  thread.barrier();
+  for (int n = thread.index(); n < numbers; n += thread.threads()) {
+    float all = 0;
+    for (int warp = 0; warp < Z::kWarps; ++warp) all += of_warps[warp * numbers + n];
+    x.g[(b * order.tiles + place.tile) * numbers + n] = all;
+  }
 }
 
 template <class Z, class T>

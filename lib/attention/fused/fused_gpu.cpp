@@ -194,8 +194,7 @@ struct MixingOnGpu {
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
     const RelativePositions& p = x.spec.relative;
     const at::Tensor dout = with_contiguous_rows(given), sums = at::empty_like(lse),
-                     stats = at::empty({sums.numel() + kernels::kStatsPadding, 4}, sums.options()),
-                     of_queries = at::empty({q.size(0), q.size(2), m.size(-2), m.size(-1)}, sums.options());
+                     stats = at::empty({sums.numel() + kernels::kStatsPadding, 4}, sums.options());
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = gradients_of(x, t);
     const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
@@ -207,7 +206,9 @@ struct MixingOnGpu {
     t.sums = sums.mutable_data_ptr<float>();
     t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
-    t.g = of_queries.mutable_data_ptr<float>();
+    const at::Tensor gradients =
+        at::empty({q.size(0), gpu.kernels->mixed_gradients(device.params), m.size(-2), m.size(-1)}, sums.options());
+    t.g = gradients.mutable_data_ptr<float>();
     if (p.u.defined()) {
       d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());
       t.dshifted = rows_of(dshifted), t.dr = d.r.mutable_data_ptr<float>();
@@ -222,7 +223,7 @@ struct MixingOnGpu {
       d.r = d.r.sum(0).to(p.r.scalar_type());
       d.q = d.q.add(dshifted);
     }
-    d.matrix = m.dim() == 4 ? of_queries : m.dim() == 3 ? of_queries.sum(1) : of_queries.sum(at::IntArrayRef{0, 1});
+    d.matrix = m.dim() == 4 ? gradients : m.dim() == 3 ? gradients.sum(1) : gradients.sum(at::IntArrayRef{0, 1});
     return d;
   }
 };

@@ -52,6 +52,10 @@ attention::GpuKernels emulated() {
                                       host::Device device;
                                       return Launches::mixed_num_splits(host::Launcher{device}, a, batch);
                                     },
+                                    [](const AttentionParams& a) {
+                                      host::Device device;
+                                      return Launches::mixed_gradients(host::Launcher{device}, a);
+                                    },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
                                       return Launches::mixed_forward(host::Launcher{device}, a, x);

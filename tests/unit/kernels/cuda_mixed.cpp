@@ -71,6 +71,14 @@ Doubles summed(const Doubles& x, int64_t batch, int64_t heads, int64_t kept) {
   return sums;
 }
 
+// (batch, count, numbers) summed over the second: (batch, numbers).
+Doubles summed_rows(const Doubles& x, int64_t batch, int64_t count, int64_t numbers) {
+  Doubles sums(static_cast<size_t>(batch * numbers));
+  for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i)
+    sums[static_cast<size_t>(i / (count * numbers) * numbers + i % numbers)] += x[static_cast<size_t>(i)];
+  return sums;
+}
+
 // With from as much memory as is needed at least to as much as is enough for all; all_memory: with as much as an H100
 // has, with which heads of 16-bit types are mixed query by query.
 template <class T, int kSize>
@@ -117,8 +125,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   Tensor<T> out = dout, dq = q, dshifted = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
   const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> lse = unwritten(c.batch * c.in * a.queries), sums = lse,
-                     g = unwritten(c.batch * a.queries * numbers),
+  std::vector<float> lse = unwritten(c.batch * c.in * a.queries), sums = lse, g,
                      dr = unwritten(c.batch * c.in * c.distances * c.key_size);
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
@@ -127,6 +134,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
                        : pick(0, 2) > 0        ? 2 * least
                                                : 227;  // a single place, or several
   const Cramped launcher{{device, 227 << 10}, (all_memory ? 227 : static_cast<int>(pick(least, most))) << 10};
+  const int64_t gradients = Launches::mixed_gradients(launcher, a);
+  g = unwritten(c.batch * gradients * numbers);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
@@ -159,7 +168,11 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
     return sizes;
   };
   expect_close("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));
-  expect_close("dm", Doubles(g.begin(), g.end()), exact.dm, composed.dm, exact.dm_size);
+  const auto of_matrices = [&](const Doubles& x, int64_t each) {  // a row's matrices: of one all are summed
+    return gradients == a.queries ? x : summed_rows(x, c.batch, each, numbers);
+  };
+  expect_close("dm", of_matrices(Doubles(g.begin(), g.end()), gradients), of_matrices(exact.dm, a.queries),
+               of_matrices(composed.dm, a.queries), of_matrices(exact.dm_size, a.queries));
   Doubles dq_sum = dq.numbers();
   if (relative) {
     const Doubles by_distance = dshifted.numbers();
