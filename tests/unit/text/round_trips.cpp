@@ -137,7 +137,6 @@ TEST_CASE("vocabularies of words, characters and merges come back as they were",
 
 TEST_CASE("vocabularies of WordPiece and BERT's vocab.txt come back, or are not written", "[round-trip]") {
   const Words special(std::begin(kSpecialPieces), std::end(kSpecialPieces));
-  size_t files = 0;
   CHECK(rc::check("of any entries", [&] {
     Words entries = *odd_entries();
     std::erase(entries, "[UNK]");
@@ -150,13 +149,12 @@ TEST_CASE("vocabularies of WordPiece and BERT's vocab.txt come back, or are not 
     const auto list = written([&] { return write_wordpieces(pieces); });
     if (list) RC_ASSERT(same(read_wordpieces(*list, "vocab.txt"), pieces, false));
     else RC_ASSERT(!std::all_of(entries.begin(), entries.end(), plain));
-    files += list ? 1 : 0;
   }));
-  CHECK(files > 0);
+  const auto plain_pieces = pieces_of(special, {"a", "##b"});
+  CHECK(same(read_wordpieces(write_wordpieces(plain_pieces), "vocab.txt"), plain_pieces, false));
 }
 
 TEST_CASE("codes of subword-nmt come back, or are not written", "[round-trip]") {
-  size_t files = 0;
   CHECK(rc::check("of any merges", [&] {
     const std::vector<Merge> merges = *odd_merges();
     const auto file = written([&] { return write_codes(merges, "v"); });
@@ -164,9 +162,7 @@ TEST_CASE("codes of subword-nmt come back, or are not written", "[round-trip]") 
     else
       RC_ASSERT(
           !std::all_of(merges.begin(), merges.end(), [](const Merge& m) { return plain(m.left) && plain(m.right); }));
-    files += file ? 1 : 0;
   }));
-  CHECK(files > 0);
   // Within a line a carriage return is a character as others are.
   const std::vector<Merge> within{{"a\r", "\rb"}, {"\u2028", "\u0085"}};
   CHECK(read_codes(write_codes(within, "v"), "codes") == within);
@@ -176,7 +172,6 @@ TEST_CASE("codes of subword-nmt come back, or are not written", "[round-trip]") 
 }
 
 TEST_CASE("GPT-2's vocab.json and merges.txt come back, or are not written", "[round-trip]") {
-  size_t files = 0;
   CHECK(rc::check("of any pieces and merges", [&] {
     const Words entries = *odd_entries();
     NumberedPieces pieces;
@@ -187,9 +182,9 @@ TEST_CASE("GPT-2's vocab.json and merges.txt come back, or are not written", "[r
     const std::vector<Merge> merges = *odd_merges();
     const auto text = written([&] { return write_byte_bpe_merges(merges); });
     if (text) RC_ASSERT(read_byte_bpe_merges(*text, "merges.txt") == merges);
-    files += text ? 1 : 0;
   }));
-  CHECK(files > 0);
+  const std::vector<Merge> plain_merges{{"a", "b"}, {"ab", "c"}};
+  CHECK(read_byte_bpe_merges(write_byte_bpe_merges(plain_merges), "merges.txt") == plain_merges);
 }
 
 TEST_CASE("predictions come back as they were", "[round-trip]") {
