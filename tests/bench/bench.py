@@ -14,12 +14,14 @@ faster; its memory is measured without, which makes it smaller.
 """
 import argparse
 import math
+import signal
 import statistics
 import sys
 import tempfile
 
 import sections
 from measure import Bench, interval
+from sections import attention
 
 
 def print_row(row):
@@ -36,22 +38,17 @@ def print_row(row):
     return low >= row.bar
 
 
-class PrintList(argparse.Action):
-    """Prints the sections and ends the program."""
+class PrintLines(argparse.Action):
+    """Prints the lines that `const` returns and ends the program, without a word where nobody reads on."""
 
     def __call__(self, parser, *_):
-        for name, description in sections.listing():
-            print(f"{name}\t{description}")
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        print("\n".join(self.const()))
         parser.exit()
 
 
-class PrintCompiled(argparse.Action):
-    """Prints what the peer of attention on a GPU compiles, a line of its arguments each, and ends the program."""
-
-    def __call__(self, parser, *_):
-        from sections import attention
-        print("\n".join(attention.compiled_on_gpu()))
-        parser.exit()
+def section_lines():
+    return [f"{name}\t{description}" for name, description in sections.listing()]
 
 
 def parser_of(doc, rounds):
@@ -63,9 +60,7 @@ def parser_of(doc, rounds):
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
                         help="device of the trainings and of attention; memory of trainings is compared on the CPU only [cpu]")
     parser.add_argument("--only", metavar="A,B", help="sections to run, separated by commas [all]")
-    parser.add_argument("--list", nargs=0, action=PrintList, help="print the sections, one per line, and exit")
-    parser.add_argument("--list-compiled", nargs=0, action=PrintCompiled,
-                        help="print the measurements of attention's peer on a GPU that torch.compile compiles, and exit")
+    parser.add_argument("--list", nargs=0, action=PrintLines, const=section_lines, help="print the sections, one per line, and exit")
     parser.add_argument("--stages", metavar="A,B", help="attention stages of the section `stages` [all]")
     parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB, and all of SQuAD's dev set")
     return parser
@@ -81,6 +76,8 @@ def chosen(parser, names):
 
 def main():
     parser = parser_of(__doc__, 5)
+    parser.add_argument("--list-compiled", nargs=0, action=PrintLines, const=attention.compiled_on_gpu,
+                        help="print the measurements of attention's peer on a GPU that torch.compile compiles, and exit")
     parser.add_argument("--tools", required=True, help="folder of the tools; the programs of the tests are in ../tests")
     a = parser.parse_args()
     modules, passed = chosen(parser, a.only), True
