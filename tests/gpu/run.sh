@@ -38,7 +38,7 @@ gpus=$(nvidia-smi -L 2>&1) || gpus=
 if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does not say which)"; fi
 [ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither by nvidia-smi nor as /dev/nvidiactl; run this where there is one"
 
-for file in build/tests/torch-tests build/tests/attention-bench build/tools/mh-train build/lib/libmultihead-cuda.so; do
+for file in build/tests/torch-tests build/tests/attention-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so; do
   [ -e "$here/$file" ] || die 3 "expected $here/$file; found no such file; make a bundle with ./run bundle, or ./run test here"
 done
 

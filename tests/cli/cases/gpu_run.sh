@@ -28,7 +28,7 @@ touch torch/lib/libtorch_cuda.so
 [ -e /dev/nvidiactl ] || try 4 "expected an NVIDIA GPU and its driver; found neither"
 program bin/nvidia-smi <<< 'echo "GPU 0: one that is stood in for"'
 try 3 "found no such file; make a bundle"
-touch here/build/lib/libmultihead-cuda.so here/build/tests/attention-bench here/build/tools/mh-train
+touch here/build/lib/libmultihead-cuda.so here/build/tests/attention-bench here/build/tools/mh-{finetune,train}
 program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh-tests: 4 passed, 0 failed, 1 skipped"'
 
 # Without PyTorch in Python there is no table: the kernels twice, once under memcheck, and the command line.

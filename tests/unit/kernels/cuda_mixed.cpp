@@ -162,9 +162,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
   const ExpectClose<T> expect_close{exact.logit_size};
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
-  // Probabilities of fp16 are rounded once more than `expect_close` knows of: when they are exchanged.
   const auto thrice = [](Doubles sizes) {
-    for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? 1.5 : 1;
+    for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? tolerance::kExchangedFp16 : 1;
     return sizes;
   };
   expect_close("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));

@@ -155,9 +155,8 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
     return;
   }
   Tensors sizes = without_signs(x, type);
-  // Probabilities of fp16 that are mixed are rounded once more than composed ones: when warps exchange them.
   if (type == at::kHalf && z.matrix > 0)
-    for (const size_t of_mixed : {size_t{0}, size_t{kV + 1}}) sizes[of_mixed] = 1.5 * sizes[of_mixed];
+    for (const size_t of_mixed : {size_t{0}, size_t{kV + 1}}) sizes[of_mixed] *= tolerance::kExchangedFp16;
   CHECK(numbers::fault_beside_composed(found, results(x, type, type, gpu, composed),
                                        results(x, type, at::kDouble, at::kCPU, composed), type, sizes) == "");
 }
