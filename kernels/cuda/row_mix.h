@@ -235,8 +235,8 @@ MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize
   }
 }
 
-// Rows of all heads of a row of the batch, of which a warp loads those of its own heads: kRows rows a head to (heads,
-// kRows, kStride) in shared memory.
+// Loads kRows positions of every head of one batch entry into shared memory, (heads, kRows, kStride). Each warp copies
+// its own heads.
 template <class Z, class T, int kRows>
 struct HeadRows {
   static constexpr int kSize = Z::kSize, kStride = Z::kStride, kVector = 16 / static_cast<int>(sizeof(T)),

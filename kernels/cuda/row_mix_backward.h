@@ -486,7 +486,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       const T *const of_queries = ring.place(), *const of_dout = of_queries + a.in_heads * 16 * kStride;
       RowStats stats[kOwn];
       Sum slopes[kOwn][kKeys / 8];
-      // Products of all first, so that those of dP̄ are under way during the exponentials.
+      // Both products are issued before the exponentials, so that the tensor cores compute dP̄ meanwhile.
       MH_FOR (o, kOwn) {
         const int head = own + o;
         Sum p[kKeys / 8], dp[kKeys / 8];

@@ -96,7 +96,8 @@ inline constexpr double kRounding = std::is_same_v<T, float>               ? tol
                                     : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
                                                                            : tolerance::kBf16;
 
-// Checks that errors are those of a fused result beside a composed one of type T (oracle/tolerance.h).
+// Checks a fused result against the exact one: its error may not exceed the bound of tolerance::beside_composed, which
+// follows from the error of the composed result of type T.
 template <class T>
 struct ExpectClose {
   double logit_size;  // the largest logit if all its terms had one sign
