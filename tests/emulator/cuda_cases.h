@@ -108,7 +108,7 @@ struct ExpectClose {
     const double error = distance(found, exact), size = largest(sizes),
                  bound = tolerance::beside_composed(distance(composed, exact), kRounding<T>, size) +
                          tolerance::of_logits(logit_size, size) +
-                         (std::is_same_v<T, float> ? tolerance::kSplitProduct * logit_size * size : 0);
+                         (std::is_same_v<T, float> ? tolerance::of_split_logits(logit_size, size) : 0);
     RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";
     RC_ASSERT(error <= bound);
   }

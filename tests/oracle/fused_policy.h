@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <vector>
@@ -121,6 +122,14 @@ inline Tensors without_signs(const Inputs& x, at::ScalarType rounded) {
   for (const at::Tensor& t : sizes)
     if (t.defined()) all.push_back(t.grad());
   return all;
+}
+
+// Returns the largest logit if all its terms had one sign.
+inline double logit_size(const Inputs& x, at::ScalarType rounded) {
+  const c10::NoGradGuard no_gradient;
+  Tensors sizes;
+  for (const at::Tensor& t : leaves_of(x, rounded, at::kDouble, at::kCPU)) sizes.push_back(t.defined() ? t.abs() : t);
+  return logits_of(x, sizes).max().item<double>();
 }
 
 }  // namespace reference::policy

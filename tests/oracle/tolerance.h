@@ -32,6 +32,10 @@ inline constexpr double kExchangedFp16 = 1.5;
 // + low: low * low is left out, and each low is rounded, three times 2^-11 · 2^-11.
 inline constexpr double kSplitProduct = 3 * 0x1p-22;
 
+// Returns the addition to the bound for fp32 on a GPU: the error of the logits from products that are split, as
+// of_logits.
+inline double of_split_logits(double logit_size, double size) { return kSplitProduct * logit_size * size; }
+
 // The bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded once to
 // a type of the given unit, where there is no composed path to compare with (Higham 2002, section 3.1):
 //   γ Σ |x_i y_i| + unit · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = terms, v = kFp32

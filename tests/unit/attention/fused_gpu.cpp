@@ -119,7 +119,8 @@ void check(const Inputs& x, bool bf16) {
   RC_ASSERT(found.size() == by_cpu.size());
   for (size_t i = 0; i < found.size(); ++i) RC_ASSERT(found[i].scalar_type() == by_cpu[i].scalar_type());
   for (const Tensors* one : {&found, &by_cpu}) {
-    const std::string fault = numbers::fault_beside_composed(*one, beside, exact, type, sizes);
+    const std::string fault = numbers::fault_beside_composed(*one, beside, exact, type, sizes,
+                                                             one == &found && !bf16 ? logit_size(x, type) : 0);
     RC_LOG() << (one == &found ? "GPU: " : "CPU: ") << fault << "\n";
     RC_ASSERT(fault.empty());
   }

@@ -158,7 +158,8 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
   if (type == at::kHalf && z.matrix > 0)
     for (const size_t of_mixed : {size_t{0}, size_t{kV + 1}}) sizes[of_mixed] *= tolerance::kExchangedFp16;
   CHECK(numbers::fault_beside_composed(found, results(x, type, type, gpu, composed),
-                                       results(x, type, at::kDouble, at::kCPU, composed), type, sizes) == "");
+                                       results(x, type, at::kDouble, at::kCPU, composed), type, sizes,
+                                       type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
 // Why this build has no kernels for these, mixed or not; empty: it has.
