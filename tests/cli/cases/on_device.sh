@@ -70,7 +70,7 @@ mh-prep vocab -q --type wordpiece --size 120 corpus > wv
 mh-prep mlm -q --vocab wv corpus > m.mhs
 printf "[model]\nbackbone = \"bert\"\nnorm = \"post\"\nactivation = \"gelu\"\npositions = \"learned\"\nmax_positions = 64\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\ninit = \"bert\"\nlayers = 2\nwidth = 64\nffn = 64\nbert.next_sentence = true\n[attention]\nheads = 4\n[train]\nbatch.block = 32\nbatch.rows = 16\nlr = 0.005\nvalidation.every = \"20u\"\n" > bert.toml
 resumes bert --config bert.toml --train m.mhs --valid m.mhs
-{ printf 'label\tsentence\n'; awk 'NF { print NR % 2 "\t" $0 }' corpus | head -n 80; } > sst2.tsv
+{ printf 'label\tsentence\n'; awk 'NF && ++n <= 80 { print NR % 2 "\t" $0 }' corpus; } > sst2.tsv
 mh-prep glue -q --task sst2 --vocab wv sst2.tsv -o g.mhs
 expect 0 mh-finetune -q --device "$device" --init bert/last.safetensors --train g.mhs --valid g.mhs --out task --set train.length=20u --set train.batch.rows=16 --set train.batch.block=32 --set train.lr=0.001
 mh-eval -q --device "$device" --format json task/last.safetensors g.mhs > task.score
