@@ -1,6 +1,6 @@
 // Tokens a second of beam search with a model of random weights, all of whose hypotheses have one length, so that the
-// work is known: beam_bench [ROUNDS [THREADS [fp32|bf16 [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]]
-// A line a round. Weights are laid out for products once, as for all batches of a text.
+// work is known: beam_bench [ROUNDS [THREADS [fp32|bf16 [cpu|cuda [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]]]
+// Prints a line per round. Weights are packed for products once, as for all batches of a text.
 #include <c10/core/GradMode.h>
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "model/model_config.h"
+#include "nn/device.h"
 #include "nn/ops.h"
 #include "nn/product.h"
 #include "search/beam_search.h"
@@ -17,8 +18,9 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
-  const int64_t rounds = number(1, 5), sentences = number(4, 32), beam = number(5, 5), length = number(6, 24),
-                source = number(7, 20), entries = 8000;
+  const int64_t rounds = number(1, 5), sentences = number(5, 32), beam = number(6, 5), length = number(7, 24),
+                source = number(8, 20), entries = 8000;
+  const at::Device device = nn::choose_device(argc > 4 ? argv[4] : "cpu");
   nn::prepare_cpu(static_cast<int>(number(2, 2)));
   Config config;
   config.load_text(
@@ -26,7 +28,7 @@ int main(int argc, char** argv) {
       "1024\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 4\n",
       "bench");
-  const auto model = model::build_language_model(model::ModelConfig::read(config), entries, at::kCPU);
+  const auto model = model::build_language_model(model::ModelConfig::read(config), entries, device);
   model->parameters().initialise(1);
   if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().set_bf16(true);
   search::SearchOptions o;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Everything that needs an NVIDIA GPU, in one call of at most four minutes; builds nothing, installs nothing.
+# Everything that needs an NVIDIA GPU, in one call of at most eight minutes; builds nothing, installs nothing.
 #
 #   tests/gpu/run.sh [RESULTS]     in a bundle (./run bundle) or a checkout that ./run test has built
 #
-# RESULTS, a folder for a log of each step and the tables of figures, attention.tsv and gpu_training.tsv, is results/ beside tests/
+# RESULTS, a folder for a log of each step and the tables of figures, attention.tsv, beam.tsv and gpu_training.tsv, is results/ beside tests/
 # unless told. LibTorch is that of MH_TORCH (the folder with lib/), or else of python3's PyTorch; of the version that the build
 # was made with.
 # Exit status: 0 all tests passed, 1 a test failed or a step ended badly, 2 wrong usage, 3 LibTorch or the build is missing or
@@ -38,7 +38,7 @@ gpus=$(nvidia-smi -L 2>&1) || gpus=
 if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does not say which)"; fi
 [ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither by nvidia-smi nor as /dev/nvidiactl; run this where there is one"
 
-for file in build/tests/torch-tests build/tests/attention-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so; do
+for file in build/tests/torch-tests build/tests/attention-bench build/tests/beam-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so; do
   [ -e "$here/$file" ] || die 3 "expected $here/$file; found no such file; make a bundle with ./run bundle, or ./run test here"
 done
 
@@ -179,7 +179,8 @@ if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
 elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
 else
   benchmark attention 100 1
-  benchmark gpu_training 50 1
+  benchmark beam 150 1
+  benchmark gpu_training 120 1
 fi
 
 echo "== summary"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of beam search with a Marian model of random weights: Hugging Face generate, or CTranslate2.
 
-usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
+usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--device cpu|cuda] [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
 All hypotheses have one length (and their end), so that the work is that of tests/bench/beam_bench.cpp. A line a round.
 """
 import argparse
@@ -12,6 +12,7 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("peer", choices=["transformers", "ctranslate2"])
 parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("beam", 5), ("length", 24), ("source", 20)):
     parser.add_argument(f"--{name}", type=int, default=value)
 a = parser.parse_args()
@@ -26,13 +27,13 @@ config = MarianConfig(vocab_size=ENTRIES, d_model=256, encoder_layers=3, decoder
                       decoder_attention_heads=4, encoder_ffn_dim=1024, decoder_ffn_dim=1024, activation_function="relu",
                       scale_embedding=True, pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=PAD, forced_eos_token_id=END,
                       max_position_embeddings=512)
-model = MarianMTModel(config).eval().to({"fp32": torch.float32, "bf16": torch.bfloat16}[a.precision])
+model = MarianMTModel(config).eval().to({"fp32": torch.float32, "bf16": torch.bfloat16}[a.precision]).to(a.device)
 pick = random.Random(1)
 sources = [[pick.randrange(3, PAD) for _ in range(a.source - 1)] + [END] for _ in range(a.sentences)]
 
 
 def with_transformers():
-    batch = torch.tensor(sources)
+    batch = torch.tensor(sources, device=a.device)
     mask = torch.ones_like(batch)
     with torch.inference_mode():
         found = model.generate(batch, attention_mask=mask, num_beams=a.beam, min_new_tokens=a.length + 1, max_new_tokens=a.length + 1,
@@ -44,7 +45,7 @@ def with_ctranslate2():
     import ctranslate2
     from ctranslate2.converters.transformers import MarianMTLoader
 
-    spec = MarianMTLoader().get_model_spec(model)
+    spec = MarianMTLoader().get_model_spec(model.cpu())
     words = [f"w{i}" for i in range(PAD)]  # the loader leaves out the padding's row, the last
     words[END], words[1] = "</s>", "<unk>"
     spec.register_source_vocabulary(words)
@@ -54,9 +55,10 @@ def with_ctranslate2():
     spec.config.add_source_eos = False
     folder = tempfile.mkdtemp()
     spec.validate()
-    spec.optimize(quantization="float32")
+    compute = {"fp32": "float32", "bf16": "bfloat16"}[a.precision]
+    spec.optimize(quantization=compute)
     spec.save(folder)
-    translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=a.threads)
+    translator = ctranslate2.Translator(folder, device=a.device, compute_type=compute, inter_threads=1, intra_threads=a.threads)
     texts = [[words[token] for token in source] for source in sources]
 
     def translate():
