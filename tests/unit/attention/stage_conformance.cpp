@@ -5,7 +5,11 @@
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
+#include <set>
+#include <string>
+#include <utility>
 
+#include "fixtures/covering.h"
 #include "fixtures/layers.h"
 
 using namespace mh;
@@ -33,19 +37,14 @@ struct Combination {
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
 };
 
-// All of mixer x normaliser x combiner, and all of pairing x score x mixer x combiner; the rest as by default.
+// Each pair of two stages; with --full all combinations.
 std::vector<Combination> combinations() {
+  const auto pairing = pairings().names(), score = scores().names(), normaliser = normalisers().names(),
+             mixer = mixers().names(), combiner = combiners().names();
   std::vector<Combination> all;
-  const AttentionOptions plain;
-  for (const auto& mixer : mixers().names())
-    for (const auto& combiner : combiners().names()) {
-      for (const auto& normaliser : normalisers().names())
-        all.push_back({plain.pairing, plain.score, normaliser, mixer, combiner});
-      for (const auto& pairing : pairings().names())
-        for (const auto& score : scores().names())
-          if (pairing != plain.pairing || score != plain.score)
-            all.push_back({pairing, score, plain.normaliser, mixer, combiner});
-    }
+  for (const fixtures::Choice& c :
+       fixtures::covering({pairing.size(), score.size(), normaliser.size(), mixer.size(), combiner.size()}))
+    all.push_back({pairing[c[0]], score[c[1]], normaliser[c[2]], mixer[c[3]], combiner[c[4]]});
   return all;
 }
 
@@ -207,7 +206,7 @@ void check_cross(const Combination& c) {
 
 }  // namespace
 
-TEST_CASE("every combination of stages, in every place that it declares", "[combinations]") {
+TEST_CASE("combinations of all stages, in every place that they declare", "[combinations]") {
   for (const Combination& c : combinations()) {
     INFO(c.name());
     check_causal_self(c);
@@ -216,11 +215,27 @@ TEST_CASE("every combination of stages, in every place that it declares", "[comb
   }
 }
 
+TEST_CASE("every two stages meet in a combination", "[combinations]") {
+  std::set<std::pair<std::string, std::string>> met;
+  for (const Combination& c : combinations()) {
+    const std::string of_place[] = {"pairing " + c.pairing, "score " + c.score, "normaliser " + c.normaliser,
+                                    "mixer " + c.mixer, "combiner " + c.combiner};
+    for (const std::string& a : of_place)
+      for (const std::string& b : of_place) met.emplace(a, b);
+  }
+  const size_t counts[] = {pairings().names().size(), scores().names().size(), normalisers().names().size(),
+                           mixers().names().size(), combiners().names().size()};
+  size_t expected = 0;
+  for (const size_t& a : counts)
+    for (const size_t& b : counts) expected += &a == &b ? a : a * b;
+  CHECK(met.size() == expected);
+}
+
 TEST_CASE("random combinations of stages, shapes and masks", "[combinations]") {
-  const std::vector<Combination> all = combinations();
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
+    const auto any = [](const auto& registry) { return *rc::gen::elementOf(registry.names()); };
+    Combination c{any(pairings()), any(scores()), any(normalisers()), any(mixers()), any(combiners())};
     c.z.width = 2 * pick(2, 9);
     c.z.queries = pick(2, 9);
     c.z.keys = c.z.queries + pick(1, 9);
