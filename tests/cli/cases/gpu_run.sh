@@ -10,7 +10,7 @@ try() {  # STATUS PROBLEM
   expect "$1" env PATH="$PWD/bin:$PATH" here/tests/gpu/run.sh results
   [ -z "$2" ] || said "$2"
 }
-program bin/python3 <<< 'case $* in -c*) cat "$PYTHON_TORCH" 2>/dev/null ;; *"--only attention"*) cat table; exit 1 ;; *"--only gpu_training"*) cat steps ;; *) echo "mh-tests: 3 passed, 0 failed, 1 skipped" ;; esac'
+program bin/python3 <<< 'case $* in -c*) cat "$PYTHON_TORCH" 2>/dev/null ;; *"--only attention"*) cat table; exit 1 ;; *"--only beam"*) cat beams ;; *"--only gpu_training"*) cat steps ;; *) echo "mh-tests: 3 passed, 0 failed, 1 skipped" ;; esac'
 program bin/compute-sanitizer <<< 'case $* in *memcheck*) shift 6; "$@"; echo "ERROR SUMMARY: 0 errors" ;; *) echo "no device"; exit 1 ;; esac'
 
 expect 2 here/tests/gpu/run.sh a b
@@ -28,7 +28,7 @@ touch torch/lib/libtorch_cuda.so
 [ -e /dev/nvidiactl ] || try 4 "expected an NVIDIA GPU and its driver; found neither"
 program bin/nvidia-smi <<< 'echo "GPU 0: one that is stood in for"'
 try 3 "found no such file; make a bundle"
-touch here/build/lib/libmultihead-cuda.so here/build/tests/attention-bench here/build/tools/mh-{finetune,train}
+touch here/build/lib/libmultihead-cuda.so here/build/tests/{attention,beam}-bench here/build/tools/mh-{finetune,train}
 program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh-tests: 4 passed, 0 failed, 1 skipped"'
 
 # Without PyTorch in Python there is no table: the kernels twice, once under memcheck, and the command line.
@@ -44,10 +44,12 @@ echo "$MH_TORCH" > place
 export PYTHON_TORCH=$PWD/place
 printf 'plain\tms\t2\t1\t0.5\t0.4\t0.6\t0.97\tFAIL\nmixed\tms\t1\t9\t9\t9\t9\t4\tpass\ncompiled\tms\t-\t-\t-\t-\t-\t2\tskip\n' > table
 printf 'training\ttokens/s\t9\t1\t9\t9\t9\t3\tpass\n' > steps
+printf 'beam\ttokens/s\t5\t1\t5\t5\t5\t3\tpass\n' > beams
 try 0 ""
-printed "bar missed: plain: 0.5 of 0.97"; printed "skipped: attention: compiled"; printed "bars: 2 reached, 1 missed"
+printed "bar missed: plain: 0.5 of 0.97"; printed "skipped: attention: compiled"; printed "bars: 3 reached, 1 missed"
 printed "11 passed, 0 failed, 6 skipped"
 cmp table results/attention.tsv
+cmp beams results/beam.tsv
 cmp steps results/gpu_training.tsv
 
 program here/build/tests/torch-tests <<< 'echo "mh-tests: 3 passed, 2 failed, 0 skipped"; exit 2'
@@ -56,3 +58,11 @@ printed "FAILED: kernels: 2 tests"; printed "9 passed, 4 failed"
 program here/build/tests/torch-tests <<< 'echo crashed; exit 139'
 try 1 ""
 printed "FAILED: kernels: exit status 139 without a closing line"
+
+# A training that ends early is reported at once.
+if [ -n "$(command -v mh-train || true)" ]; then
+  tools=$(dirname "$(command -v mh-train)")
+  printf '[model]\nlayers = 1\nwidth = 64\nffn = 64\n[attention]\nheads = 3\n[train]\nbatch.tokens = 512\nlength = "9u"\n' > odd.toml
+  expect 1 python3 "$ROOT/tests/gpu/steady_training.py" --tools "$tools" --minutes 9 --words 50 --tokens 2000 --device cpu odd.toml
+  said "mh-train ended within 9 minutes, exit status 2"
+fi
