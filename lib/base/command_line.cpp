@@ -33,6 +33,11 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
       "", "whole_number");
 }
 
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
+                      const std::string& type) {
+  return app.add_option(name, values, help)->type_name(type)->delimiter(',')->allow_extra_args(false);
+}
+
 CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of) {
   return app.add_option("--format", format, of + "table or json [table]")
       ->type_name("WHAT")

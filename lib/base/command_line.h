@@ -31,6 +31,11 @@ CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 // Adds --format, which takes "table" or "json". `of`: the output that it is about, at the start of its help.
 CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of = "");
 
+// Adds an option that takes several values in one argument, with commas between them. `type`: as the help names the
+// argument.
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
+                      const std::string& type);
+
 class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}

@@ -26,13 +26,10 @@ int main(int argc, char** argv) {
   a.takes_over = true;
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--init", "the checkpoint to begin with");
-  app.add_option(
-         "--train-only", a.only,
-         "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
-         "sets train.trainable [all]")
-      ->type_name("WHICH,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(app, "--train-only", a.only,
+           "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
+           "sets train.trainable [all]",
+           "WHICH,...");
   app.add_option("--seeds", a.seeds,
                  "so many runs, OUT/seed1 and so on (from --seed on), and what their best models reach, with mean and "
                  "sample deviation")

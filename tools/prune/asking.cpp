@@ -19,10 +19,7 @@ void add_question(CLI::App& app, Question& q) {
   app.add_option("--side", q.side, "of a head where heads are mixed: whole, score, value or output [whole]")
       ->type_name("SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
-  app.add_option("--kind", q.kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
-      ->type_name("KIND,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(app, "--kind", q.kinds, "heads of these kinds of attention only, such as decoder.cross [all]", "KIND,...");
   add_format(app, q.format);
   add_sets(app, q.sets);
   add_model_options(app, q);
@@ -32,11 +29,8 @@ void add_question(CLI::App& app, Question& q) {
 
 void add_measures(CLI::App& app, Question& q) {
   const auto names = analysis::importances().names();
-  app.add_option("--by", q.measures, "measures of importance: " + join(names, ", "))
+  add_list(app, "--by", q.measures, "measures of importance: " + join(names, ", "), "MEASURE,...")
       ->required()
-      ->type_name("MEASURE,...")
-      ->delimiter(',')
-      ->allow_extra_args(false)
       ->check(one_of(names));
   app.add_flag("--normalise", q.normalise, "divide each layer's scores by their l2 norm");
   app.add_flag("--per-layer", q.per_layer, "rank the heads of each layer by themselves, not all together");

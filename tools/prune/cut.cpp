@@ -134,10 +134,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
     return sub->add_option(name, value, help)->type_name(type);
   };
-  sub->add_option("--heads", a->heads, "these heads, from 0: 0:1,0:3,5:7, or decoder.self:0:1")
-      ->type_name("LAYER:HEAD,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(*sub, "--heads", a->heads, "these heads, from 0: 0:1,0:3,5:7, or decoder.self:0:1", "LAYER:HEAD,...");
   const std::string measures = "the least important heads, by: " + join(analysis::importances().names(), ", ");
   auto* by = text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
   text("--data", a->data, "shard to measure on; - is standard input", "SHARD")->needs(by);
@@ -147,10 +144,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->check(whole_number(1, 1 << 24))
       ->needs(by);
   sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together")->needs(by);
-  sub->add_option("--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]")
-      ->type_name("KIND,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(*sub, "--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]", "KIND,...");
   text("--side", a->side, "of a head where heads are mixed: whole, score, value or output [whole]", "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");

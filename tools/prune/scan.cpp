@@ -139,10 +139,8 @@ void add_scan(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("scan", "what a model loses without each of its heads");
   auto s = std::make_shared<ScanQuestion>();
   add_question(*sub, *s);
-  sub->add_option("--heads", s->heads, "these heads only, from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]")
-      ->type_name("LAYER:HEAD,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(*sub, "--heads", s->heads, "these heads only, from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]",
+           "LAYER:HEAD,...");
   sub->add_flag("--layers", s->layers, "whole layers too");
   sub->add_flag("--all-but-one", s->all_but_one, "each head alone in its layer too");
   sub->add_flag("--summary", s->summary, "a line for each layer: the deviation over its heads; models side by side");

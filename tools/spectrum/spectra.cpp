@@ -220,10 +220,7 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
                      "attention, before-mixing, logits or mixing, of a text; alphas, output-value or weight:NAME, of "
                      "the model alone [attention]"),
       "MATRICES");
-  app.add_option("--kind", a->kinds, "these kinds of attention only, such as decoder.cross [all]")
-      ->type_name("KIND,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(app, "--kind", a->kinds, "these kinds of attention only, such as decoder.cross [all]", "KIND,...");
   add_format(app, a->format);
   own.push_back(app.add_flag("--summary", s->summary, "a row for each model and kind of attention: means over layers"));
   add(app.add_option("--curves", s->curves,

@@ -171,8 +171,8 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   };
   add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
   auto* pairs =
-      add(app.add_option("--pairs", e->pairs, "these heads, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,..."), "PAIRS");
-  pairs->delimiter(',')->allow_extra_args(false);
+      add(add_list(app, "--pairs", e->pairs, "these heads, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,...", "PAIRS"),
+          nullptr);
   auto* mode = add(app.add_option("--mode", e->mode,
                                   "hard: the k most important heads with the k least; soft: the k least of opposite "
                                   "layers; released: k layers as the published code; random: k pairs"),
@@ -189,18 +189,16 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   add(app.add_option("--by", e->by, "what makes a head important [avg-l2]"), "MEASURE")
       ->check(one_of(analysis::importances().names()))
       ->needs(data);
-  add(app.add_option("--kind", e->kinds, "kinds of attention, each by itself, such as decoder.self [all of the model]"),
-      "KINDS")
-      ->delimiter(',')
-      ->allow_extra_args(false)
+  add(add_list(app, "--kind", e->kinds, "kinds of attention, each by itself, such as decoder.self [all of the model]",
+               "KINDS"),
+      nullptr)
       ->needs(mode);
-  add(app.add_option("--with", e->with,
-                     "what else goes with a head: output (its columns of the output projection), stages (its gates, "
-                     "alphas and the like), optimizer (its moments, in a training state)"),
-      "PARTS")
-      ->check(one_of({"output", "stages", "optimizer"}))
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add(add_list(app, "--with", e->with,
+               "what else goes with a head: output (its columns of the output projection), stages (its gates, "
+               "alphas and the like), optimizer (its moments, in a training state)",
+               "PARTS"),
+      nullptr)
+      ->check(one_of({"output", "stages", "optimizer"}));
   auto* output = add(app.add_option("-o,--output", e->output, "the new checkpoint; - is standard output"), "FILE");
   add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores instead"), nullptr)->excludes(output);
   add_format(app, a->format, "of tables: ");
