@@ -38,4 +38,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 // The model, on the device and path that the arguments ask for.
 model::LoadedModel load(const Arguments& a, const std::string& path);
 
+// Whether two names of files, which need not be there, are one; none is the empty name.
+bool same_place(const std::string& a, const std::string& b);
+
 }  // namespace mh::eval

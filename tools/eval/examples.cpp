@@ -1,6 +1,5 @@
 // mh-eval MODEL… DATA of examples: the scores of their task, and predictions.
 #include <cmath>
-#include <filesystem>
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -39,44 +38,34 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "ask one after the other"});
     refuse_output_onto_input(path, files);
   }
-  const auto place = [](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
-  };
-  if (!best.empty() && !predictions.empty() && place(predictions) == place(best))
+  if (same_place(predictions, best))
     throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", best, ""});
 }
 
-void score_examples(const ScoreJob& score, const TextSource& source) {
-  const Arguments& a = *score.shared;
+ordered_json score_examples(const ScoreJob& score, const TextSource& source, model::LoadedModel& m,
+                            const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
-  const bool shows = job.predictions != "-" && job.best != "-";
-  Table table(Table::format_named(a.format));
-  for (size_t i = 0; i + 1 < score.files.size(); ++i) {
-    model::LoadedModel m = load(a, score.files[i]);
-    const auto dataset = source.dataset_for(m);
-    score.decoding.check(*dataset, source.name());  // refuses options of pairs
-    check(score, source, *dataset);
-    task::EvaluationOptions how;
-    how.scoring = scoring_for(m, score.scoring, *dataset);  // refuses options of texts
-    how.progress = progress_bar("score", "rows");
-    const auto predictions = opened(job.predictions), best = opened(job.best);
-    const task::Evaluation found = dataset->evaluate(*m.model, how);
-    how.progress = {};
-    if (predictions != nullptr) dataset->write_predictions(*predictions, found), predictions->close();
-    if (best != nullptr) dataset->write_best_answers(*best, found), best->close();
-    ordered_json j{{"model", m.name},
-                   {"task", dataset->name()},
+  check(score, source, dataset);
+  task::EvaluationOptions how;
+  how.scoring = scoring_for(m, score.scoring, dataset);  // refuses options of texts
+  how.progress = progress_bar("score", "rows");
+  const auto predictions = opened(job.predictions), best = opened(job.best);
+  const task::Evaluation found = dataset.evaluate(*m.model, how);
+  how.progress = {};
+  if (predictions != nullptr) dataset.write_predictions(*predictions, found), predictions->close();
+  if (best != nullptr) dataset.write_best_answers(*best, found), best->close();
+  if (!job.prints_scores())
+    for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest(value)));
+  ordered_json row{{"model", m.name},
+                   {"task", dataset.name()},
                    {"rows", found.rows},
                    {"scored", found.scored},
                    {"loss", found.scored > 0 ? found.loss : NAN}};
-    for (const auto& [name, value] : found.scores) j[name] = value;
-    j["longest"] = how.scoring.block;
-    j.update(dataset->columns());
-    j.update({{"precision", a.precision}, {"set", join(a.sets, " ")}});
-    if (shows) table.row(j);
-    else
-      for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest(value)));
-  }
+  for (const auto& [name, value] : found.scores) row[name] = value;
+  row["longest"] = how.scoring.block;
+  row.update(dataset.columns());
+  row.update({{"precision", score.shared->precision}, {"set", join(score.shared->sets, " ")}});
+  return row;
 }
 
 }  // namespace mh::eval

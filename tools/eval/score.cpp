@@ -25,19 +25,18 @@ model::LoadedModel load(const Arguments& a, const std::string& path) {
   return load_as(a, io::Checkpoint(path), a.sets);
 }
 
-namespace {
-
-// Where what is written of model `index` goes; with several models each has a file of its own.
-std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
-  return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
-}
-
-// Whether two names of files, which need not be there, are one.
 bool same_place(const std::string& a, const std::string& b) {
   const auto place = [](const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
   };
   return !a.empty() && !b.empty() && place(a) == place(b);
+}
+
+namespace {
+
+// Where what is written of model `index` goes; with several models each has a file of its own.
+std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
+  return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
 }
 
 // What can be seen before the first model is scored.
@@ -66,58 +65,65 @@ void check(const ScoreJob& a) {
   }
 }
 
+// Returns the scores of model `index` on texts or pairs, and writes what the options ask for.
+ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
+                          const task::Dataset& dataset, size_t index) {
+  const data::ScoringOptions options = scoring_for(m, job.scoring, dataset);
+  std::unique_ptr<ByteSink> tokens = job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
+  if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
+  task::ScoreObserver observer;
+  observer.progress = progress_bar("score", "rows");
+  int64_t unknown = 0;
+  observer.each = [&](const task::TokenScore& scored) {
+    const auto [at, token, p] = scored;
+    unknown += token == m.tokenizers.target->unknown();
+    if (tokens != nullptr)
+      tokens->write(
+          str(at, '\t', token, '\t', text::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
+  };
+  const task::Score s = task::score(*m.model, dataset.corpus(), options, observer);
+  observer.progress = {};
+  if (tokens != nullptr) tokens->close();
+  const double nll = s.nll / static_cast<double>(s.tokens);
+  ordered_json row{
+      {"model", m.name},
+      {"tokens", s.tokens},
+      {"unknown", unknown},
+      {"nll", nll},
+      {"perplexity", std::exp(nll)},
+      {"bits_per_token", nll / std::log(2.0)},
+      {"bits_per_byte", s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, source.counts().text_bytes))},
+      {"block", options.block},
+      {"context", options.context},
+      {"memory", options.memory},
+      {"streams", options.streams},
+      {"precision", job.shared->precision},
+      {"set", join(job.shared->sets, " ")},
+      {"protocol", data::protocol_of(options)}};
+  if (job.decoding.wanted)
+    row.update(decode(job.decoding, m, *dataset.pairs(), source.name(), file_of(job, job.decoding.hypotheses, index)));
+  return row;
+}
+
 void score(ScoreJob& job) {
   check(job);
   job.examples.check(job.files);
   job.decoding.start();
-  const Arguments& a = *job.shared;
   const TextSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
-  if (!source.task().traits().perplexity) return score_examples(job, source);
-  if (!job.examples.predictions.empty() || !job.examples.best.empty())
+  const bool of_tokens = source.task().traits().perplexity;
+  if (of_tokens && (!job.examples.predictions.empty() || !job.examples.best.empty()))
     throw Error(Exit::usage, Problem{"--predictions", "a shard of examples or questions",
                                      str(source.name(), ", of the kind ", source.header().kind), "leave it out"});
-  Table table(Table::format_named(a.format));
+  Table table(Table::format_named(job.shared->format));
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    model::LoadedModel m = load(a, job.files[i]);
+    model::LoadedModel m = load(*job.shared, job.files[i]);
     const auto dataset = source.dataset_for(m);
-    job.decoding.check(*dataset, source.name());
-    const data::ScoringOptions options = scoring_for(m, job.scoring, *dataset);
-    std::unique_ptr<ByteSink> tokens = job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, i));
-    if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
-    task::ScoreObserver observer;
-    observer.progress = progress_bar("score", "rows");
-    int64_t unknown = 0;
-    observer.each = [&](const task::TokenScore& scored) {
-      const auto [index, token, p] = scored;
-      unknown += token == m.tokenizers.target->unknown();
-      if (tokens != nullptr)
-        tokens->write(
-            str(index, '\t', token, '\t', text::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
-    };
-    const task::Score s = task::score(*m.model, dataset->corpus(), options, observer);
-    observer.progress = {};
-    if (tokens != nullptr) tokens->close();
-    const double nll = s.nll / static_cast<double>(s.tokens);
-    ordered_json j{{"model", m.name},
-                   {"tokens", s.tokens},
-                   {"unknown", unknown},
-                   {"nll", nll},
-                   {"perplexity", std::exp(nll)},
-                   {"bits_per_token", nll / std::log(2.0)},
-                   {"bits_per_byte",
-                    s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, source.counts().text_bytes))},
-                   {"block", options.block},
-                   {"context", options.context},
-                   {"memory", options.memory},
-                   {"streams", options.streams},
-                   {"precision", a.precision},
-                   {"set", join(a.sets, " ")},
-                   {"protocol", data::protocol_of(options)}};
-    if (job.decoding.wanted)
-      j.update(decode(job.decoding, m, *dataset->pairs(), source.name(), file_of(job, job.decoding.hypotheses, i)));
-    table.row(j);
+    job.decoding.check(*dataset, source.name());  // refuses options of pairs for other data
+    const ordered_json row =
+        of_tokens ? score_tokens(job, source, m, *dataset, i) : score_examples(job, source, m, *dataset);
+    if (job.examples.prints_scores()) table.row(row);
   }
 }
 

@@ -31,6 +31,8 @@ struct DecodeJob {
 struct ExamplesJob {
   std::string predictions, best;  // files
   void check(const std::vector<std::string>& files) const;
+  // Whether standard output takes the scores; else predictions take it.
+  bool prints_scores() const { return predictions != "-" && best != "-"; }
 };
 
 struct ScoreJob {
@@ -42,8 +44,9 @@ struct ScoreJob {
   ExamplesJob examples;
 };
 
-// Of examples: a row of scores for each model, and predictions.
-void score_examples(const ScoreJob& job, const TextSource& source);
+// Returns the scores of a model on examples, and writes its predictions.
+nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
+                                      const task::Dataset& dataset);
 
 // Writes the hypotheses to `file`, unless it is empty; returns the columns of BLEU.
 nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs,
