@@ -81,8 +81,8 @@ MH_INLINE void add_distances(const AttentionParams& how, const Block& b, const D
   for (int64_t run = 0; run < how.relative.num_runs; ++run) {
     const Reach z = reach_of(how, b, run);
     if (z.keys <= 0) continue;
-    product<Tile, false>(b.rows, padded(z.rows), d.size, d.queries, d.size, 1, d.transposed + z.row, d.count,
-                         d.by_distance, d.row);
+    product<Tile, false>(b.rows, padded(z.rows), d.size, {d.queries, d.size, 1}, {d.transposed + z.row, d.count},
+                         {d.by_distance, d.row});
     for (int64_t i = 0; i < b.m; ++i)
       add_to(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * row + z.key - b.low);
   }
@@ -100,9 +100,10 @@ MH_INLINE void distances_backward(const AttentionParams& how, const Block& b, co
     for (int64_t i = 0; i < b.m; ++i)
       std::memcpy(d.by_distance + i * d.row + b.m - 1 - i, ds + i * row + z.key - b.low,
                   static_cast<size_t>(z.keys) * sizeof(float));
-    product<Tile, true>(b.rows, d.size, z.rows, d.by_distance, d.row, 1, d.rows + z.row * d.size, d.size, dy, d.size);
-    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, d.by_distance, 1, d.row, d.queries, d.size,
-                        dr + z.row * d.size, d.size);
+    product<Tile, true>(b.rows, d.size, z.rows, {d.by_distance, d.row, 1}, {d.rows + z.row * d.size, d.size},
+                        {dy, d.size});
+    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, {d.by_distance, 1, d.row}, {d.queries, d.size},
+                        {dr + z.row * d.size, d.size});
   }
 }
 
@@ -139,7 +140,7 @@ MH_INLINE void forward_few(const AttentionParams& how, const HeadTensors<T>& x, 
   for (int64_t i = 0; i < how.queries; ++i) {
     const int64_t first = how.first_seen(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, how.scale, row);
-    x.lse[i] = attend_one(row, how.seen(i) - first, d, InRows<T>{k, first}, InRows<T>{v, first},
+    x.lse[i] = attend_one(row, how.seen(i) - first, d, KeysAndValues{InRows<T>{k, first}, InRows<T>{v, first}},
                           how.head_scale(how.head), s, x.out.data + i * x.out.stride);
   }
 }

@@ -11,6 +11,7 @@
 
 #include "attention_params.h"
 #include "cpu/bf16_engine.h"
+#include "cpu/matrix.h"
 #include "cpu/simd.h"
 
 namespace mh::kernels {
@@ -19,14 +20,7 @@ namespace mh::kernels {
 // it is, once a query. The last bits of a query's result differ between the two ways.
 constexpr int64_t kFewQueries = 8;
 
-// (length, size), rows contiguous, row r at data + r * stride. T is float or uint16_t (bf16).
-template <class T>
-struct Matrix {
-  T* data;
-  int64_t stride;
-};
-
-// The tensors of one head of one row of the batch.
+// The tensors of one head of one row of the batch, (length, size) each. T is float or uint16_t (bf16).
 template <class T>
 struct HeadTensors {
   Matrix<const T> q, k, v;

@@ -84,11 +84,22 @@ MH_INLINE void fetch(const T* from, int64_t d) {
 }
 constexpr int64_t kAhead = 4;  // keys
 
-// out (d) = factor * softmax(q kᵀ) v of one query (d), scaled, with the keys and values that key(j) and value(j) point
-// at, (d) each, d a multiple of 16; zeros where no key weighs anything. s: scratch, padded(keys). Returns log_sum.
+// key(j) and value(j) point at a key and a value, (d) each.
+template <class Key, class Value>
+struct KeysAndValues {
+  Key key;
+  Value value;
+};
+template <class Key, class Value>
+KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
+
+// out (d) = factor * softmax(q kᵀ) v of one query (d), scaled, d a multiple of 16; zeros where no key weighs anything.
+// s: scratch, padded(keys). Returns log_sum.
 template <class Key, class Value, class T>
-MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const Key& key, const Value& value, float factor,
+MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& of, float factor,
                            float* s, T* out) {
+  const Key& key = of.key;
+  const Value& value = of.value;
   for (int64_t j = 0; j < keys; ++j) {
     const T* k = key(j);
     if (j + kAhead < keys) fetch(key(j + kAhead), d);

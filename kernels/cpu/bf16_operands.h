@@ -6,6 +6,7 @@
 
 #include "cpu/attention_row.h"
 #include "cpu/bf16_engine.h"
+#include "cpu/matrix.h"
 
 namespace mh::kernels {
 
@@ -56,13 +57,20 @@ MH_INLINE void turn_rows(const uint16_t* from, int64_t position, int64_t rows, i
   }
 }
 
-// c (m, n; row ldc) = or += a (m, k; row lda) times rows first … first + k - 1 of b, a right operand of `rows` rows and
-// n columns.
-MH_INLINE void engine_product(const Bf16Engine& engine, int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda,
-                              const uint16_t* b, int64_t rows, int64_t first, bool add, float* c, int64_t ldc) {
+// The rows of a right operand of `rows` rows from row `first` on.
+struct RightOperand {
+  const uint16_t* data;
+  int64_t rows, first = 0;
+};
+
+// c (m, n) = or += a (m, k) times k rows of b, which has n columns.
+template <bool add>
+MH_INLINE void engine_product(const Bf16Engine& engine, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
+                              const RightOperand& b, Matrix<float> c) {
   for (int64_t x = 0; x < n; x += kEngineColumns) {
     const int64_t columns = std::min(kEngineColumns, n - x);
-    engine.product(m, columns, k, lda, columns, ldc, add, a, b + x * rows + first * columns, c + x);
+    engine.product({m, columns, k, a.stride, columns, c.stride, add}, a.data, b.data + x * b.rows + b.first * columns,
+                   c.data + x);
   }
 }
 
@@ -125,7 +133,7 @@ struct EngineTile {
     for (int64_t s = low; s < width; s += kEngineColumns) {
       round_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      engine_product(engine, m, wide, kEngineColumns, rounded, kEngineColumns, right, rows, s, true, sums, wide);
+      engine_product<true>(engine, m, wide, kEngineColumns, {rounded, kEngineColumns}, {right, rows, s}, {sums, wide});
     }
   }
   // to (keys, wide) += the tile transposed times `right`, an operand of m rows.
@@ -133,7 +141,7 @@ struct EngineTile {
     for (int64_t s = low; s < width; s += kEngineColumns) {
       turn_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      engine_product(engine, kEngineColumns, wide, m, rounded, m, right, m, 0, true, to + s * wide, wide);
+      engine_product<true>(engine, kEngineColumns, wide, m, {rounded, m}, {right, m}, {to + s * wide, wide});
     }
   }
 };

@@ -94,13 +94,13 @@ class Fp32Products {
   static constexpr bool scales_queries = true;
 
   MH_INLINE void logits(const Block& b, float* s) const {
-    product<Tile, false>(b.rows, b.keys(), d_, rows_, d_, 1, turned_k_ + b.low, keys_, s, row_);
+    product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {turned_k_ + b.low, keys_}, {s, row_});
   }
   // sums (block, size) += p V
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
   // dO Vᵀ
   MH_INLINE void with_values(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.keys(), d_, given_, d_, 1, turned_v_ + b.low, keys_, dp, row_);
+    product<Tile, false>(b.rows, b.keys(), d_, {given_, d_, 1}, {turned_v_ + b.low, keys_}, {dp, row_});
   }
   // sums (block, size) += dS K
   MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
@@ -120,10 +120,10 @@ class Fp32Products {
       }
   }
   MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
-    product<Tile, true>(b.rows, d_, b.keys(), tile, row_, 1, plain_ + b.low * d_, d_, sums, d_);
+    product<Tile, true>(b.rows, d_, b.keys(), {tile, row_, 1}, {plain_ + b.low * d_, d_}, {sums, d_});
   }
   MH_INLINE void over_queries(const Block& b, const float* tile, const float* rows, float* to) const {
-    product<Tile, true>(b.keys(), d_, b.rows, tile, 1, row_, rows, d_, to + b.low * d_, d_);
+    product<Tile, true>(b.keys(), d_, b.rows, {tile, 1, row_}, {rows, d_}, {to + b.low * d_, d_});
   }
 
   int64_t d_, keys_, row_;
@@ -207,7 +207,7 @@ class Bf16Products {
     copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
   }
   MH_INLINE void with_turned(const Block& b, const uint16_t* rows, const uint16_t* turned, float* tile) const {
-    engine_product(engine_, kBlock, b.keys(), d_, rows, d_, turned + b.low * d_, d_, 0, false, tile, row_);
+    engine_product<false>(engine_, kBlock, b.keys(), d_, {rows, d_}, {turned + b.low * d_, d_}, {tile, row_});
   }
   const Bf16Engine& engine_;
   int64_t d_, keys_, row_;

@@ -26,8 +26,8 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     v = v * query.scale;
     store(v, scaled + i);
   }
-  attend_one(scaled, query.length, size, Through<T>{query.keys, query.rows}, Through<T>{query.values, query.rows}, 1, s,
-             out);
+  attend_one(scaled, query.length, size,
+             KeysAndValues{Through<T>{query.keys, query.rows}, Through<T>{query.values, query.rows}}, 1, s, out);
 }
 
 template struct CachedAttentionLoops<kLevel, float>;

@@ -51,7 +51,7 @@ void HeadMixLoops<L, T>::forward(const HeadMix& how, const float* m, const T* x,
   for (int64_t s = 0; s < how.count; s += width) {
     const int64_t n = std::min(width, how.count - s);
     gather(x, how.x_stride, how.in, s, n, from);
-    mix_chunk(how.in, how.out, m, how.out, 1, from, n, to);
+    mix_chunk(how.in, how.out, {m, 1, how.out}, from, n, to);
     scatter(to, how.out, s, n, y, how.y_stride);
   }
 }
@@ -67,7 +67,7 @@ void HeadMixLoops<L, T>::backward(const HeadMix& how, const float* m, const Head
       outer_chunk(how.in, how.out, left, right, n, g.dm);
     }
     if (g.dx != nullptr) {
-      mix_chunk(how.out, how.in, m, 1, how.out, right, n, left);
+      mix_chunk(how.out, how.in, {m, how.out, 1}, right, n, left);
       scatter(left, how.in, s, n, g.dx, g.dx_stride);
     }
   }

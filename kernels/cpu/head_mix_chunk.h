@@ -3,31 +3,34 @@
 #pragma once
 
 #include "cpu/head_mix.h"
+#include "cpu/matrix.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
 
-// `rows` outputs from i on: y_i = Σ_j m[j * mj + i * mi] x_j.
+// `rows` outputs: y_i = Σ_j m[i, j] x_j.
 template <int rows>
-MH_INLINE void mix_rows(int64_t in, const float* m, int64_t mj, int64_t mi, const float* x, int64_t count, float* y) {
+MH_INLINE void mix_rows(int64_t in, StridedMatrix m, const float* x, int64_t count, float* y) {
   for (int64_t s = 0; s < count; s += lanes) {
     Floats sum[rows];
     for (int r = 0; r < rows; ++r) sum[r] = Floats{};
     for (int64_t j = 0; j < in; ++j) {
       Floats v;
       load(x + j * kMixWidth + s, v);
-      for (int r = 0; r < rows; ++r) sum[r] += m[j * mj + r * mi] * v;
+      for (int r = 0; r < rows; ++r) sum[r] += m.data[j * m.column_stride + r * m.row_stride] * v;
     }
     for (int r = 0; r < rows; ++r) store(sum[r], y + r * kMixWidth + s);
   }
 }
 
-// x (in, kMixWidth), y (out, kMixWidth); of each the first `count` numbers, up to a multiple of 16.
-MH_INLINE void mix_chunk(int64_t in, int64_t out, const float* m, int64_t mj, int64_t mi, const float* x, int64_t count,
-                         float* y) {
+// y (out, kMixWidth) = m (out, in) x (in, kMixWidth); of each the first `count` numbers, up to a multiple of 16.
+MH_INLINE void mix_chunk(int64_t in, int64_t out, StridedMatrix m, const float* x, int64_t count, float* y) {
+  const auto rows_from = [&](int64_t i) {
+    return StridedMatrix{m.data + i * m.row_stride, m.row_stride, m.column_stride};
+  };
   int64_t i = 0;
-  for (; i + 4 <= out; i += 4) mix_rows<4>(in, m + i * mi, mj, mi, x, count, y + i * kMixWidth);
-  for (; i < out; ++i) mix_rows<1>(in, m + i * mi, mj, mi, x, count, y + i * kMixWidth);
+  for (; i + 4 <= out; i += 4) mix_rows<4>(in, rows_from(i), x, count, y + i * kMixWidth);
+  for (; i < out; ++i) mix_rows<1>(in, rows_from(i), x, count, y + i * kMixWidth);
 }
 
 // dm[j][i][lane] += x_j dy_i for `rows` heads j and `columns` heads i.

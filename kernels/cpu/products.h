@@ -1,6 +1,7 @@
 // Products of small fp32 matrices in registers, for the kernels that keep their operands in the cache.
 #pragma once
 
+#include "cpu/matrix.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
@@ -14,40 +15,38 @@ struct Small {
   static constexpr int rows = 4, vectors = 1;
 };
 
-// c (m, n) = or += a (m, k) b (k, n); a's element (i, j) at a[i * ai + j * aj]; rows of b and c contiguous. m is a
-// multiple of 8 and n of 16.
+// c (m, n) = or += a (m, k) b (k, n). m is a multiple of 8 and n of 16.
 template <int rows, int vectors, bool add>
-MH_INLINE void tile_product(int64_t k, const float* a, int64_t ai, int64_t aj, const float* b, int64_t ldb, float* c,
-                            int64_t ldc) {
+MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   Floats sum[rows][vectors];
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) {
-      if constexpr (add) load(c + i * ldc + v * lanes, sum[i][v]);
+      if constexpr (add) load(c.data + i * c.stride + v * lanes, sum[i][v]);
       else sum[i][v] = Floats{};
     }
   for (int64_t j = 0; j < k; ++j) {
     Floats right[vectors];
-    for (int v = 0; v < vectors; ++v) load(b + j * ldb + v * lanes, right[v]);
+    for (int v = 0; v < vectors; ++v) load(b.data + j * b.stride + v * lanes, right[v]);
     for (int i = 0; i < rows; ++i) {
-      const float left = a[i * ai + j * aj];
+      const float left = a.data[i * a.row_stride + j * a.column_stride];
       for (int v = 0; v < vectors; ++v) sum[i][v] += left * right[v];
     }
   }
   for (int i = 0; i < rows; ++i)
-    for (int v = 0; v < vectors; ++v) store(sum[i][v], c + i * ldc + v * lanes);
+    for (int v = 0; v < vectors; ++v) store(sum[i][v], c.data + i * c.stride + v * lanes);
 }
 
 template <class Tile, bool add>
-MH_INLINE void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t ai, int64_t aj, const float* b,
-                       int64_t ldb, float* c, int64_t ldc) {
+MH_INLINE void product(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   constexpr int rows = Tile::rows, vectors = Tile::vectors;
+  const auto left = [&](int64_t y) { return StridedMatrix{a.data + y * a.row_stride, a.row_stride, a.column_stride}; };
+  const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.stride}; };
+  const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.stride + x, c.stride}; };
   int64_t x = 0;
   for (; x + vectors * lanes <= n; x += vectors * lanes)
-    for (int64_t y = 0; y < m; y += rows)
-      tile_product<rows, vectors, add>(k, a + y * ai, ai, aj, b + x, ldb, c + y * ldc + x, ldc);
+    for (int64_t y = 0; y < m; y += rows) tile_product<rows, vectors, add>(k, left(y), right(x), result(y, x));
   for (; x < n; x += lanes)
-    for (int64_t y = 0; y < m; y += rows)
-      tile_product<rows, 1, add>(k, a + y * ai, ai, aj, b + x, ldb, c + y * ldc + x, ldc);
+    for (int64_t y = 0; y < m; y += rows) tile_product<rows, 1, add>(k, left(y), right(x), result(y, x));
 }
 
 }  // namespace mh::kernels

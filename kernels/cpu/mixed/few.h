@@ -7,22 +7,27 @@ namespace mh::kernels {
 
 namespace {
 
-// Rows of a cache lie apart, each beyond what the processor foresees.
+// The keys or values of head h that a query sees, from position 0 to seen - 1.
 template <class T>
-MH_INLINE void fetch_ahead(const Heads<const T>& of, int64_t h, int64_t t, int64_t first, int64_t end, int64_t size) {
-  if (of.table != nullptr && t + kAhead < end) fetch(of.at(h, t + kAhead) + first, size);
-}
+struct SeenRows {
+  const Heads<const T>& of;
+  int64_t h, seen;
+  MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
+  // Rows of a cache lie apart, each beyond what the processor foresees.
+  MH_INLINE void fetch_ahead(int64_t t, int64_t first, int64_t size) const {
+    if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
+  }
+};
 
-// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on; x and v belong to head h.
+// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on.
 template <int vectors, class T>
-void weighed_values(const Layout& l, const float* x, int64_t seen, const Heads<const T>& v, int64_t h, int64_t first,
-                    int64_t size, T* out) {
+void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64_t first, int64_t size, T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
-  for (int64_t s = 0; s < seen; ++s) {
+  for (int64_t s = 0; s < v.seen; ++s) {
     const float weight = x[place_of(l, s)];
-    const T* value = v.at(h, s) + first;
-    fetch_ahead(v, h, s, first, seen, vectors * lanes);
+    const T* value = v.at(s) + first;
+    v.fetch_ahead(s, first, vectors * lanes);
     for (int i = 0; i < vectors; ++i) {
       Floats b;
       load_part(value + i * lanes, size - first - i * lanes, b);
@@ -48,20 +53,19 @@ struct Few {
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
-// x = or += the products of one query's `size` numbers from column `first` on, in `vectors` vectors, with keys of head
-// h.
+// x = or += the products of one query's `size` numbers from column `first` on, in `vectors` vectors, with keys.
 template <int vectors, class T>
-void few_products(const Layout& l, const T* q, float scale, int64_t size, const Heads<const T>& k, int64_t h,
-                  int64_t first, int64_t seen, float* x) {
+void few_products(const Layout& l, const T* q, float scale, int64_t size, const SeenRows<T>& k, int64_t first,
+                  float* x) {
   Floats row[vectors];
   for (int i = 0; i < vectors; ++i) {
     load_part(q + i * lanes, size - i * lanes, row[i]);
     row[i] = row[i] * scale;
   }
   const bool whole = size == vectors * lanes;
-  for (int64_t s = 0; s < seen; ++s) {
-    const T* key = k.at(h, s) + first;
-    fetch_ahead(k, h, s, first, seen, size);
+  for (int64_t s = 0; s < k.seen; ++s) {
+    const T* key = k.at(s) + first;
+    k.fetch_ahead(s, first, size);
     Floats sum{};
     for (int i = 0; i < vectors; ++i) {
       Floats b;
@@ -87,7 +91,7 @@ void MixedLoops<L, T>::few_logits(const AttentionParams& how, int64_t j, Heads<c
       const auto products = size > 2 * lanes ? few_products<4, T>
                             : size > lanes   ? few_products<2, T>
                                              : few_products<1, T>;
-      products(few.l, q.at(j, t) + first, how.scale, size, k, how.key_head(j), first, how.seen(t),
+      products(few.l, q.at(j, t) + first, how.scale, size, SeenRows<T>{k, how.key_head(j), how.seen(t)}, first,
                few.query(t) + j * chunk);
     }
 }
@@ -112,11 +116,11 @@ void MixedLoops<L, T>::few_values(const AttentionParams& how, int64_t i, Heads<c
   const Few few(how, shared);
   for (int64_t t = 0; t < how.queries; ++t) {
     const float* x = few.query(t) + i * chunk;
+    const SeenRows<T> values{v, how.value_head(i), how.seen(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= how.value_size; c += 4 * lanes)
-      weighed_values<4>(few.l, x, how.seen(t), v, how.value_head(i), c, how.value_size, out.at(i, t));
-    for (; c < how.value_size; c += lanes)
-      weighed_values<1>(few.l, x, how.seen(t), v, how.value_head(i), c, how.value_size, out.at(i, t));
+      weighed_values<4>(few.l, x, values, c, how.value_size, out.at(i, t));
+    for (; c < how.value_size; c += lanes) weighed_values<1>(few.l, x, values, c, how.value_size, out.at(i, t));
   }
 }
 

@@ -57,29 +57,31 @@ void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size
   }
 }
 
-// Where the parts of packed keys and values are.
+// Where the parts of packed keys and values are. Float is float or const float.
+template <class Float>
 struct Packed {
-  const float *turned_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
-                                          // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
-  MH_INLINE Packed(const AttentionParams& how, bool backward, const float* packed)
+  Float *turned_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
+                                    // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
+  MH_INLINE Packed(const AttentionParams& how, bool backward, Float* packed)
       : turned_k(packed), keys(packed + (backward ? key_floats(how) : 0)), values(keys + key_floats(how)) {}
 };
 
 // The same as operands of an engine: a head takes half of its floats.
 void pack_bf16(const AttentionParams& how, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
-               Heads<const uint16_t> v, float* turned_k, float* keys, float* values) {
+               Heads<const uint16_t> v, const Packed<float>& packed) {
   const auto of_head = [&](float* part, int64_t i, int64_t wide) {
     return reinterpret_cast<uint16_t*>(part + i * l.keys() * wide);
   };
   if (head < how.in_heads) {
     turn_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size,
-              of_head(turned_k, head, l.dk));
+              of_head(packed.turned_k, head, l.dk));
     if (backward)
-      pair_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size, of_head(keys, head, l.dk));
+      pair_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size,
+                of_head(packed.keys, head, l.dk));
     return;
   }
   head -= how.in_heads;
-  uint16_t* to = of_head(values, head, l.dv);
+  uint16_t* to = of_head(packed.values, head, l.dv);
   if (backward) turn_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, l.keys(), how.value_size, to);
   else pair_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, l.keys(), how.value_size, to);
 }
@@ -91,26 +93,24 @@ void MixedLoops<L, T>::pack(const AttentionParams& how, bool backward, int64_t h
                             float* packed) {
   if (mixes_few(how)) return;
   const Layout l(how, {});
-  const Packed to(how, backward, packed);
-  const auto at = [&](const float* part, int64_t offset) { return packed + (part - packed) + offset; };
+  const Packed<float> to(how, backward, packed);
   if constexpr (std::is_same_v<T, uint16_t>)
-    if (uses_engine(how))
-      return pack_bf16(how, l, backward, head, k, v, at(to.turned_k, 0), at(to.keys, 0), at(to.values, 0));
+    if (uses_engine(how)) return pack_bf16(how, l, backward, head, k, v, to);
   if (head < how.in_heads) {
     unpack_turned(k.at(how.key_head(head), 0), k.row_stride, how.keys, how.key_size,
-                  at(to.turned_k, head * l.chunks * how.key_size * chunk));
+                  to.turned_k + head * l.chunks * how.key_size * chunk);
     if (backward)
       unpack_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, how.key_size, 1.0F, how.keys,
-                  at(to.keys, head * l.keys() * l.dk));
+                  to.keys + head * l.keys() * l.dk);
     return;
   }
   head -= how.in_heads;
   if (backward)
     unpack_turned(v.at(how.value_head(head), 0), v.row_stride, how.keys, how.value_size,
-                  at(to.values, head * l.chunks * how.value_size * chunk));
+                  to.values + head * l.chunks * how.value_size * chunk);
   else
     unpack_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, how.value_size, 1.0F, how.keys,
-                at(to.values, head * l.keys() * l.dv));
+                to.values + head * l.keys() * l.dv);
 }
 
 }  // namespace mh::kernels

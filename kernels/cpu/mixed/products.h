@@ -14,15 +14,23 @@ namespace {
 
 using Tile = std::conditional_t<kLevel == Level::avx512, Large, Small>;
 
+// Those of a tile.
+struct Queries {
+  int64_t first, count;
+};
+
 // How far the queries of a tile see a span of keys, counted from its first one: their numbers are there up to the keys
 // that the last of eight sees.
 struct Sight {
+  int64_t query, count;  // the tile's first query, and how many
   int64_t begin;         // the span's first key, a multiple of `chunk`
-  int64_t queries;       // a multiple of 8
+  int64_t queries;       // `count`, up to a multiple of 8
   int64_t first, width;  // keys that the first one sees, negative where they end before the span; and the last
   bool causal;
-  MH_INLINE Sight(const AttentionParams& how, const Layout& l, int64_t query, int64_t count, int64_t key)
-      : begin(key),
+  MH_INLINE Sight(const AttentionParams& how, const Layout& l, const Queries& tile, int64_t key)
+      : query(tile.first),
+        count(tile.count),
+        begin(key),
         queries((count + 7) / 8 * 8),
         first(how.seen(query) - key),
         width(std::clamp<int64_t>(how.seen(query + count - 1) - key, 0, l.span)),
@@ -35,21 +43,29 @@ struct Sight {
 MH_INLINE int64_t place_of(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
 MH_INLINE int64_t together(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
-// tile (queries, …) of all chunks that they see = rows (heads, l.rows, wide) times turned (heads, chunks, size, chunk).
-void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int64_t size, int64_t wide,
-                        const float* rows, const float* turned, float* tile) {
-  for (int64_t j = 0; j < heads; ++j)
+// What a tile has of each of some heads: rows of `size` numbers, which count `factor` times.
+struct TileRows {
+  int64_t heads, size;
+  float factor;
+};
+
+// tile (queries, …) of all chunks that they see = rows (heads, l.rows, padded size) times turned (heads, chunks, size,
+// chunk).
+void products_with_keys(const Layout& l, const TileRows& of, const Sight& sight, const float* rows, const float* turned,
+                        float* tile) {
+  const int64_t size = of.size, wide = padded(size);
+  for (int64_t j = 0; j < of.heads; ++j)
     for (int64_t c = 0; c * chunk < sight.width; ++c) {
       const float *a = rows + j * l.rows * wide, *b = turned + ((j * l.chunks + c) * chunk + sight.begin) * size;
       float* to = tile + c * l.step() + j * chunk;
       if (sight.all_see((c + 1) * chunk)) {
-        product<Tile, false>(sight.queries, padded(std::min(chunk, sight.width - c * chunk)), size, a, wide, 1, b,
-                             chunk, to, l.query());
+        product<Tile, false>(sight.queries, padded(std::min(chunk, sight.width - c * chunk)), size, {a, wide, 1},
+                             {b, chunk}, {to, l.query()});
         continue;
       }
       for (int64_t y = 0; y < sight.queries; y += 8)
-        product<Tile, false>(8, padded(std::clamp<int64_t>(sight.reach(y) - c * chunk, 0, chunk)), size, a + y * wide,
-                             wide, 1, b, chunk, to + y * l.query(), l.query());
+        product<Tile, false>(8, padded(std::clamp<int64_t>(sight.reach(y) - c * chunk, 0, chunk)), size,
+                             {a + y * wide, wide, 1}, {b, chunk}, {to + y * l.query(), l.query()});
     }
 }
 
@@ -57,8 +73,8 @@ void products_with_keys(const Layout& l, int64_t heads, const Sight& sight, int6
 void product_over_keys(const Layout& l, const Sight& sight, int64_t wide, const float* tile, const float* values,
                        float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    product<Tile, true>(queries, wide, count, tile + c * l.step() + y * l.query(), l.query(), 1,
-                        values + (sight.begin + c * chunk) * wide, wide, sums + y * wide, wide);
+    product<Tile, true>(queries, wide, count, {tile + c * l.step() + y * l.query(), l.query(), 1},
+                        {values + (sight.begin + c * chunk) * wide, wide}, {sums + y * wide, wide});
   };
   for (int64_t c = 0; c * chunk < sight.width; ++c) {
     if (sight.all_see((c + 1) * chunk)) add(c, 0, sight.queries, std::min(chunk, sight.width - c * chunk));
@@ -76,29 +92,29 @@ void product_over_queries(const Layout& l, const Sight& sight, int64_t wide, con
     const float* a = tile + c * l.step();
     float* to = sums + (sight.begin + c * chunk) * wide;
     if (sight.all_see((c + 1) * chunk)) {
-      product<Tile, true>(count, wide, sight.queries, a, 1, l.query(), rows, wide, to, wide);
+      product<Tile, true>(count, wide, sight.queries, {a, 1, l.query()}, {rows, wide}, {to, wide});
       continue;
     }
     int64_t from = 0;  // the first query whose eight see the keys
     for (int64_t x = 0; x < count; x += 8) {
       while (from < sight.queries && padded(sight.reach(from)) <= c * chunk + x) from += 8;
-      product<Tile, true>(8, wide, sight.queries - from, a + x + from * l.query(), 1, l.query(), rows + from * wide,
-                          wide, to + x * wide, wide);
+      product<Tile, true>(8, wide, sight.queries - from, {a + x + from * l.query(), 1, l.query()},
+                          {rows + from * wide, wide}, {to + x * wide, wide});
     }
   }
 }
 
-// Products with keys by an engine; `rows` and `turned` hold its operands, in half of their floats. `factor` is of the
-// results.
-void engine_with_keys(const Bf16Engine& engine, const Layout& l, int64_t heads, const Sight& sight, int64_t wide,
-                      float factor, const float* rows, const float* turned, float* tile) {
-  for (int64_t j = 0; j < heads; ++j)
+// Products with keys by an engine; `rows` and `turned` hold its operands, in half of their floats.
+void engine_with_keys(const Bf16Engine& engine, const Layout& l, const TileRows& of, const Sight& sight,
+                      const float* rows, const float* turned, float* tile) {
+  const int64_t wide = padded(of.size);
+  for (int64_t j = 0; j < of.heads; ++j)
     for (int64_t s = 0; s < sight.width; s += kEngineColumns) {
       float* to = tile + j * chunk + place_of(l, s);
-      engine_product(engine, l.rows, kEngineColumns, wide, reinterpret_cast<const uint16_t*>(rows + j * l.rows * wide),
-                     wide, reinterpret_cast<const uint16_t*>(turned + j * l.keys() * wide) + (sight.begin + s) * wide,
-                     wide, 0, false, to, l.query());
-      if (factor != 1) scale_rows(factor, sight.queries, kEngineColumns, to, l.query());
+      const auto* left = reinterpret_cast<const uint16_t*>(rows + j * l.rows * wide);
+      const auto* right = reinterpret_cast<const uint16_t*>(turned + j * l.keys() * wide) + (sight.begin + s) * wide;
+      engine_product<false>(engine, l.rows, kEngineColumns, wide, {left, wide}, {right, wide}, {to, l.query()});
+      if (of.factor != 1) scale_rows(of.factor, sight.queries, kEngineColumns, to, l.query());
     }
 }
 // The tile of one head. Its numbers are there up to a multiple of 16.
@@ -117,13 +133,13 @@ MH_INLINE auto engine_tile(const Bf16Engine& engine, const Layout& l, const Sigh
 // to (heads, l.rows, padded size) floats: in the first half of a head's the numbers of bf16, in the second they are
 // joined in pairs. Of fp32 there is no engine.
 template <class T>
-void take_rows(const Layout& l, Heads<const T> from, int64_t heads, int64_t first, int64_t count, int64_t size,
-               bool paired, float* to) {
+void take_rows(const Layout& l, const TileRows& of, Heads<const T> from, const Queries& queries, bool paired,
+               float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
-    for (int64_t j = 0; j < heads; ++j) {
-      const int64_t wide = padded(size);
+    for (int64_t j = 0; j < of.heads; ++j) {
+      const int64_t wide = padded(of.size);
       auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * wide);
-      copy_rows(from.at(j, first), from.row_stride, count, l.rows, size, rows);
+      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, l.rows, of.size, rows);
       if (paired) pair_rows(rows, wide, l.rows, l.rows, wide, rows + l.rows * wide);
     }
 }
@@ -148,25 +164,30 @@ void with_biases(const AttentionParams& how, const Layout& l, int64_t count, flo
 }
 
 // Returns the part of a run that a tile reads, keys counted from the span's first.
-MH_INLINE Reach sight_of(const AttentionParams& how, const Sight& sight, const Run& run, int64_t first, int64_t count) {
-  Reach z = reach_of(run, how.queries, first, count, sight.begin, sight.begin + sight.width);
+MH_INLINE Reach sight_of(const AttentionParams& how, const Sight& sight, const Run& run) {
+  Reach z = reach_of(run, how.queries, sight.query, sight.count, sight.begin, sight.begin + sight.width);
   z.key -= sight.begin;
   return z;
 }
 
+// Scratch of relative positions: queries with their bias for distances (in, rows, dk); (rows, distances).
+struct DistanceScratch {
+  float *positions, *by_distance;
+};
+
 // Adds the terms of distances to a tile of logits.
-void add_distances(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
-                   const float* positions, float* by_distance, float* tile) {
+void add_distances(const AttentionParams& how, const Layout& l, const Sight& sight, const DistanceScratch& scratch,
+                   float* tile) {
   const RelativeParams& r = how.relative;
   const int64_t row = distances_of(l.span, l.rows);
   for (int64_t j = 0; j < how.in_heads; ++j)
     for (int64_t run = 0; run < r.num_runs; ++run) {
-      const Reach z = sight_of(how, sight, r.runs[run], first, count);
+      const Reach z = sight_of(how, sight, r.runs[run]);
       if (z.keys <= 0) continue;
-      product<Tile, false>(sight.queries, padded(z.rows), l.dk, positions + j * l.rows * l.dk, l.dk, 1,
-                           r.transposed + j * l.dk * r.distances + z.row, r.distances, by_distance, row);
-      for (int64_t i = 0; i < count; ++i) {
-        const float* from = by_distance + i * row + count - 1 - i;
+      product<Tile, false>(sight.queries, padded(z.rows), l.dk, {scratch.positions + j * l.rows * l.dk, l.dk, 1},
+                           {r.transposed + j * l.dk * r.distances + z.row, r.distances}, {scratch.by_distance, row});
+      for (int64_t i = 0; i < sight.count; ++i) {
+        const float* from = scratch.by_distance + i * row + sight.count - 1 - i;
         const int64_t end = std::min(z.key + z.keys, sight.reach(i));
         for (int64_t s = z.key, n = 0; s < end; s += n) {
           n = together(s, end);
@@ -176,31 +197,34 @@ void add_distances(const AttentionParams& how, const Layout& l, const Sight& sig
     }
 }
 
-// Adds the gradients of these terms, from the gradient of the logits of head j, to dr and to dy (rows, dk), the
-// gradient of `positions`.
-void distances_backward(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t first, int64_t count,
-                        int64_t j, const float* positions, const float* tile, float* by_distance, float* dr,
-                        float* dy) {
+// The gradients of relative positions: of the rows of all heads, and of `positions`.
+struct DistanceGradients {
+  float *dr, *dy;
+};
+
+// Adds the gradients of these terms, from the gradient of the logits of head j.
+void distances_backward(const AttentionParams& how, const Layout& l, const Sight& sight, int64_t j,
+                        const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& r = how.relative;
   const int64_t row = distances_of(l.span, l.rows);
   for (int64_t run = 0; run < r.num_runs; ++run) {
-    const Reach z = sight_of(how, sight, r.runs[run], first, count);
+    const Reach z = sight_of(how, sight, r.runs[run]);
     if (z.keys <= 0) continue;
-    std::fill_n(by_distance, sight.queries * row, 0.0F);
-    for (int64_t i = 0; i < count; ++i) {
-      float* to = by_distance + i * row + count - 1 - i;
-      const int64_t end = std::min({z.key + z.keys, how.seen(first + i) - sight.begin, sight.width});
+    std::fill_n(scratch.by_distance, sight.queries * row, 0.0F);
+    for (int64_t i = 0; i < sight.count; ++i) {
+      float* place = scratch.by_distance + i * row + sight.count - 1 - i;
+      const int64_t end = std::min({z.key + z.keys, how.seen(sight.query + i) - sight.begin, sight.width});
       for (int64_t s = z.key, n = 0; s < end; s += n) {
         n = together(s, end);
-        std::memcpy(to + s - z.key, tile + i * l.query() + j * chunk + place_of(l, s),
+        std::memcpy(place + s - z.key, tile + i * l.query() + j * chunk + place_of(l, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t of_head = j * r.distances * l.dk + z.row * l.dk;
-    product<Tile, true>(sight.queries, l.dk, z.rows, by_distance, row, 1, static_cast<const float*>(r.rows) + of_head,
-                        l.dk, dy, l.dk);
-    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, sight.queries, by_distance, 1, row, positions + j * l.rows * l.dk,
-                        l.dk, dr + of_head, l.dk);
+    const int64_t of_head = j * r.distances * l.dk + z.row * l.dk, of_rows = j * l.rows * l.dk;
+    product<Tile, true>(sight.queries, l.dk, z.rows, {scratch.by_distance, row, 1},
+                        {static_cast<const float*>(r.rows) + of_head, l.dk}, {to.dy + of_rows, l.dk});
+    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, sight.queries, {scratch.by_distance, 1, row},
+                        {scratch.positions + of_rows, l.dk}, {to.dr + of_head, l.dk});
   }
 }
 

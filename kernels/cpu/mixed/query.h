@@ -121,15 +121,21 @@ void soften_query(const AttentionParams& how, const Layout& l, const Query& q, f
   }
 }
 
+// A number of each head.
+struct OfEachHead {
+  const float* data;
+  int64_t stride;
+};
+
 // Replaces the logits x of a query by exp(x - tops), and by zeros in a head whose `tops` is infinite, a fully masked
 // row; adds their sums to `sums` (in).
-void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q, const float* tops,
-                     int64_t from_head_to_head, float* x, float* slopes, float* sums) {
+void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q, OfEachHead tops, float* x,
+                     float* slopes, float* sums) {
   const bool sloped = how.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < how.in_heads; ++j) {
     float* of_head = x + j * chunk;
     if (sloped) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
-    const float top = tops[j * from_head_to_head];
+    const float top = tops.data[j * tops.stride];
     const int64_t unseen = std::min(q.unseen, q.width);
     hide_before(l, unseen, -INFINITY, of_head);
     sums[j] += exponentials_in(l, of_head, std::isinf(top) ? 0 : q.seen, q.width, top);
@@ -155,7 +161,7 @@ void mix_query(const AttentionParams& how, const Layout& l, const Query& q, cons
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float* here = x + c * l.step();
     if (drops && how.dropout_before_mixing) drop_chunk(l, how.in_heads, c, count, keep, here, here);
-    mix_chunk(how.in_heads, how.out_heads, matrix, how.out_heads, 1, here, wide, mixed);
+    mix_chunk(how.in_heads, how.out_heads, {matrix, 1, how.out_heads}, here, wide, mixed);
     copy_chunk(how.out_heads, wide, mixed, here);
     if (drops && !how.dropout_before_mixing) drop_chunk(l, how.out_heads, c, count, keep, mixed, here);
   }
@@ -169,38 +175,54 @@ void undrop_query(const AttentionParams& how, const Layout& l, const Query& q, c
   }
 }
 
-// g (in, out) += G[j, i] = Σ_s P_j dP̄_i of a span. of_lanes: scratch (in, out, 16); given: scratch (heads, chunk).
-void weigh_query(const AttentionParams& how, const Layout& l, const Query& q, const float* p, const float* d,
-                 const float* keep, float* g, float* of_lanes, float* given) {
+// A query's numbers in two tiles, and its dropout decisions: p (in), the probabilities but for the inverse of their
+// sums; d (out), the gradients of mixed probabilities.
+struct OneQuery {
+  float *p, *d;
+  const float* keep;
+};
+// Scratch of the backward pass of one query: (in, out, 16), (heads, chunk), (in, out), (heads, chunk).
+struct MixScratch {
+  float *of_lanes, *given, *scaled, *mixed;
+};
+
+// g (in, out) += G[j, i] = Σ_s P_j dP̄_i of a span.
+void weigh_query(const AttentionParams& how, const Layout& l, const Query& q, const OneQuery& of,
+                 const MixScratch& scratch, float* g) {
   const int64_t numbers = how.in_heads * how.out_heads;
   const bool drops = how.has_dropout() && how.dropout_before_mixing;
-  std::fill_n(of_lanes, numbers * lanes, 0.0F);
+  std::fill_n(scratch.of_lanes, numbers * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
-    const float* x = p + c * l.step();
-    if (drops)
-      copy_chunk(how.in_heads, wide, x, given), drop_chunk(l, how.in_heads, c, count, keep, x, given), x = given;
-    outer_chunk(how.in_heads, how.out_heads, x, d + c * l.step(), count, of_lanes);
+    const float* x = of.p + c * l.step();
+    if (drops) {
+      copy_chunk(how.in_heads, wide, x, scratch.given);
+      drop_chunk(l, how.in_heads, c, count, of.keep, x, scratch.given);
+      x = scratch.given;
+    }
+    outer_chunk(how.in_heads, how.out_heads, x, of.d + c * l.step(), count, scratch.of_lanes);
   }
   for (int64_t i = 0; i < numbers; ++i) {
     Floats sum;
-    load(of_lanes + i * lanes, sum);
+    load(scratch.of_lanes + i * lanes, sum);
     g[i] += sum_of(sum);
   }
 }
 
-// Replaces p, the probabilities of a query (in) but for the inverse of their sums, by mixed ones after dropout (out),
-// and d, the gradients of mixed probabilities (out), by the gradients of the logits (in), with G of all keys. scaled:
-// scratch (in, out).
-void unmix_query(const AttentionParams& how, const Layout& l, const Query& q, const float* matrix, const float* sums,
-                 const float* g, float* p, float* d, const float* keep, float* scaled, float* mixed) {
+// Replaces p by mixed probabilities after dropout (out), and d by the gradients of the logits (in), with the sums of p
+// (in) and G over all keys.
+void unmix_query(const AttentionParams& how, const Layout& l, const Query& q, const OneQuery& of,
+                 const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t in = how.in_heads, out = how.out_heads;
+  const float* const matrix = how.matrix + q.t * how.matrix_query_stride;
+  const float* const keep = of.keep;
+  float *const scaled = scratch.scaled, *const mixed = scratch.mixed;
   with_sums(how, matrix, sums, scaled);
   const bool first = how.has_dropout() && how.dropout_before_mixing, behind = how.has_dropout() && !first;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
-    float *x = p + c * l.step(), *dy = d + c * l.step();
-    mix_chunk(out, in, matrix, 1, out, dy, wide, mixed);  // gradients of what is mixed
+    float *x = of.p + c * l.step(), *dy = of.d + c * l.step();
+    mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // gradients of what is mixed
     if (first) drop_chunk(l, in, c, count, keep, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
@@ -215,7 +237,7 @@ void unmix_query(const AttentionParams& how, const Layout& l, const Query& q, co
       }
     }
     if (first) drop_chunk(l, in, c, count, keep, x, x);
-    mix_chunk(in, out, scaled, out, 1, x, wide, mixed);
+    mix_chunk(in, out, {scaled, 1, out}, x, wide, mixed);
     copy_chunk(out, wide, mixed, x);
     if (behind) drop_chunk(l, out, c, count, keep, mixed, x);
   }

@@ -10,9 +10,8 @@ namespace mh::attention {
 
 namespace {
 
-void product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool add, const uint16_t* a,
-             const uint16_t* b, float* c) {
-  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, reinterpret_cast<const at::BFloat16*>(a),
+void product(const kernels::Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
+  at::native::cpublas::brgemm(z.m, z.n, z.k, z.lda, z.ldb, z.ldc, z.add, reinterpret_cast<const at::BFloat16*>(a),
                               reinterpret_cast<const at::BFloat16*>(b), c);
 }
 
@@ -21,7 +20,7 @@ bool is_there() {
   try {
     alignas(64) const uint16_t zeros[2 * 16] = {};
     alignas(64) float result[16];
-    product(1, 16, 2, 2, 16, 16, false, zeros, zeros, result);
+    product({1, 16, 2, 2, 16, 16, false}, zeros, zeros, result);
     at::native::cpublas::brgemm_release();
     return true;
   } catch (const c10::Error& e) {

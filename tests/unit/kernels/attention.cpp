@@ -117,13 +117,13 @@ void draw(AttentionParams& h) {
 
 float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
-void product_by_loops(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool add,
-                      const uint16_t* a, const uint16_t* b, float* c) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      float sum = add ? c[i * ldc + j] : 0;
-      for (int64_t t = 0; t < k; ++t) sum += to_float(a[i * lda + t]) * to_float(b[t / 2 * 2 * ldb + 2 * j + t % 2]);
-      c[i * ldc + j] = sum;
+void product_by_loops(const Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
+  for (int64_t i = 0; i < z.m; ++i)
+    for (int64_t j = 0; j < z.n; ++j) {
+      float sum = z.add ? c[i * z.ldc + j] : 0;
+      for (int64_t t = 0; t < z.k; ++t)
+        sum += to_float(a[i * z.lda + t]) * to_float(b[t / 2 * 2 * z.ldb + 2 * j + t % 2]);
+      c[i * z.ldc + j] = sum;
     }
 }
 
