@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace tolerance {
@@ -43,6 +44,12 @@ inline double of_split_logits(double logit_size, double size) { return kSplitPro
 inline double of_sum(int64_t terms, double unit, double sizes) {
   const double lost = static_cast<double>(terms) * kFp32;
   return (lost / (1 - lost) + unit) * sizes;
+}
+
+// The same where the errors of single additions are independent: the root of `terms` in place of `terms`, of which
+// three times is rare (Higham and Mary 2019).
+inline double of_long_sum(int64_t terms, double unit, double sizes) {
+  return (3 * std::sqrt(static_cast<double>(terms)) * kFp32 + unit) * sizes;
 }
 
 }  // namespace tolerance
