@@ -1,0 +1,7 @@
+// Precompiled for the sources of libmultihead-core.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "base/json_types.h"
