@@ -37,6 +37,7 @@ NamedTensors memory_tensors(const std::vector<Memories>& parts) {
     all.emplace_back(name_of(l, "positions"), at::tensor(any.layers[l].positions, at::kLong));
     if (!any.layers[l].inputs.defined()) continue;
     std::vector<at::Tensor> rows;
+    rows.reserve(parts.size());
     for (const Memories& part : parts) rows.push_back(part.layers[l].inputs);
     all.emplace_back(name_of(l, "inputs"), at::cat(rows));
   }

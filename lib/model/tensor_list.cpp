@@ -119,6 +119,7 @@ std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
       choices.push_back({row.key, str(row.key, "=", size), row.key});
     } else if (row.type == "integers" && key.ends_with("cutoffs")) {
       std::vector<std::string> cutoffs;
+      cutoffs.reserve(kCutoffs.size());
       for (const int64_t cutoff : kCutoffs) cutoffs.push_back(str(cutoff));
       choices.push_back({row.key, str(row.key, "=[", join(cutoffs, ", "), "]"), row.key});
     } else {
