@@ -1,5 +1,5 @@
-// The two products of attention that its causal mask makes triangular, on the composed path: entries that no query may
-// see are not computed, which is nearly half of the work where a square is long.
+// The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path. Entries that the mask
+// hides are not computed, which saves nearly half of the work if a long sequence attends to itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,29 +13,29 @@
 
 namespace mh::attention {
 
-// Mask::causal_offset(): of query t, keys s > t + *offset count for nothing. Undefined: all count.
+// Mask::causal_offset(): query t sees keys s <= t + *offset. Empty: every query sees all keys.
 using CausalOffset = std::optional<int64_t>;
 
-// q (B, h, T, dk), k (B, h, S, dk) -> q kᵀ (B, h, T, S). Entries that the offset hides are finite numbers; a later mask
-// must give them a gradient of exactly 0.
+// Returns q kᵀ (B, h, T, S) for q (B, h, T, dk) and k (B, h, S, dk). Entries that the offset hides are finite but
+// unspecified; a later mask must give them a gradient of exactly 0.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 
-// p (B, h, T, S), or (1, h, T, S) for all rows, v (B, h, S, dv) -> p v (B, h, T, dv). p is
-// exactly 0 where the offset hides it, and has some finite gradient there.
+// Returns p v (B, h, T, dv) for p (B, h, T, S), or (1, h, T, S) shared by all rows of the batch, and v (B, h, S, dv). p
+// must be exactly 0 where the offset hides it; its gradient there is finite but unspecified.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
-// The same two, and the gradient of the second operand of each, without autograd; and what they are made of.
+// The same products, and the gradient of the second operand of each, without autograd; and their building blocks.
 namespace plain {
-// p (…, T, S), y (…, T, d) -> pᵀ y (…, S, d)
+// Returns pᵀ y (…, S, d) for p (…, T, S) and y (…, T, d).
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
-// Queries of one piece of work: at 512 positions the triangle then costs 0.7 of the square's time, at 1024 0.6; smaller
-// products are slower by themselves.
+// Queries per block. At 512 positions a causal product then takes 0.7 of the time of the full product, at 1024 0.6.
+// Smaller blocks make the individual products slower.
 constexpr int64_t kBlock = 128;
 
-// visit(first query, number of them, keys that any of them may see) for all blocks of queries.
+// Calls visit(first query, number of queries, number of keys that any of them sees) for each block of queries.
 template <class Visit>
 void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
   for (int64_t t = 0; t < queries; t += kBlock) {
@@ -44,10 +44,10 @@ void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit&
   }
 }
 
-// (B, h, T, c) -> (B h, T, c)
+// Reshapes (B, h, T, c) to (B h, T, c).
 inline at::Tensor flat(const at::Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
 
-// An offset among what an autograd function keeps.
+// Save an offset in the saved_data of an autograd context, and restore it.
 using Saved = ska::flat_hash_map<std::string, at::IValue>;
 void keep(Saved& saved, CausalOffset offset);
 CausalOffset kept(Saved& saved);

@@ -1,8 +1,8 @@
-// The choice of the path that computes a layer: composed tensor operations, or the fused path by one of its kernels.
+// Chooses the path that computes a layer: composed tensor operations, or one of the fused kernels.
 //
-// One list of constraints decides, as PyTorch's sdp_utils does: the fused path takes a layer, and a forward pass of it,
-// where every constraint is met. The log line of a new model (describe), the refusal of a configuration (require_fused)
-// and the choice of forward() (choose) all come from that list.
+// As in PyTorch's sdp_utils, one list of constraints decides: a layer, and a forward pass of it, takes the fused path
+// if all constraints are met. The log line of a new model (describe), the refusal of a configuration (require_fused)
+// and the choice in forward() (choose) all use this list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,15 +22,16 @@
 
 namespace mh::attention {
 
-// Which implementation of the mathematics. `fused` is an error wherever a layer would take the composed path:
-// observers, interceptors and masks included. `automatic` takes the fused path where it can.
+// The requested implementation. `automatic` takes the fused path where possible and otherwise falls back to the
+// composed path. `fused` turns every fallback into an error, also one that an observer, an interceptor or a mask
+// causes.
 enum class Path { automatic, composed, fused };
 Path path_named(const std::string& name);  // "auto", "composed", "fused"
 
-// Which reasons for the composed path the layers of a model have logged. Layers may run in several threads.
+// The fallback reasons that the layers of a model have logged. Thread-safe, since layers may run in several threads.
 class PathLog {
  public:
-  // Whether no layer of the kind has logged this reason before.
+  // Records the reason and returns whether no layer of this kind has logged it before.
   bool first(Kind kind, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     return logged_.emplace(kind, reason).second;
@@ -41,25 +42,26 @@ class PathLog {
   std::set<std::pair<Kind, std::string>> logged_;
 };
 
-// A mask as kernels read it. Keys before the queries, windows and numbers of real keys are part of a
-// kernel's policy; any other mask is a tensor. A query after the keys of a cache may see all of them.
+// The properties of a mask that decide which kernel can apply it. Our kernels implement causality (also with memory or
+// cached keys before the queries), windows and key lengths; any other mask needs a tensor. In incremental decoding a
+// single query sees all cached keys, so causality hides nothing.
 struct MaskForm {
-  bool square = false;            // query t sees keys 0 … t of as many keys as queries, and nothing else is hidden
-  bool queries_are_last = false;  // causal, the queries are the last of the keys, and all keys are real
-  bool hides_nothing = false;     // no query is hidden from a key by causality
+  bool square = false;            // causal, as many keys as queries, and nothing else is hidden
+  bool queries_are_last = false;  // causal, the queries are the last of the keys, and there are no key lengths
+  bool hides_nothing = false;     // causality hides no key from any query
   bool is_plain = false;          // neither a window nor an additive mask
-  bool has_policy = false;        // a kernel's policy describes it
+  bool has_policy = false;        // our kernels can apply it without a mask tensor
 
   MaskForm() = default;
   MaskForm(const Mask& mask, int64_t queries, int64_t keys);
 };
 
-// Features of a layer that the project's own kernels have and the tensor library's fused attention lacks.
+// Features of a layer that our kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
 struct KernelFeatures {
-  bool mixing = false;               // of heads
-  bool positions = false;            // relative ones, of the score
-  const char* normaliser = nullptr;  // Normaliser::kernel_feature()
-  bool dropout = false;              // of probabilities, in training
+  bool mixing = false;               // head mixing
+  bool positions = false;            // relative positions of the score
+  const char* normaliser = nullptr;  // Normaliser::kernel_feature(); null if SDPA computes the normaliser, too
+  bool dropout = false;              // dropout of probabilities, in training
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);
@@ -67,83 +69,87 @@ struct KernelFeatures {
   std::vector<std::string> names(bool training) const;
 };
 
-// An implementation of a forward pass.
+// The implementations of a forward pass. mixed_*: our kernels with head mixing; fused_*: our kernels without; library:
+// SDPA.
 enum class Kernel { composed, mixed_cpu, mixed_gpu, fused_cpu, fused_gpu, library };
 
 struct Constraint;
 
+// The dispatcher's decision for one forward pass.
 struct Choice {
   Kernel kernel = Kernel::composed;
-  const Constraint* refusal = nullptr;  // the first constraint that is not met; null with Path::composed
+  const Constraint* refusal = nullptr;  // first constraint that is not met; null if all are met, or with Path::composed
   MaskForm mask = {};
-  at::Tensor matrix = {};  // the mixer's, where it mixes
+  at::Tensor matrix = {};  // Mixer::matrix() of this pass; undefined: no mixing
   GpuKernels gpu = {};
 };
 
-// A layer as the dispatcher sees it.
+// The properties of a layer that the dispatcher reads.
 struct LayerView {
   const Shape& shape;
   const AttentionOptions& options;
   const Stages& stages;
-  at::ScalarType type = at::kFloat;  // of the layer's matrix products
+  at::ScalarType type = at::kFloat;  // type of the layer's matrix products
   bool on_gpu = false;
-  const Interceptor* interceptor = nullptr;  // of the layer; may be null
+  const Interceptor* interceptor = nullptr;  // the layer's own; may be null
 };
 
-// The subject of constraints: a layer, and a forward pass of it if there is one.
+// The argument of a constraint: a layer and, if there is one, a forward pass of it.
 struct Candidate {
   const LayerView& layer;
   const KernelFeatures& features;
   Path path = Path::automatic;
   bool training = false;
-  const Context* pass = nullptr;  // null: the layer alone
-  Choice choice = {};             // as far as it is made; Scope::kernel reads it
+  const Context* pass = nullptr;  // null: only the layer is checked
+  Choice choice = {};  // the decision so far: Scope::pass reads its mask, Scope::kernel also its matrix and kernel
 };
 
-// The inputs that a constraint reads, in the order in which scopes are checked.
+// The inputs that a constraint reads, in the order in which the scopes are checked.
 enum class Scope {
   built,   // stages and options, which the constructor fixes: checked once
-  layer,   // what callers set in a layer
-  device,  // the type and device of parameters, and whether the layer trains
+  layer,   // the layer's interceptor, which callers may set at any time
+  device,  // type and device of the parameters, and whether the layer is in training
   pass,    // observer, tensors and mask of a forward pass
-  kernel,  // the mixing matrix of a pass and the kernel found for its tensors
+  kernel,  // mixing matrix of a pass and the kernel selected for its tensors
 };
 
+// A condition for the fused path.
 struct Constraint {
   const char* name;  // "head-size"
   Scope scope;
-  // Whether the constraint is met. Where it is not and `why` is not null, sets `why` to the reason; to "" where the
-  // composed path is no loss, which is neither logged nor refused.
+  // Returns whether the constraint is met. If it is not and `why` is not null, sets `why` to the reason. An empty
+  // reason means that the fallback costs nothing; it is neither logged nor an error.
   bool (*met)(const Candidate& candidate, std::string* why);
   bool needs_pass() const { return scope >= Scope::pass; }
 };
 
-// All constraints, in the order of their scopes.
+// Returns all constraints, in the order of their scopes.
 std::span<const Constraint> constraints();
 
-// Chooses for one layer. A forward pass makes no string, takes no lock and looks nothing up, except when a layer logs a
-// reason for the first time.
+// Dispatches the forward passes of one layer. A pass builds no string, takes no lock and does no look-up, except when
+// the layer logs a reason for the first time.
 class Dispatcher {
  public:
-  Dispatcher() = default;  // of a layer without heads
+  Dispatcher() = default;  // for a layer without heads
   // Checks the constraints of Scope::built.
   explicit Dispatcher(const LayerView& layer);
 
-  // Layers that share `log` log each reason once for their kind.
+  // Sets the requested path. Layers that share `log` log each reason once per kind.
   void set_path(Path path, std::shared_ptr<PathLog> log);
 
-  // Why the fused path cannot take the layer, one reason each; empty where it can. Reasons of Scope::device follow only
-  // where there are no others.
+  // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
+  // checked only if there is no other reason.
   std::vector<std::string> unfused_reasons(const LayerView& layer, bool training) const;
-  // Whether the fused path takes the layer, unless a forward pass needs the composed one.
+  // Returns whether the layer takes the fused path; a forward pass may still fall back.
   bool takes_fused(const LayerView& layer, bool training) const;
-  // "fused", or "composed: " and the reasons.
+  // Returns "fused", or "composed: " and the reasons.
   std::string describe(const LayerView& layer, bool training) const;
-  // Error(usage) with the reasons where the fused path cannot take the layer.
+  // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;
+  // Selects the kernel of a forward pass.
   Choice choose(const LayerView& layer, const Context& pass) const;
-  // Reports a choice of the composed path: Error(usage) under Path::fused; otherwise logs a reason of the pass. The
-  // layer's own reasons are in describe(), which whoever builds a model logs.
+  // Reports a fallback to the composed path: throws Error(usage) under Path::fused, otherwise logs the reason if it
+  // comes from the pass. Reasons of the layer itself are part of describe(), which the builder of a model logs.
   void report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const;
 
   const KernelFeatures& features() const { return features_; }
@@ -151,10 +157,10 @@ class Dispatcher {
  private:
   KernelFeatures features_;
   std::vector<std::string> built_reasons_;
-  const Constraint* built_refusal_ = nullptr;  // the first of Scope::built that is not met
+  const Constraint* built_refusal_ = nullptr;  // first unmet constraint of Scope::built
   Path path_ = Path::automatic;
   std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
-  // A bit for each constraint, in and outside of training: whether this layer has logged it.
+  // Two bits per constraint, for evaluation and for training: whether this layer has logged it.
   std::unique_ptr<std::atomic<uint64_t>> logged_ = std::make_unique<std::atomic<uint64_t>>(0);
 };
 

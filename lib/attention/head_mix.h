@@ -7,26 +7,28 @@
 
 namespace mh::attention {
 
-// A learned matrix that a mixer takes across heads, (h, h) or (B, Tq, h, h): row of the source head. Shown to observers
-// (Observer::show).
+// Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
+// heads.
 struct MixingObservation {
   at::Tensor matrix;
 };
 
+// Options of a linear map across heads.
 struct Mixing {
-  // x counts for nothing where s > t + *causal_offset: it is not looked at there, nor is a gradient, and the result is
-  // 0. Half of the work of a causal square.
+  // Entries s > t + *causal_offset of x are hidden. The CPU kernel reads neither x nor a gradient there and writes 0,
+  // which halves the work of causal self-attention.
   CausalOffset causal_offset;
-  // The result is stored as (B, T, h_out, S), so that joining heads needs no copy.
+  // Stores the result as (B, T, h_out, S), so that concatenating the heads needs no copy.
   bool by_position = false;
 };
 
-// x (B, h_in, T, S), m (h_in, h_out), or (B, T, h_in, h_out) with a matrix for each position -> (B, h_out, T, S). Of
-// the large tensors the backward pass keeps x alone.
+// Returns y (B, h_out, T, S), y_i = Σ_j m[j, i] x_j, for x (B, h_in, T, S) and m (h_in, h_out), or (B, T, h_in, h_out)
+// with one matrix per position. x is the only large tensor that is saved for the backward pass.
 at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing = {});
 
-// Z_i = (Σ_j m[j, i] P_j) V_i by either kind of matrix: p (B, h_in, T, S), v (B, h_out, S, dv) -> (B, h_out, T, dv).
-// The mixed probabilities are made again for the backward pass, so p is the only tensor of their size that is kept.
+// Returns Z (B, h_out, T, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h_in, T, S), v (B, h_out, S, dv) and m as in
+// mix_heads(). The backward pass recomputes the mixed probabilities, so p is the only tensor of that size that is
+// saved.
 at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const Mixing& mixing = {});
 
 }  // namespace mh::attention

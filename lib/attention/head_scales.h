@@ -1,4 +1,4 @@
-// Scales of what heads give that are no parameters, for ablation and for the importance of heads.
+// Scale factors of heads that are not parameters, for ablation and for measuring the importance of heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +7,10 @@
 
 namespace mh::attention {
 
-// Each is (h), (B, h) or (B, h, Tq), or undefined; h of its side (attention/interceptor.h).
+// Scale factors of the heads of each side (attention/interceptor.h): (h), (B, h) or (B, h, Tq); undefined: not scaled.
 struct HeadScales {
   at::Tensor score, value, output;
-  // With variants, scales are (count, h): a block of rows under each.
+  // With variants the scales are (count, h): row f scales the heads of variant f.
   Variants variants = {};
 
   at::Tensor& of(HeadSide side) { return side == HeadSide::score ? score : side == HeadSide::value ? value : output; }
@@ -19,11 +19,12 @@ struct HeadScales {
   }
 };
 
-// Makes `scales` the interceptor of the layer, in place of an earlier one; removes it where no scale is defined and
-// there are no variants. Error(usage) for a score scale in a layer that mixes no heads.
+// Sets `scales` as the interceptor of the layer, replacing an earlier one; removes the interceptor if no scale is
+// defined and there are no variants. Throws Error(usage) for a score scale in a layer that mixes no heads.
 void set_head_scales(AttentionLayer& layer, HeadScales scales);
 
-// The scales of the layer; none where it has no interceptor. std::logic_error where it has another one.
+// Returns the scales of the layer; all undefined if it has no interceptor. Throws std::logic_error if its interceptor
+// is of another type.
 HeadScales head_scales(const AttentionLayer& layer);
 
 }  // namespace mh::attention

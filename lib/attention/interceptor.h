@@ -1,4 +1,4 @@
-// The one point at which an analysis sees what the heads of a layer give and may replace it.
+// The hook by which an analysis reads, and may replace, the tensors of a layer's heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,26 +8,26 @@
 
 namespace mh::attention {
 
-// A layer has three sides of heads, and a forward pass gives the tensor of each to its interceptors:
+// A layer has three sides of heads. A forward pass calls its interceptors with the tensor of each side:
 //
-//   HeadSide::score   what a mixer is about to mix: probabilities, or logits where it mixes those, (B, h, Tq, Tk); once
-//                     a pass, and not without a mixer
-//   HeadSide::value   head outputs, before the combiner, (B, h, Tq, dv); on the fused path they may be multiplied by
-//                     the combiner's weights already
-//   HeadSide::output  what the combiner gives to the output projection, (B, h, Tq, dv)
+//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if it mixes those; once per pass,
+//                     never without a mixer
+//   HeadSide::value   head outputs before the combiner, (B, h, Tq, dv); on the fused path the combiner's weights may
+//                     already be applied
+//   HeadSide::output  result of the combiner, which the output projection reads, (B, h, Tq, dv)
 //
 // A layer's own interceptor (AttentionLayer::set_interceptor) acts on every pass, after the observer of the pass.
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
-  // Returns the replacement of x. x is part of the graph: an analysis may call retain_grad() on it.
+  // Returns the replacement of x. x is part of the autograd graph: an analysis may call retain_grad() on it.
   virtual at::Tensor heads(HeadSide /*side*/, const Shape&, const at::Tensor& x) { return x; }
-  // Why a layer with it takes the composed path; null: any path serves.
+  // Returns why a layer with this interceptor needs the composed path; null: it works on any path.
   virtual const char* needs_composed() const = 0;
-  // Whether heads() of a side may return anything but x. Read of a layer's own interceptor, whose variants begin at
-  // the first side of a pass that it acts on.
+  // Returns whether heads() may change tensors of this side. Used for a layer's own interceptor only, whose variants
+  // begin at the first side of a pass that it acts on.
   virtual bool acts_on(HeadSide) const { return true; }
-  // The variants of each row that it makes; null: none. Read of a layer's own interceptor.
+  // Returns the variants of each row of the batch; null: none. Used for a layer's own interceptor only.
   virtual const Variants* variants() const { return nullptr; }
 };
 

@@ -1,4 +1,4 @@
-// The kinds of attention layers by the rows that they attend from and to, and the lengths of these rows.
+// The kinds of attention layers, by the sequences that they attend from and to, and the lengths of these sequences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +10,11 @@ namespace mh::attention {
 enum class Kind { encoder_self, decoder_self, decoder_cross };
 const char* name_of(Kind kind);  // "decoder.self"
 
-// The number of real positions of each row of the decoder's and of the encoder's input, (B) int64 on the CPU;
-// undefined: all are real.
+// The number of real (not padding) positions of each row of the decoder's and of the encoder's input, (B) int64 on the
+// CPU; undefined: no padding.
 struct Lengths {
   at::Tensor decoder, encoder;
-  Lengths(at::Tensor of_decoder = {}, at::Tensor of_encoder = {})  // NOLINT: rows of a decoder alone
+  Lengths(at::Tensor of_decoder = {}, at::Tensor of_encoder = {})  // NOLINT: implicit, for models with only a decoder
       : decoder(std::move(of_decoder)), encoder(std::move(of_encoder)) {}
   const at::Tensor& queries(Kind kind) const { return kind == Kind::encoder_self ? encoder : decoder; }
   const at::Tensor& keys(Kind kind) const { return kind == Kind::decoder_self ? decoder : encoder; }

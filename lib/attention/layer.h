@@ -1,11 +1,11 @@
-// Multi-head attention as a row of stages (facts of each in stage.h):
+// Multi-head attention as a pipeline of stages (described in stage.h):
 //
 //   q, k, v = projections -> pairing -> score -> mixer (logits) -> mask, normaliser -> mixer -> dropout -> · v
 //           -> combiner -> output projection
 //
-// Source: Vaswani et al. 2017, section 3.2, with head sizes free of the width (Bhojanapalli et al. 2020).
+// Source: Vaswani et al. 2017, section 3.2, with head sizes independent of the width (Bhojanapalli et al. 2020).
 //
-// A layer without heads has no stage and gives the bias of its output projection.
+// A layer without heads has no stages and returns the bias of its output projection.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ namespace mh::attention {
 
 class AttentionLayer {
  public:
-  // How the projections are initialised, by the initialisation scheme of the model.
+  // Initialisers of the projections, from the initialisation scheme of the model.
   struct Inits {
     nn::Init query_key_value;
     nn::Init query_key_value_bias;
@@ -35,68 +35,73 @@ class AttentionLayer {
   const Shape& shape() const { return shape_; }
   const std::string& mixer_name() const { return options_.mixer; }
 
-  // query_input (B, Tq, d); key_input (B, Tk, d), the same tensor for self-attention (with memory in front, Tk > Tq)
-  // -> (B, Tq, d). With a cache, self-attention appends the new keys; cross-attention fills it once and then ignores
-  // key_input. An observer that needs the composed path is an error under Path::fused. With variants of rows
-  // (Interceptor::variants) -> (count·B, Tq, d).
+  // Returns (B, Tq, d), or (count·B, Tq, d) with variants of rows (Interceptor::variants), for query_input (B, Tq, d)
+  // and key_input (B, Tk, d). Self-attention passes one tensor as both; with a memory, key_input begins with the
+  // memory's positions and Tk > Tq. With a cache, self-attention appends the new keys; cross-attention fills the cache
+  // once and then ignores key_input. Throws Error(usage) under Path::fused if the observer needs the composed path.
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                      const nn::ForwardContext& step, Cache* cache = nullptr, Observer* observer = nullptr);
 
-  // Where the layer can act, all its stages considered.
+  // Returns the settings that all stages of the layer support.
   Places places() const;
-  // Whether all its stages give a query the same whatever other queries its row has.
+  // Returns whether, in all stages, the result of a query is independent of the other queries of its row
+  // (Stage::by_query).
   bool by_query() const;
-  // The stage that draws in training what it does (Stage::draws), in words; empty: none.
+  // Returns the type and name of a stage that samples on the host in training (Stage::draws); empty if there is none.
   std::string draws() const;
-  // The most positions that all its stages can act on, and the key that says so; 0 where there is no bound.
+  // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0:
+  // unlimited.
   std::pair<int64_t, std::string> longest() const;
 
-  // Whether a side's heads are something of their own: values always, the others where something mixes. None in a layer
-  // that has lost all its heads.
+  // Returns whether this side has heads of its own: value heads always do; score heads only if a mixer, output heads
+  // only if a combiner mixes heads. False if the layer has lost all its heads.
   bool has_side(HeadSide side) const;
   Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
   bool weighs() const { return stages_.combiner != nullptr && stages_.combiner->weighs(); }
 
-  // Whether heads of this side can be cut while the heads of the other sides stay.
+  // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
   bool can_part(HeadSide side) const;
-  // The options of the layer that is left where only these heads stay; without values, or outputs, no head does.
-  // Error(usage) where they cannot part from the others.
+  // Returns the options of the layer after pruning all heads but `kept`. The layer loses all heads if no value head or
+  // no output head is kept, or, if it mixes probabilities, no score head. Throws Error(usage) if these heads cannot be
+  // pruned separately from the other sides.
   AttentionOptions keep(const KeptHeads& kept) const;
 
-  // The matrix of the combiner outside of training where it folds into the output projection (Combiner::folded), and
-  // the options of the layer without it: head outputs side by side.
+  // Returns the matrix of the combiner in evaluation if it folds into the output projection (Combiner::folded);
+  // otherwise undefined.
   at::Tensor folded() const;
+  // Returns the options of the layer with `concatenate` as its combiner, for use after folding.
   AttentionOptions without_combiner() const;
 
-  // Sets what sees, and may replace, the heads' tensors in every pass (attention/interceptor.h); null: nothing does.
+  // Sets the interceptor that reads, and may replace, the heads' tensors in every pass (attention/interceptor.h); null
+  // removes it.
   void set_interceptor(std::shared_ptr<Interceptor> interceptor) { interceptor_ = std::move(interceptor); }
   const std::shared_ptr<Interceptor>& interceptor() const { return interceptor_; }
-  // Repeats x (B, …), which accompanies the rows of forward(), for the variants that the interceptor makes of them.
+  // Repeats x (B, …), a tensor with the rows of forward(), for the variants of the interceptor.
   at::Tensor repeat_for_variants(const at::Tensor& x) const {
     const Variants* variants = variants_of_rows();
     return variants != nullptr ? variants->repeat(x) : x;
   }
 
-  // Layers that share `log` log each reason once for their kind.
+  // Sets the requested path. Layers that share `log` log each reason once per kind.
   void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
     dispatcher_.set_path(path, std::move(log));
   }
-  // The path that forward() takes, with the reason where it is the composed one. What only a forward pass knows, such
-  // as its mask, may still need the composed path. `training`: dropout of probabilities acts.
+  // Describes the path that forward() takes, with the reasons if it is the composed one. A forward pass may still fall
+  // back, for example because of its mask. `training`: probabilities are dropped.
   std::string describe_path(bool training) const { return dispatcher_.describe(view(), training); }
-  // Error(usage) with the reasons where the fused path cannot take the layer.
+  // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(bool training) const { dispatcher_.require_fused(view(), training); }
-  // Why the fused path cannot take the layer, one reason each; empty where it can.
+  // Returns the reasons why the layer cannot take the fused path; empty if it can.
   std::vector<std::string> unfused_reasons(bool training) const {
     return dispatcher_.unfused_reasons(view(), training);
   }
-  // Whether the fused path takes the layer, unless a forward pass needs the composed one.
+  // Returns whether the layer takes the fused path; a forward pass may still fall back.
   bool takes_fused(bool training) const { return dispatcher_.takes_fused(view(), training); }
 
  private:
   struct Projected {
     at::Tensor q, k, v;
-    bool cached = false;  // k and v are all that the cache holds
+    bool cached = false;  // k and v come from the cache and are complete
   };
   static void gather_key_heads(Context& c);
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
@@ -105,15 +110,16 @@ class AttentionLayer {
   nn::HeadRole role_of(const Stage& stage) const;
   at::Tensor composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
-  // Returns the replacement of x (B, h, …), the tensor of a side's heads, with a copy of each row for each variant from
-  // the first side on that the interceptor acts on.
+  // Passes x (B, h, …), the tensor of a side's heads, through the observer and the interceptor and returns the result.
+  // At the first side that the interceptor acts on, rows are repeated for its variants.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
+  // Computes the head outputs with the fused kernel of `choice`.
   at::Tensor fused(Context& context, const Choice& choice);
-  // By the tensor library's fused attention; `square`: causal, as many keys as queries, nothing else hidden.
+  // Computes the head outputs with SDPA. `square`: causal, as many keys as queries, nothing else hidden.
   at::Tensor by_library(Context& context, bool square) const;
   bool drops(bool training) const { return training && options_.dropout > 0; }
-  std::string probabilities_stream() const;  // of the dropout of probabilities
+  std::string probabilities_stream() const;  // random stream of the dropout of probabilities
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
 
   Shape shape_;

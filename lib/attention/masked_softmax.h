@@ -1,20 +1,21 @@
-// The core of every normaliser: rows of logits to probabilities under a mask, keeping one large tensor for the backward
-// pass, the probabilities themselves.
+// Masked softmax, the core of every normaliser. It saves one large tensor for the backward pass: the probabilities.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace mh::attention {
 
-// logits (B, h, Tq, Tk) -> p of the same shape; rows over allowed entries sum to 1, the others are exactly 0, a row
-// without any is zeros. `allowed` is bool, broadcastable, true = may attend, or undefined; it hides what an additive
-// mask sets to minus infinity too (mask.h), so a row's allowed logits are numbers.
+// Returns probabilities p of the shape of logits (B, h, Tq, Tk): the allowed entries of a row sum to 1, the others are
+// exactly 0; a fully masked row is zero. `allowed` is a broadcastable boolean mask (true: may attend), or undefined. It
+// must also hide the entries where an additive mask is minus infinity, as allowed() does (mask.h), so that allowed
+// logits are finite.
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 
-// The same of logits that the caller reads no more: p takes their place where nobody else holds them.
+// As masked_softmax(), for logits that the caller no longer needs: p overwrites them if nothing else references them
+// (owned.h).
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
 
-// The same with p ∝ exp(a) σ(a); it keeps the logits too.
+// As masked_softmax(), with p ∝ exp(a) σ(a). Saves the logits a, too.
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 
 }  // namespace mh::attention

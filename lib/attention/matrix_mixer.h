@@ -1,4 +1,5 @@
-// Mixers that map probabilities by one matrix of heads, and helpers for every mixer with a matrix.
+// Base class of mixers that multiply the probabilities by a matrix across heads, and helpers for all mixers with such a
+// matrix.
 #pragma once
 
 #include "attention/head_mix.h"
@@ -6,7 +7,7 @@
 
 namespace mh::attention {
 
-// Mixes probabilities by matrix(), where that is defined, and leaves them unchanged elsewhere.
+// Mixes probabilities by matrix(); returns them unchanged if matrix() is undefined.
 class MatrixMixer : public Mixer {
  public:
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
@@ -14,14 +15,14 @@ class MatrixMixer : public Mixer {
   std::string unfused_because() const override { return ""; }
 };
 
-// Returns how a mixer reads logits and probabilities under the mask of a pass: entries that a causal mask hides are
-// left out, and are 0 in the result.
+// Returns the options of mix_heads() under the mask of a pass: entries that a causal mask hides are skipped.
 inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
 
 // Shows a learned matrix to the observer of a pass, if there is one.
 void show_matrix(const Context& c, const at::Tensor& matrix);
 
-// Traits of a matrix (score heads, value heads). No weight decay: it would pull the identity apart.
+// Returns the traits of a mixing matrix (score heads, value heads). No weight decay: it would pull the matrix away from
+// the identity.
 nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init);
 
 }  // namespace mh::attention

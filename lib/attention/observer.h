@@ -1,4 +1,4 @@
-// The view of an analysis on a forward pass, layer by layer and head by head.
+// The observer interface, by which an analysis reads a forward pass layer by layer and head by head.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +11,9 @@
 
 namespace mh::attention {
 
-// Receives the observations of type T that stages show. A stage declares the type beside itself and shows it by
-// Observer::show(); an observer that wants it derives from Subscriber<T> too. A subscriber may change the members of an
-// observation that the stage reads back.
+// Receives the observations of type T that stages show. The header of the stage declares T, the stage calls
+// Observer::show(), and an observer that wants T also derives from Subscriber<T>. A subscriber may change the members
+// of an observation that the stage reads back.
 template <class T>
 class Subscriber {
  public:
@@ -21,16 +21,19 @@ class Subscriber {
   virtual void receive(const Shape& shape, T& observation) = 0;
 };
 
-// Takes the composed path, which forms the probabilities (an error under Path::fused). Tensors are part of the graph.
+// Base class of observers. By default an observed pass takes the composed path, the only one that forms probabilities;
+// under Path::fused that is an error. The tensors are part of the autograd graph.
 class Observer : public Interceptor {
  public:
-  // From whoever runs a model, before a pass: how many positions of each row are real. Where nobody says it, all are.
+  // Receives the number of real (not padding) positions of each row, from the caller of the model before a pass.
+  // Without this call all positions are real.
   virtual void begin(const Lengths& /*lengths*/) {}
-  // Whether scores() is wanted: the score stage then gives whole logits, with the logits that a causal mask hides.
+  // Returns whether scores() is to be called. The score stage then computes all logits, also those that a causal mask
+  // hides.
   virtual bool wants_scores() const { return false; }
-  // Logits (B, h, Tq, Tk) as the score stage gives them, scaled, before any mixer and mask.
+  // Receives the scaled logits (B, h, Tq, Tk) of the score stage, before mixer and mask.
   virtual void scores(const Shape&, const at::Tensor&) {}
-  // (B, h, Tq, Tk), after the mixer and before dropout; rows sum to 1 without a mixer.
+  // Receives the probabilities (B, h, Tq, Tk) after the mixer and before dropout. Without a mixer rows sum to 1.
   virtual void probabilities(const Shape&, const at::Tensor&) {}
 
   const char* needs_composed() const override {
@@ -40,7 +43,7 @@ class Observer : public Interceptor {
   // Calls `visit` with this observer, or with the observers that it combines, in order.
   virtual void each(const std::function<void(Observer&)>& visit) { visit(*this); }
 
-  // Shows an observation to its subscribers, each of which is given what the one before left.
+  // Passes an observation to its subscribers in order; each receives the changes of the previous one.
   template <class T>
   void show(const Shape& shape, T&& observation) {
     using Shown = std::remove_reference_t<T>;

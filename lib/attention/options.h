@@ -1,5 +1,5 @@
-// Options of attention layers: one set for all, overridden by kind (`attention.decoder.self.heads`) and by layer
-// (`attention.decoder.self.3.heads`, from 0), so that layers of one model may differ.
+// Options of attention layers: one set for all layers, with overrides per kind (`attention.decoder.self.heads`) and per
+// layer (`attention.decoder.self.3.heads`, from 0), so that layers of one model may differ.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 
 namespace mh::attention {
 
+// The options of one layer. AttentionOptions::describe() explains each key.
 struct AttentionOptions {
   int64_t heads = 8;
   int64_t value_heads = 0;
@@ -25,7 +26,7 @@ struct AttentionOptions {
   std::string normaliser = "softmax";
   std::string mixer = "none";
   std::string combiner = "concatenate";
-  // Options of the chosen implementations that have any, by name: `attention.mixhead-a.dropout`.
+  // Options of the chosen implementations, by their names (`attention.mixhead-a.dropout`); null: no options.
   std::map<std::string, std::shared_ptr<StageOptions>> stages;
 
   AttentionOptions() = default;
@@ -34,20 +35,21 @@ struct AttentionOptions {
   void describe(Fields& f);
 };
 
-// The layers' options as configured.
+// The configured options of all layers of a model.
 class AttentionConfig {
  public:
-  // Reads [attention] and its overrides; `counts` is how many layers of each kind the model has. Error(usage) for a
-  // layer that is not there.
+  // Reads [attention] and its overrides; `counts` is the number of layers of each kind. Throws Error(usage) for an
+  // override of a layer that does not exist.
   void read(Config& config, const std::vector<std::pair<Kind, int64_t>>& counts);
-  // The options of one layer.
+  // Returns the options of one layer.
   const AttentionOptions& layer(Kind kind, int64_t layer) const;
-  // Of a layer that is there, and of no other.
+  // Replaces the options of one layer, which must exist; all other options are unchanged.
   void set_layer(Kind kind, int64_t layer, const AttentionOptions& options);
-  // Lifts options that all layers of a kind have to the kind, and options that all kinds have to the base, so that
-  // toml() writes them once.
+  // If all layers of a kind have equal options, these become the options of the kind; if all kinds have equal options,
+  // these become the base options. toml() then writes them once.
   void lift();
-  // As TOML: [attention], then only what a kind or a layer changes. Reads back to the same options.
+  // Returns the options as TOML: [attention], then the differences of each kind and layer. Parses back to equal
+  // options.
   std::string toml() const;
 
  private:
@@ -56,7 +58,8 @@ class AttentionConfig {
   std::map<std::pair<Kind, int64_t>, AttentionOptions> layers_;
 };
 
-// Head sizes of a layer, the defaults filled in. Error(usage) where heads do not divide the width and no size is given.
+// Returns the sizes of a layer, with defaults filled in. Throws Error(usage) for inconsistent head counts, for example
+// if the heads do not divide the width and head_size is not set.
 Shape make_shape(const AttentionOptions& options, Kind kind, int64_t layer, int64_t width, const std::string& name);
 
 }  // namespace mh::attention

@@ -1,5 +1,6 @@
-// A gate or router that outlives heads: it weighs the heads that it was made for, also those that the layer has lost
-// since, whose weights are then dropped. So what is left computes what it did while the lost heads gave zeros.
+// Bookkeeping for gates and routers that survive the pruning of heads. Such a gate still computes weights for all heads
+// that the layer was built with, and drops the weights of pruned heads. So a pruned layer computes the same as the full
+// layer would if the pruned heads gave zeros.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,20 +14,24 @@
 
 namespace mh::attention {
 
+// The heads that a gate was built for, and those of them that the layer still has.
 struct Outlived {
-  int64_t of = 0;             // heads it was made for; 0: the heads of the layer
-  std::vector<int64_t> kept;  // the numbers, among these, of the heads that the layer has, in its order
+  int64_t of = 0;             // number of heads that the gate was built for; 0: the heads of the layer
+  std::vector<int64_t> kept;  // index, among these heads, of each head that the layer still has
   void describe(Fields& f);
 
-  // With the defaults filled in. Error(usage), about the options `where`, where they do not fit the layer.
+  // Returns a copy with the defaults of the layer filled in. Throws Error(usage), naming the options section `where`,
+  // if it does not fit the layer.
   Outlived in(const Shape& shape, const std::string& where) const;
-  // The rest is of what in() gave.
+  // The functions below require an object returned by in().
+  // Returns whether the layer has lost heads.
   bool lost() const { return static_cast<int64_t>(kept.size()) < of; }
-  // The gate or router after all value heads of the layer but these are cut.
+  // Returns the bookkeeping after pruning all value heads of the layer but `value`.
   Outlived without(const std::vector<int64_t>& value) const;
-  // w (…, of) -> (…, h)
+  // Selects the weights of the layer's heads: w (…, of) -> (…, h).
   at::Tensor of_kept(const at::Tensor& w) const;
-  // An axis of `of` blocks that go with their heads and outlive them.
+  // Returns the head axis of a parameter with `of` blocks, which move with their heads but survive pruning
+  // (nn::HeadAxis::stays).
   nn::HeadAxis axis(int64_t axis) const;
 };
 

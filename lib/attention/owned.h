@@ -1,12 +1,13 @@
-// Whether a gradient may be written over.
+// Tests whether a backward pass may overwrite a gradient in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace mh::attention {
 
-// Nobody else holds this gradient or its memory, so a backward pass may put its own result there: the largest tensors
-// of a layer then need no second copy. An observer that retained it holds it too. A view holds the tensor it is of.
+// Returns whether nothing else references this gradient or its storage, so that a backward pass may write its result
+// there: the largest tensors of a layer then need no second copy. An observer that retained the gradient counts as a
+// reference. If the gradient is a view, its base may be the other holder of the storage.
 inline bool owned(const at::Tensor& gradient) {
   if (!gradient.has_storage() || gradient.use_count() != 1 || !gradient.is_non_overlapping_and_dense()) return false;
   const size_t holders = gradient.storage().use_count();

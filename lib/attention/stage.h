@@ -1,9 +1,11 @@
-// An attention layer is a row of stages: geometry, pairing, score, normaliser, mixer, combiner. A method of a paper is
-// one implementation of one stage; each has a do-nothing default.
+// Interfaces of the stages of attention. The geometry of a layer (its head counts and sizes) and five stages define it:
+// pairing, score, normaliser, mixer, combiner. A method of a paper implements one stage, rarely two; the defaults are
+// plain multi-head attention.
 //
-// Symbols: B batch, Tq and Tk lengths, d width, dk and dv sizes of a head; h heads. Where a layer has other numbers of
-// score, value and output heads (HeadSide), h is that of the side: queries, keys and logits before a mixer are of score
-// heads, values, mixed probabilities and head outputs of value heads, what a combiner gives of output heads.
+// Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a head; h number of
+// heads. If a layer has different numbers of score, value and output heads (HeadSide), h is the number of the side:
+// score heads for queries, keys and logits before a mixer; value heads (hv) for values, mixed probabilities and head
+// outputs; output heads for the result of a combiner.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,64 +29,67 @@ namespace mh::attention {
 
 struct RelativePositions;  // attention/fused/attention_spec.h
 
-// Where a stage can act. Memory: keys longer than queries, the older ones from earlier segments. Incremental: decoding
-// with a cache, one or a few queries at a time.
+// The settings that a stage supports.
 struct Places {
-  bool self = true;
-  bool causal = true;  // self-attention that must not see later positions, whatever the mask says of keys
-  bool cross = true;
-  bool memory = true;
-  bool incremental = true;
+  bool self = true;         // self-attention
+  bool causal = true;       // decoder self-attention, whose result must not depend on later positions
+  bool cross = true;        // cross-attention
+  bool memory = true;       // more keys than queries: the older keys come from earlier segments
+  bool incremental = true;  // decoding with a key/value cache, one or a few queries at a time
 };
 
-// Tensors (B, …) that a stage keeps between steps of incremental decoding, by a name of its own.
+// Tensors (B, …) that stages keep between steps of incremental decoding, by name.
 using StageState = std::map<std::string, at::Tensor>;
 
-// The input of a stage. Earlier stages fill it in.
+// The inputs and intermediate results of one forward pass of a layer. Each stage reads fields that earlier stages
+// filled in.
 struct Context {
   const Shape& shape;
   const nn::ForwardContext& step;
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
-  at::Tensor key_input;    // (B, Tk, d): the same as query_input in self-attention
-  at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, h, Tk, dv); q projected with bias, not scaled
-  int64_t keys = 0;        // Tk with the keys of a cache, which may be read in place and not be in k and v
-  // (h): the key and value head that each query head reads; empty: its own. The heads of k and v are in this order only
-  // after the composed path gathered them.
+  at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory
+  at::Tensor q, k, v;  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk
+  int64_t keys = 0;    // Tk plus the positions of a cache, which k and v lack if the cache is read in place
+  // (h): key/value head that each query head reads; empty: the head of the same index. The composed path and SDPA
+  // gather k and v in this order; our kernels read the heads through the indices.
   std::vector<int64_t> key_heads = {};
-  at::Tensor logits = {};         // (B, h, Tq, Tk), or (1, h, Tq, Tk) where all rows have the same; scaled, before the
-                                  // mask, any finite number where a causal mask hides them; gone after the normaliser
-  at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined where mix_values() served
+  at::Tensor logits = {};  // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all rows; scaled, unmasked; finite but
+                           // unspecified where a causal mask hides them; undefined from the normaliser on
+  at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined if fused, or after mix_values()
   at::Tensor head_outputs = {};   // (B, h, Tq, dv)
-  at::Tensor weights = {};        // the combiner's weights(), asked for once, before there are logits
-  bool weighed = false;           // whether head outputs are multiplied by them already
-  bool repeated = false;          // whether the rows are repeated for the layer's variants already
+  at::Tensor weights = {};        // result of Combiner::weights(), called once, before the score
+  bool weighed = false;           // whether head_outputs are already multiplied by `weights`
+  bool repeated = false;          // whether rows are already repeated for the layer's variants
   StageState* state = nullptr;    // null outside incremental decoding
   Observer* observer = nullptr;   // may be null
 };
 
 class StageOptions;
 
-// The properties that every stage has.
+// Base class of all stages.
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Adds the stage's parameters under shape.name; Traits::head_axes says which belong to a head.
+  // Adds the stage's parameters, named with the prefix shape.name. Traits::head_axes declares which blocks belong to
+  // which head.
   virtual void add_parameters(nn::ParameterList&, const Shape&) {}
   virtual Places places() const { return {}; }
-  // The most positions it can act on, with the positions of a cache, by its option `length`; 0: any number.
+  // Returns the maximum number of positions, with those of a cache, that the stage supports (its option `length`); 0:
+  // unlimited.
   virtual int64_t longest() const { return 0; }
-  // Whether its result for a query depends on that query and the row's keys alone, never on the row's other queries or
-  // on the position of the query. Rows with the same keys may then be given as queries of one, and outside of training
-  // several threads may use it at once.
+  // Returns whether the result for a query depends only on that query and on the keys of its row, neither on other
+  // queries nor on the position of the query. Rows with equal keys may then be passed as queries of one row, and in
+  // evaluation several threads may use the stage at once.
   virtual bool by_query() const { return false; }
-  // Whether the stage draws random numbers on the host in each update of training, so that a CUDA graph captured in one
-  // update does not serve the next (nn/device_graph.h). Dropout does not: its kernels read the update themselves.
+  // Returns whether the stage samples on the host in every update of training; such a layer cannot be captured in a
+  // CUDA graph (nn/device_graph.h). Dropout can: its kernels read the number of the update from device memory.
   virtual bool draws() const { return false; }
-  // Why the fused path cannot take a layer with this stage; "" where it can. A stage that says nothing is never fused.
+  // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
+  // function is never fused.
   virtual std::string unfused_because() const { return "it has no fused form"; }
-  // Its options after all heads of `shape` but `kept` are cut; null: unchanged.
-  // Parameters follow from their head axes. Error(usage) where these heads cannot part from the others.
+  // Returns the options of the stage after pruning all heads of `shape` but `kept`; null: unchanged. Parameters are
+  // pruned along their head axes. Throws Error(usage) if these heads cannot be pruned separately from the others.
   virtual std::shared_ptr<StageOptions> keep(const KeptHeads& /*kept*/, const Shape& /*shape*/) const {
     return nullptr;
   }
@@ -96,71 +101,74 @@ class Pairing : public Stage {
   virtual void pair(Context& context) = 0;
 };
 
-// Logits from queries and keys: fills context.logits, scaled and unmasked.
+// Computes logits from queries and keys: fills context.logits, scaled and unmasked.
 class Score : public Stage {
  public:
   virtual void score(Context& context) = 0;
-  // Whether it reads context.k; a layer whose score does not has no key projection.
+  // Returns whether the score reads context.k; if not, the layer has no key projection.
   virtual bool uses_keys() const { return true; }
-  // Whether its fused form adds something to products of queries and keys; positions() fills in what.
+  // Returns whether the score has relative positions, which positions() fills in for the fused path.
   virtual bool has_positions() const { return false; }
   virtual void positions(const Context&, RelativePositions&) {}
-  // Whether a forward pass is faster on the composed path, which Path::automatic then takes although there is a fused
-  // form. Where it is and `why` is not null, sets `why` to the reason, which is the same for all passes of a layer.
+  // Returns whether a forward pass is faster on the composed path, which Path::automatic then takes although there is a
+  // fused form. If so and `why` is not null, sets `why` to the reason, which must be the same for all passes of a
+  // layer.
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
-// Logits to probabilities. `allowed` (broadcastable bool) may be undefined; entries that are not allowed become exactly
-// 0, a row without any allowed entry becomes zeros.
+// Turns logits into probabilities. `allowed` is a broadcastable boolean mask, or undefined. Hidden entries become
+// exactly 0, a fully masked row becomes zero.
 class Normaliser : public Stage {
  public:
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
-  // Which it is to the fused path, if it has a fused form.
+  // Returns the kernels' name of this normaliser; used only if the stage has a fused form.
   virtual kernels::Normaliser fused() const { return kernels::Normaliser::softmax; }
-  // Its name in reasons for the composed path, where only the project's own kernels have a fused form of it; null where
-  // the tensor library's fused attention computes the same.
+  // Returns the name of the normaliser for fallback reasons if only our kernels have a fused form of it; null if SDPA
+  // computes it, too.
   virtual const char* kernel_feature() const { return nullptr; }
 };
 
-// The first tensor that a mixer mixes.
+// The first tensor that a mixer mixes across heads.
 enum class Mixes { nothing, logits, probabilities };
 
-// Acts across heads on logits (before the mask) and on probabilities (before the values).
+// Mixes logits (before the mask) and probabilities (before the product with the values) across heads.
 class Mixer : public Stage {
  public:
   virtual Mixes mixes() const { return Mixes::probabilities; }
-  // Whether there may be other numbers of score heads, which it takes, and value heads, which it gives.
+  // Returns whether the numbers of score heads (its input) and value heads (its output) may differ.
   virtual bool maps() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
-  // Where mix() is a map by a matrix m, P̄_i = Σ_j m[j, i] P_j: that matrix, (h, hv) or (B, Tq, h, hv), which the fused
-  // path takes. Undefined: it mixes nothing here, if it has a fused form at all.
+  // Returns the matrix m of the map mix(), P̄_i = Σ_j m[j, i] P_j, (h, hv) or (B, Tq, h, hv), for the fused path. If a
+  // mixer with a fused form returns an undefined matrix, it does not mix in this pass.
   virtual at::Tensor matrix(const Context&) { return {}; }
-  // mix() times context.v, (B, h, Tq, dv), asked where nothing else looks at mixed probabilities, so that they need not
-  // be kept; undefined: there is no such way.
+  // Returns mix() times context.v, (B, hv, Tq, dv), without saving the mixed probabilities; called only if nothing else
+  // reads them. Undefined: not implemented, the caller uses mix().
   virtual at::Tensor mix_values(const Context&, const at::Tensor&) { return {}; }
+  // Returns whether dropout acts on the probabilities before mixing instead of after it.
   virtual bool dropout_before() const { return false; }
 };
 
-// Head outputs (B, h, Tq, dv) to (B, Tq, h * dv), what the output projection takes.
+// Turns head outputs (B, h, Tq, dv) into the input (B, Tq, h dv) of the output projection.
 class Combiner : public Stage {
  public:
-  // Whether what it gives to a block of the output projection is made of several heads; there may then be other numbers
-  // of value heads, which it takes, and output heads, which it gives.
+  // Returns whether the combiner mixes head outputs. The numbers of value heads (its input) and output heads (its
+  // output) may then differ.
   virtual bool mixes() const { return false; }
-  // Whether it weighs the heads one by one outside of training, and shows an observer by what.
+  // Returns whether the combiner weighs each head separately in evaluation, and shows the weights to an observer.
   virtual bool weighs() const { return false; }
-  // Where it is, outside of training, the same linear map across heads whatever the input, Z'_i = Σ_j m[j, i] Z_j: the
-  // matrix m (value heads, output heads). Such a combiner folds into the output projection. Undefined: it is none.
+  // Returns the matrix m (value heads, output heads) if the combiner, in evaluation, is a linear map across heads that
+  // does not depend on the input, Z'_i = Σ_j m[j, i] Z_j. Such a combiner folds into the output projection. Undefined
+  // otherwise.
   virtual at::Tensor folded() const { return {}; }
-  // The factor of each head, where the combiner does nothing else: (hv), (B, hv) or (B, Tq, hv); the fused path may
-  // apply it. A forward pass calls it once, before there are logits.
-  // Undefined: it does something else, or weighs none.
+  // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), if the combiner only multiplies by these factors;
+  // the fused path may apply them. Called once per forward pass, before the score. Undefined: the combiner does
+  // something else, or scales no head.
   virtual at::Tensor weights(const Context&) { return {}; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };
 
-// Options of one implementation, listed as every options struct is.
+// Options of one implementation, with a list of fields like every options struct.
 class StageOptions {
  public:
   virtual ~StageOptions() = default;
@@ -168,7 +176,8 @@ class StageOptions {
   virtual std::shared_ptr<StageOptions> copy() const = 0;
 };
 
-// Options of one implementation: `struct MyOptions : OptionsOf<MyOptions> { … void describe(Fields&) override; };`
+// Implements copy() for the options of an implementation:
+//   struct MyOptions : OptionsOf<MyOptions> { … void describe(Fields&) override; };
 template <class Options>
 struct OptionsOf : StageOptions {
   std::shared_ptr<StageOptions> copy() const override {
@@ -176,21 +185,21 @@ struct OptionsOf : StageOptions {
   }
 };
 
-// Makes an implementation's options and, from them, the stage for one layer.
+// Creates the options of an implementation and, from them, the stage of one layer.
 template <class S>
 class StageFactory {
  public:
   virtual ~StageFactory() = default;
-  virtual std::shared_ptr<StageOptions> options() const = 0;  // null: it has none
+  virtual std::shared_ptr<StageOptions> options() const = 0;  // null: no options
   virtual std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const = 0;
 
   template <class Implementation>
   class Of;
 };
 
-// The factory of an implementation (Registry::add). One with options declares them, `using Options = MyOptions;`, and
-// has the constructor (const Options&, const Shape&), which throws Error(usage) for options that make no sense in this
-// layer. One without is made by (const Shape&) or ().
+// The factory of an implementation, for Registry::add. An implementation with options declares `using Options =
+// MyOptions;` and a constructor (const Options&, const Shape&), which throws Error(usage) for options that are invalid
+// in this layer. One without options has the constructor (const Shape&) or ().
 template <class S>
 template <class Implementation>
 class StageFactory<S>::Of : public StageFactory<S> {

@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// All null in a layer without heads.
+// The stages of a layer; all null in a layer without heads.
 struct Stages {
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;
@@ -17,7 +17,7 @@ struct Stages {
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<Combiner> combiner;
 
-  // Calls visit(stage, "mixer", "mixhead-a") for each stage; `options` made them.
+  // Calls visit(stage, "mixer", "mixhead-a") for each stage, with its type and the name that `options` gives.
   template <class Visit>
   void each(const AttentionOptions& options, const Visit& visit) const {
     if (pairing == nullptr) return;
@@ -29,8 +29,8 @@ struct Stages {
   }
 };
 
-// Makes the stages that the options name. Error(usage) for an unknown name, and for options that make no sense in this
-// layer; the latter comes from the stage.
+// Creates the stages that the options name. Throws Error(usage) for an unknown name and, from the stage, for options
+// that are invalid in this layer.
 Stages make_stages(const AttentionOptions& options, const Shape& shape);
 
 }  // namespace mh::attention

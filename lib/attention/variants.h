@@ -1,4 +1,5 @@
-// Variants of the rows of a batch: a layer computes what they share once, then goes on with a copy of a row for each.
+// Variants of the rows of a batch, for example one for each ablated head. A layer computes the part that all variants
+// share once, then continues with a copy of each row per variant.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +11,17 @@ namespace mh::attention {
 
 struct Context;
 
-// A pass is given blocks of B rows and goes on with `count` blocks, (count·B, …): row f·B + b is a copy of row b of
-// block from[f]. Outside of training.
+// A pass receives one or more blocks of B rows and continues with `count` blocks, (count·B, …): row f·B + b is a copy
+// of row b of input block from[f]. In evaluation only.
 struct Variants {
   int64_t count = 0;  // 0: rows are not repeated
-  // The given blocks come first, in their order: 0, 1, 2, …, then any of them again. Empty: one block is given.
+  // Begins with the input blocks in order, 0, 1, 2, …, followed by any of them again. Empty: one input block.
   std::vector<int64_t> from = {};
 
-  // x (blocks·B, …) -> (count·B, …); undefined stays undefined.
+  // Repeats x (blocks·B, …) to (count·B, …); an undefined tensor stays undefined.
   at::Tensor repeat(const at::Tensor& x) const;
-  // Repeats what is left to read of a pass: of its inputs and mask, if the score heads are the first that differ; of
-  // the combiner's weights.
+  // Repeat the tensors that the rest of a pass reads: inputs and mask, if variants begin at the score heads; the
+  // combiner's weights.
   void repeat_inputs(Context& context) const;
   void repeat_weights(Context& context) const;
 };
