@@ -152,8 +152,8 @@ class Mixer : public Stage {
 // Turns head outputs (B, h, Tq, dv) into the input (B, Tq, h dv) of the output projection.
 class Combiner : public Stage {
  public:
-  // Returns whether the combiner mixes head outputs. The numbers of value heads (its input) and output heads (its
-  // output) may then differ.
+  // Returns whether the combiner mixes head outputs. The numbers of value heads (its input) and output heads
+  // (its output) may then differ.
   virtual bool mixes() const { return false; }
   // Returns whether the combiner weighs each head separately in evaluation, and shows the weights to an observer.
   virtual bool weighs() const { return false; }
@@ -197,9 +197,9 @@ class StageFactory {
   class Of;
 };
 
-// The factory of an implementation, for Registry::add. An implementation with options declares `using Options =
-// MyOptions;` and a constructor (const Options&, const Shape&), which throws Error(usage) for options that are invalid
-// in this layer. One without options has the constructor (const Shape&) or ().
+// The factory of an implementation, for Registry::add. An implementation with options declares
+// `using Options = MyOptions;` and a constructor (const Options&, const Shape&), which throws Error(usage) for options
+// that are invalid in this layer. One without options has the constructor (const Shape&) or ().
 template <class S>
 template <class Implementation>
 class StageFactory<S>::Of : public StageFactory<S> {

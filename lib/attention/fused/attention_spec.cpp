@@ -1,3 +1,4 @@
+// Converts an AttentionSpec to kernel parameters, and implements helpers that several backends share.
 #include "attention/fused/attention_spec.h"
 
 #include <ATen/Functions.h>
@@ -36,7 +37,8 @@ bool AttentionSpec::each_head_once(int64_t heads) const {
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
-  // One after the other: index_add would add in an order of its own on a GPU, and wants its indices there.
+  // Adds the heads one by one: on a GPU, index_add would add in an unspecified order and needs its indices in device
+  // memory.
   const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));
   for (size_t i = 0; i < key_heads.size(); ++i)
     sums.select(1, key_heads[i]).add_(gradient.select(1, static_cast<int64_t>(i)));
@@ -62,7 +64,7 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
 
 PackedRelative::PackedRelative(const RelativePositions& from) {
   if (!from.u.defined()) return;
-  const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to whole vectors
+  const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to whole vectors of 16 floats
   const auto wide = [&](const at::Tensor& x, int64_t rows) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
   };

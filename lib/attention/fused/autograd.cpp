@@ -1,3 +1,4 @@
+// Saves and restores the tensors of a fused attention, and allocates its result and gradients.
 #include "attention/fused/autograd.h"
 
 #include <c10/core/GradMode.h>
@@ -14,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// All tensors of a saved attention, in the order in which they are saved and restored.
+// Returns all tensors of a saved attention, in the order in which they are saved and restored.
 template <class Saved>
 auto tensors_of(Saved& s) {
   auto& [x, result] = s;
@@ -49,7 +50,7 @@ std::array<Pair, 8> pairs_of(const Operands& x, const OperandGradients& g) {
 
 constexpr const char* kSaved = "attention";
 
-// Heads of the result.
+// Returns the number of heads of the result.
 int64_t out_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size(-1) : x.q.size(1); }
 
 }  // namespace

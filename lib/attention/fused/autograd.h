@@ -1,5 +1,5 @@
 // The autograd function of all fused attention kernels. Each backend (CPU or GPU, with head mixing or without) is a
-// struct with a forward and a backward pass; tensors are saved for the backward pass, and gradients returned, by name.
+// struct with a forward and a backward pass. Saved tensors and gradients have names, not positions in a list.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,10 +12,10 @@
 
 namespace mh::attention {
 
-// The operands of a fused attention.
+// The inputs of a fused attention.
 struct Operands {
   at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); each row (d) contiguous
-  at::Tensor matrix = {};  // of head mixing, fp32: (h, hv), (B, h, hv) or (B, Tq, h, hv); undefined without mixing
+  at::Tensor matrix = {};  // mixing matrix, fp32: (h, hv), (B, h, hv) or (B, Tq, h, hv); undefined: no mixing
   AttentionSpec spec = {};
 };
 
@@ -24,16 +24,17 @@ struct ForwardResult {
   at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of each query, nats
 };
 
-// Gradients of the operands that have one; undefined for an operand that is undefined.
+// Gradients of the operands; undefined for an undefined operand.
 struct OperandGradients {
   at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {};
 };
 
+// Wraps a value of any type for an autograd context.
 template <class T>
 struct SavedValue : torch::CustomClassHolder {
   T value;
 };
-// Keeps a value of any type in an autograd context, by name.
+// Stores a value of any type in an autograd context, by name.
 template <class T>
 void save_value(torch::autograd::AutogradContext& context, const char* name, T value) {
   auto saved = c10::make_intrusive<SavedValue<T>>();
@@ -54,20 +55,22 @@ struct SavedAttention {
   static SavedAttention restore(torch::autograd::AutogradContext& context);
 };
 
-// Allocates the result of an attention: out stored by position, (B, Tq, hv, dv), and lse.
+// Allocates the result of a fused attention: out, stored as (B, Tq, hv, dv), and lse.
 ForwardResult empty_result(const Operands& x);
-// Allocates the gradients of q, k and v, stored by position; k and v have a head for each reader. `joint`: where there
-// are as many queries as keys, side by side as in a joint projection, which split_projection returns without a copy.
+// Allocates the gradients of q, k and v, stored as (B, T, heads, size). The gradients of k and v have one head per
+// reader. `joint`: if there are as many queries as keys, the three are adjacent slices of one tensor, as in a joint
+// projection, so that the backward pass of split_projection() copies nothing.
 OperandGradients empty_gradients(const Operands& x, bool joint);
 
-// Whether autograd must record an attention with these operands.
+// Returns whether gradients are enabled and an operand requires one.
 bool needs_gradient(const Operands& x);
-// The operands that may have a gradient, without undefined ones, and their gradients in the same order.
+// differentiable() returns the defined operands that may have a gradient, in_order() their gradients in the same order.
 std::vector<at::Tensor> differentiable(const Operands& x);
 torch::autograd::variable_list in_order(const Operands& x, const OperandGradients& gradients);
 
-// Backend: ForwardResult forward(x, gradient) const; OperandGradients backward(saved, dout) const; and kReadsOut,
-// whether backward() reads saved.result.out.
+// The autograd function of a backend, which has ForwardResult forward(x, gradient) const, OperandGradients
+// backward(saved, dout) const, and kReadsOut, whether backward() reads saved.result.out. `gradient`: a backward pass
+// follows.
 template <class Backend>
 struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList /*differentiable*/,
@@ -85,12 +88,12 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
     const SavedAttention saved = SavedAttention::restore(*context);
     const auto backend = restore_value<Backend>(*context, "backend");
     auto gradients = in_order(saved.x, backend.backward(saved, douts[0]));
-    gradients.resize(gradients.size() + 2);  // of the operands as a struct, and of the backend
+    gradients.resize(gradients.size() + 2);  // undefined, for the arguments x and backend
     return gradients;
   }
 };
 
-// The result of an attention, differentiable in all tensors of x.
+// Returns the result of a fused attention, differentiable in all tensors of x.
 template <class Backend>
 at::Tensor attend(const Backend& backend, const Operands& x) {
   if (!needs_gradient(x)) return backend.forward(x, false).out;

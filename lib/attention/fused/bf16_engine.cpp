@@ -1,3 +1,4 @@
+// Connects the bf16 engine of the kernels with LibTorch's brgemm.
 #include "attention/fused/bf16_engine.h"
 
 #include <ATen/native/CPUBlas.h>
@@ -15,7 +16,7 @@ void product(const kernels::Bf16Product& z, const uint16_t* a, const uint16_t* b
                               reinterpret_cast<const at::BFloat16*>(b), c);
 }
 
-// A processor that the library's settings make less of than it is has none.
+// Returns whether brgemm works. It throws if settings of the library hide features of the processor.
 bool is_there() {
   try {
     alignas(64) const uint16_t zeros[2 * 16] = {};

@@ -1,5 +1,5 @@
-// The tensor library's products of bf16 for the kernels of attention: tiles (AMX) where the processor has them, pairs
-// of bf16 (AVX-512) where it has those.
+// LibTorch's bf16 matrix products for the attention kernels: AMX tiles if the processor has them, otherwise AVX-512
+// products of pairs of bf16 numbers.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,10 +8,11 @@
 
 namespace mh::attention {
 
-// For tensors of this type on this processor; null where products are in fp32.
+// Returns the engine for tensors of this type on this processor; null if products are computed in fp32.
 const kernels::Bf16Engine* bf16_engine(at::ScalarType type);
 
-// While a thread may use an engine: it gives the processor's tiles back, which would slow down what follows.
+// Scope guard of a thread that uses an engine: the destructor releases the processor's AMX tiles, which would slow down
+// the code that follows.
 class WithEngine {
  public:
   explicit WithEngine(const kernels::Bf16Engine* engine) : used_(engine != nullptr) {}

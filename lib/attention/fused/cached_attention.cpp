@@ -1,3 +1,4 @@
+// Runs the kernel for each head of each row of a decoding step.
 #include "attention/fused/cached_attention.h"
 
 #include <ATen/Functions.h>
@@ -14,7 +15,7 @@ namespace mh::attention {
 
 namespace {
 
-// A tensor (B, h, T, d) as the kernel reads it.
+// The data pointer and the strides of a tensor (B, h, T, d).
 template <class T>
 struct Heads {
   T* data;
@@ -37,7 +38,8 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
   const auto* table = cache.rows.const_data_ptr<int32_t>();
   const int64_t of_row = cache.rows.stride(0);
-  // Row after row: the rows of one sentence of a search follow each other and share most of the keys that they read.
+  // A thread takes consecutive rows: in beam search these are hypotheses of one sentence, which read mostly the same
+  // keys.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last + 1, d)));
     for (int64_t i = begin; i < end; ++i) {

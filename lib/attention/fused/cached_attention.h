@@ -1,13 +1,13 @@
-// Self-attention of one more position through the project's own kernel (kernels/cpu/cached_attention.h): a step of
-// decoding on a CPU.
+// Self-attention of one decoding step on a CPU, with our kernel that reads the key/value cache in place
+// (kernels/cpu/cached_attention.h).
 #pragma once
 
 #include "attention/cache.h"
 
 namespace mh::attention {
 
-// q, k, v (B, h, 1, d), for which has_fused_cpu (attention/fused/fused_cpu.h) holds: appends k and v to the cache ->
-// (B, h, 1, d) = softmax(q Kᵀ / √d) V over all its positions, stored as (B, 1, h, d). Without a gradient.
+// Appends k and v to the cache and returns softmax(q Kᵀ / √d) V (B, h, 1, d) over all its positions, stored as
+// (B, 1, h, d). q, k and v (B, h, 1, d) must satisfy has_fused_cpu() (attention/fused/fused_cpu.h). Has no gradient.
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache);
 
 }  // namespace mh::attention

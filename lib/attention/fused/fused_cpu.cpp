@@ -1,3 +1,4 @@
+// The CPU backend without head mixing: one kernel call for each head of each row.
 #include "attention/fused/fused_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -14,13 +15,14 @@ namespace mh::attention {
 
 namespace {
 
-// One head of one row of a tensor (B, h, T, d).
+// Returns head `head` of row b of a tensor (B, h, T, d).
 template <class T>
 kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
   auto* data = static_cast<T*>(const_cast<void*>(x.const_data_ptr()));
   return {data + b * x.stride(0) + head * x.stride(1), x.stride(2)};
 }
 
+// Calls visit(b * h + head, b, head, scratch) for each head of each row b, in parallel.
 template <class Visit>
 void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t scratch, const Visit& visit) {
   const int64_t heads = q.size(1);
@@ -31,6 +33,7 @@ void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t s
   });
 }
 
+// Returns the parameters that all heads share.
 kernels::AttentionParams params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
   kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
   a.bf16 = bf16_engine(x.q.scalar_type());
@@ -39,7 +42,7 @@ kernels::AttentionParams params_of(const Operands& x, bool gradient, const Packe
   return a;
 }
 
-// Parameters of head i, counted over all rows, with the keys that are real in row b.
+// Returns the parameters of head `head` of row b (i = b * h + head): its scale, dropout stream and number of real keys.
 kernels::AttentionParams of_head(kernels::AttentionParams a, const AttentionSpec& spec, int64_t i, int64_t b,
                                  int64_t head) {
   a.head = head;
@@ -51,7 +54,7 @@ kernels::AttentionParams of_head(kernels::AttentionParams a, const AttentionSpec
   return a;
 }
 
-// The tensors of head h of row b that both passes read.
+// Returns the tensors of head h of row b that both the forward and the backward pass read.
 template <class T>
 kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& result, const kernels::AttentionParams& all,
                                    int64_t b, int64_t h) {
@@ -73,9 +76,9 @@ void forward_heads(const Operands& x, bool gradient, const ForwardResult& result
             });
 }
 
-// `once`: each head of keys and values is read once, and has its gradient in its place; else each reader's gradient has
-// a place of its own. Of relative positions and scales of heads d gets the gradients of each head of each row, fp32:
-// (B h, d) twice, (B h, D, d) and (B, h).
+// Writes all gradients to d. `once`: each key/value head has one reader, and d.k and d.v have the heads of k and v;
+// otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions and head
+// scales are those of each head of each row, in fp32: d.u and d.v_bias (B h, d), d.r (B h, D, d), d.head_scales (B, h).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool once, OperandGradients& d) {
   const Operands& x = saved.x;
@@ -105,7 +108,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
             });
 }
 
-// x (B h, …) of each row -> (h, …), without what pads it, in the type of `like`.
+// Sums x (B h, …) over the rows of the batch: (h, …), without padding, in the type of `like`.
 at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
@@ -126,7 +129,7 @@ struct PlainOnCpu {
     const bool once = x.spec.each_head_once(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(given);
     OperandGradients d = empty_gradients(x, once);
-    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // of keys that are not real
+    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel skips padding keys
     if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, once, d);
     else backward_heads<uint16_t>(saved, dout, once, d);
     if (!once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);

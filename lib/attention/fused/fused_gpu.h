@@ -1,6 +1,5 @@
-// Attention through the project's own kernels on a GPU (kernels/cuda/attention.h), of heads that nothing mixes and of
-// mixed ones: what the tensor library's fused attention does not do. O(T) memory, nothing added to in place: the same
-// bits every time.
+// Attention on a GPU, with our kernels (kernels/cuda/attention.h), with head mixing and without, for layers that SDPA
+// cannot compute. The kernels use O(T) memory and no atomic additions, so results are bit-identical in every run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,26 +16,28 @@ namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
 
-// The kernels of a type and a device, and the stream that work goes to. Sizes up to kernels->size.
+// The kernels of one type and device, for head sizes up to kernels->size, and the stream that they are launched on.
 struct GpuKernels {
   const kernels::AttentionKernels* kernels = nullptr;
   void* stream = nullptr;
 };
 
-// Returns the kernels that this build has for q, with k and v of the same type; null on a CPU, or where unfused_on_gpu
-// says why not.
+// Returns the kernels of this build for q, with k and v of the same type; null on a CPU, or if unfused_on_gpu() gives a
+// reason.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
-// Returns why this build's kernels cannot take a type (fp32, bf16 or fp16) and a layer's sizes on the GPU at hand;
-// empty: they can.
+// Returns why the kernels of this build, on the present GPU, cannot take the type (fp32, bf16 or fp16) and the sizes of
+// a layer; empty if they can.
 std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions);
 
-// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, h, Tk, dv) -> (B, h, Tq, dv) = softmax(q kᵀ / √dk) v, or as the spec
-// says, stored as (B, Tq, h, dv). Differentiable, in scales of heads and relative positions too.
+// Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other options of the
+// spec, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). Differentiable, also in head scales and relative
+// positions.
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionSpec& spec);
 
-// q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv), m (h, hv), (B, h, hv) or (B, Tq, h, hv) -> (B, hv, Tq, dv),
-// stored as (B, Tq, hv, dv), as mixed_cpu. Differentiable in all four, in scales of heads and in relative positions.
+// Returns (B, hv, Tq, dv), stored as (B, Tq, hv, dv), as mixed_cpu(), for q (B, h, Tq, dk), k (B, h, Tk, dk), v
+// (B, hv, Tk, dv) and m (h, hv), (B, h, hv) or (B, Tq, h, hv). Differentiable in all four, in head scales and in
+// relative positions.
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& m, const AttentionSpec& spec);
 

@@ -1,4 +1,4 @@
-// The fused path: what a layer's stages say to the kernels, for a forward pass and for a step of decoding.
+// The fused path of a layer: translates its stages to kernel arguments, for a forward pass and for a step of decoding.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -14,8 +14,8 @@
 
 namespace mh::attention {
 
-// Computes a step of decoding from the cache's storage: appends the key and the value there and makes no tensor of all
-// of them. Undefined, and nothing is appended, where a stage or the observer needs that tensor.
+// Computes a decoding step on the storage of the cache: appends the key and the value, and does not gather all of them
+// into tensors. Returns an undefined tensor, and appends nothing, if a stage or the observer needs these tensors.
 at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const Mask& mask = c.mask;
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
@@ -42,7 +42,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   AttentionSpec spec{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
                      form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->positions(c, spec.relative);
-  // By the kernel, where the combiner's weight is one number for each head of a row.
+  // The kernel applies the combiner's weights if they are one number per head and row.
   c.weighed = c.weights.defined() && c.weights.dim() < 3;
   if (c.weighed) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;

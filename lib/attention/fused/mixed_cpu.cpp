@@ -1,3 +1,5 @@
+// The CPU backend with head mixing: distributes rows and parts of their queries to threads, and sums the gradients of
+// the parts.
 #include "attention/fused/mixed_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -15,16 +17,17 @@ namespace mh::attention {
 
 namespace {
 
-// Pieces of work of a batch, at least: of fewer rows each is cut into parts. Fixed, so that the order of sums is.
+// Minimum number of work items per batch: with fewer rows, the queries of each row are split into parts. A constant, so
+// that the order of additions does not depend on the number of threads.
 constexpr int64_t kPieces = 8;
 
-// One row of a tensor (B, h, T, d).
+// Returns row b of a tensor (B, h, T, d).
 template <class T>
 kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
   return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())) + b * x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// The kernel's parameters of an attention whose heads are mixed.
+// The kernel parameters of an attention with head mixing.
 class Mixing {
  public:
   Mixing(const Operands& x, bool gradient)
@@ -45,6 +48,7 @@ class Mixing {
   Mixing& operator=(const Mixing&) = delete;
 
   const kernels::AttentionParams& all() const { return all_; }
+  // Returns the parameters of row b: its matrix, dropout stream and number of real keys.
   kernels::AttentionParams of_row(int64_t b) const {
     kernels::AttentionParams a = all_;
     a.matrix += b * matrix_stride_;
@@ -56,7 +60,7 @@ class Mixing {
     return a;
   }
 
-  // Into how many parts the queries of a row are cut.
+  // Returns the number of parts that the queries of a row are split into.
   int64_t parts() const {
     const int64_t at_once = kernels::mixed_attention_rows(all_);
     return std::clamp<int64_t>((kPieces + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
@@ -70,14 +74,15 @@ class Mixing {
   kernels::AttentionParams all_;
 };
 
-// Rows of a batch that are worked at together, as many as keep all threads busy: their keys and values are packed, then
-// their parts are gone through. visit(first row, rows).
+// Calls visit(first row, number of rows) for groups of rows, each large enough to keep all threads busy. The keys and
+// values of a group are packed before its parts are computed.
 template <class Visit>
 void each_group(int64_t rows, int64_t parts, const Visit& visit) {
   const int64_t at_once = std::clamp<int64_t>((2 * at::get_num_threads() + parts - 1) / parts, 1, rows);
   for (int64_t first = 0; first < rows; first += at_once) visit(first, std::min(at_once, rows - first));
 }
 
+// Packs the keys and values of the rows [first, first + rows) for the kernel.
 template <class T>
 void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
@@ -92,8 +97,8 @@ void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t f
   });
 }
 
-// Computes rows of few queries, with keys(b) and values(b) for row b. With fewer rows than threads the threads share
-// each row.
+// Computes rows with few queries, as in decoding, with keys(b) and values(b) of row b. With fewer rows than threads,
+// the threads share the heads of each row.
 template <class T, class Keys, class Values>
 void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const Mixing& mixing,
               ForwardResult& result) {
@@ -155,9 +160,9 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
   });
 }
 
-// `once`: each head of keys and values is read once, and has its gradient in its place; else it is that of its reader.
-// Of relative positions d gets the gradients of each part of each row, fp32: (B parts, h, dk padded to 16) twice, and
-// (B parts, h, D, dk padded).
+// Writes all gradients to d. `once`: each key/value head has one reader, and d.k and d.v have the heads of k and v;
+// otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions are those of
+// each part of each row, in fp32: d.u and d.v_bias (B parts, h, dk padded to 16), d.r (B parts, h, D, dk padded to 16).
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mixing& mixing, bool once,
                    OperandGradients& d) {
@@ -174,7 +179,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
     d.u = at::empty({x.q.size(0) * parts, h, wide}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * parts, h, distances, wide}, at::kFloat);
   }
-  std::optional<Scratch> packed, of_parts;  // of_parts: what each part gives to dk and dv
+  std::optional<Scratch> packed, of_parts;  // of_parts: contribution of each part to dk and dv
   each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
     if (!packed) packed.emplace(rows * size), of_parts.emplace(rows * parts * of_part);
     pack_rows<T>(x, mixing, true, first, rows, *packed);
@@ -223,7 +228,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
   });
 }
 
-// x (n, h, …) of the parts -> the sum over them, without what pads it, in the type of `like`.
+// Sums x (n, h, …) over the n parts, without padding, in the type of `like`.
 at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
@@ -247,7 +252,7 @@ struct MixingOnCpu {
     const at::Tensor dout = with_contiguous_rows(given);
     const Mixing mixing(x, true);
     OperandGradients d = empty_gradients(x, once);
-    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // of keys that are not real
+    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel skips padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
                             : at::empty({q.size(0), mixing.parts(), m.size(-2), m.size(-1)}, m.options());
     if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, once, d);

@@ -1,4 +1,4 @@
-// Memory of a thread for a kernel, aligned to a cache line.
+// Scratch memory of one thread for a kernel, aligned to a cache line.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The autograd function of split_projection().
 #include "attention/fused/split_projection.h"
 
 #include <ATen/ATen.h>
@@ -27,6 +28,7 @@ struct Split : torch::autograd::Function<Split> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto sizes = context->saved_data["sizes"].toIntVector();
+    // If the gradients are adjacent slices of one tensor in the layout of the projection, that tensor is the result.
     const int64_t length = sizes[1], width = sizes[2];
     int64_t offset = gradients[0].storage_offset();
     bool joined = true;
