@@ -1,3 +1,4 @@
+// Storage of the key/value cache: growth, the row table for in-place decoding, and reordering of rows.
 #include "attention/cache.h"
 
 #include <ATen/ATen.h>
@@ -8,7 +9,7 @@
 
 namespace mh::attention {
 
-// Makes room for more positions, as many as k and v have.
+// Grows the storage, if necessary, until the positions of k and v fit after the cached ones.
 void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
   const int64_t added = k.size(2);
   if (keys_.defined() && first_ + length_ + added <= keys_.size(2)) return;
@@ -54,7 +55,7 @@ Cache::InPlace Cache::extend(const at::Tensor& k, const at::Tensor& v) {
   return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_), table_.narrow(1, first_, length_)};
 }
 
-// Copies all to where each row holds its own.
+// Copies keys and values so that physical row b holds all of row b, and drops the row table.
 void Cache::gather() {
   if (!table_.defined()) return;
   const at::Tensor rows = table_.narrow(1, first_, length_).to(at::kLong),
@@ -73,8 +74,8 @@ void Cache::keep_last(int64_t positions) {
 
 namespace {
 
-// Rows that go on elsewhere than where they are, (to, from), where they can be copied in place: none of `from` is
-// itself replaced.
+// Returns the rows to copy, as (to, from), if they can be copied in place, that is, if no source row is itself
+// overwritten.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_place(const at::Tensor& rows,
                                                                                     int64_t before) {
   const int64_t after = rows.numel();
@@ -90,8 +91,8 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_pl
   return moved;
 }
 
-// (B', h, capacity, size): row i is what was row rows[i] of a store, as far as that counts; the positions first, first
-// + 1, … are then 0, 1, ….
+// Returns a new store (B', h, capacity, size) whose row i is row rows[i] of `store`. Copies only positions
+// [first, first + length), which become [0, length).
 at::Tensor taken(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
@@ -114,14 +115,14 @@ void Cache::reorder(const at::Tensor& rows) {
 
 void Cache::reorder_rows(const at::Tensor& given) {
   if (length_ == 0 || !keys_.defined()) return;
-  // On a GPU nobody looks at which rows these are: that would be a round trip.
+  // On a GPU, reading the row numbers here would wait for the device.
   const at::Tensor rows = given.to(keys_.device()).contiguous();
   if (table_.defined() && rows.numel() <= keys_.size(0)) {
     table_ = table_.index_select(0, rows);
     return;
   }
   gather();
-  // In a search most hypotheses go on where they are (search/beam_search.h): only the others are copied.
+  // In beam search most hypotheses keep their row (search/beam_search.h): only the others are copied.
   if (const auto moved = keys_.is_cpu() ? moved_in_place(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor to = at::tensor(moved->first, at::kLong), from = at::tensor(moved->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {

@@ -1,3 +1,4 @@
+// Splits the causal products into blocks of queries (on a CPU), with an autograd function for each product.
 #include "attention/causal_product.h"
 
 #include <ATen/ops/bmm.h>
@@ -12,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Whether taking T x S in pieces pays.
+// Returns whether block products are faster than one product of size T x S.
 bool in_pieces(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
   return offset && x.is_cpu() && x.numel() > 0 && queries > plain::kBlock && *offset + plain::kBlock < keys;
 }
@@ -53,7 +54,7 @@ at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOf
   if (!in_pieces(p, queries, keys, offset)) return at::matmul(p.transpose(-1, -2), y);
   const at::Tensor a = flat(p).transpose(1, 2), b = flat(y);  // (B h, S, T), (B h, T, d)
   at::Tensor result = at::empty({p.size(0), p.size(1), keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
-  // Keys [s, s + count) are seen by the queries from s - offset on.
+  // Only the queries from s - offset on see keys in [s, s + count).
   for (int64_t s = 0; s < keys; s += kBlock) {
     const int64_t count = std::min(kBlock, keys - s), first = std::clamp<int64_t>(s - *offset, 0, queries);
     at::Tensor rows = z.narrow(1, s, count);
@@ -119,7 +120,7 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
   const int64_t rows = v.size(0);
   if (p.size(0) == rows) return WithValues::apply(p, v, offset);
-  // One p for all rows: their values side by side.
+  // All rows share p: their values, concatenated, need only one product.
   const at::Tensor beside = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
   return WithValues::apply(p, beside, offset).view({v.size(1), p.size(2), rows, v.size(3)}).permute({2, 0, 1, 3});
 }

@@ -1,4 +1,4 @@
-// The composed path: tensor operations for any device and any stages, and the only path that forms probabilities.
+// The composed path: tensor operations for any device and any stages; the only path that forms the probabilities.
 #include <ATen/ATen.h>
 
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace mh::attention {
 
-// Gathers the key and value heads that query heads read.
+// Gathers the key/value heads that the query heads read.
 void AttentionLayer::gather_key_heads(Context& c) {
   if (c.key_heads.empty()) return;
   const at::Tensor heads = nn::constant_on(c.v.device(), c.key_heads);
@@ -25,19 +25,20 @@ at::Tensor AttentionLayer::composed(Context& c) {
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
   };
   if (c.observer != nullptr && c.observer->wants_scores()) {
-    const bool causal = std::exchange(c.mask.causal, false);  // so that nothing is left out
+    const bool causal = std::exchange(c.mask.causal, false);  // so that the score computes all logits
     stages_.score->score(c);
     c.mask.causal = causal;
     c.observer->scores(shape_, for_all_rows(c.logits));
   } else {
     stages_.score->score(c);
   }
-  // Logits that all rows share are made once, unless mixing or key lengths tell rows apart.
+  // Logits that all rows share are computed once, unless mixing or key lengths make the rows differ.
   if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
   if (stages_.mixer->mixes() == Mixes::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
-  // Probabilities are taken in fp32 whatever the products' type.
-  at::Tensor logits = std::exchange(c.logits, {});  // as large as the probabilities, and of no more use after them
+  // The normaliser runs in fp32, whatever the type of the matrix products.
+  at::Tensor logits =
+      std::exchange(c.logits, {});  // freed after the normaliser: they are as large as the probabilities
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))

@@ -1,3 +1,4 @@
+// The list of constraints of the fused path, and the choice of a kernel for passes that meet them.
 #include "attention/dispatch.h"
 
 #include <iterator>
@@ -40,7 +41,7 @@ std::vector<std::string> KernelFeatures::names(bool training) const {
 
 namespace {
 
-// Sets `why`, if it is wanted, to the joined words; the constraint is not met.
+// Returns false, for a constraint that is not met, and sets `why`, if not null, to the concatenated words.
 template <class... Words>
 bool refused(std::string* why, const Words&... words) {
   if (why != nullptr) *why = str(words...);
@@ -82,7 +83,7 @@ bool value_size_is_head_size(const Candidate& c, std::string* why) {
          refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
 
-// Why an interceptor needs the composed path; null where there is none or it needs no path.
+// Returns why an interceptor needs the composed path; null if there is no interceptor or it works on any path.
 const char* needs_composed(const Interceptor* interceptor) {
   return interceptor != nullptr ? interceptor->needs_composed() : nullptr;
 }
@@ -116,7 +117,7 @@ bool has_tensors(const Candidate& c, std::string* why) {
   return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || refused(why, "");
 }
 
-// The fused form computes such a pass too, only slower.
+// Path::fused takes the fused form of such a pass although it is slower.
 bool fused_is_faster(const Candidate& c, std::string* why) {
   return c.path == Path::fused || !c.layer.stages.score->prefers_composed(*c.pass, why);
 }
@@ -167,14 +168,14 @@ constexpr Constraint kConstraints[] = {
 };
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bits for each constraint");
 
-// Finds the kernel for a pass that the constraints before Scope::kernel allow; Kernel::composed where there is none.
+// Returns the kernel for a pass that meets all constraints before Scope::kernel; Kernel::composed if there is none.
 Kernel kernel_for(const Candidate& c) {
   const Context& p = *c.pass;
   const MaskForm& mask = c.choice.mask;
   const bool gpu = c.choice.gpu.kernels != nullptr;
   if (c.choice.matrix.defined())
     return gpu ? Kernel::mixed_gpu : has_mixed_cpu(p.q, p.k, p.v) ? Kernel::mixed_cpu : Kernel::composed;
-  // The tensor library computes what it can without a mask of the size of all logits: on a GPU no kernel is faster.
+  // SDPA computes every pass that needs no mask tensor (`whole`): on a GPU none of our kernels is faster.
   const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
   if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
   if (mask.has_policy && gpu && !(whole && !has_any(c))) return Kernel::fused_gpu;
@@ -263,7 +264,7 @@ void Dispatcher::report_composed(const LayerView& layer, const Context& pass, co
   if (choice.refusal == nullptr) return;
   const bool training = pass.step.training;
   const bool of_layer = !choice.refusal->needs_pass();
-  // An interceptor is set after describe() is logged.
+  // describe() has logged the reasons of the layer, but not of an interceptor, which is set later.
   if (of_layer && needs_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;

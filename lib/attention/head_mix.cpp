@@ -1,3 +1,4 @@
+// Linear maps across heads: our kernel (cpu/head_mix.h) on a CPU in fp32 and bf16, LibTorch operations otherwise.
 #include "attention/head_mix.h"
 
 #include <ATen/Parallel.h>
@@ -19,13 +20,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int kLanes = 16;
-constexpr int64_t kRows = 16;  // positions of one piece of work; fixed, so that sums have the same bits for any threads
+constexpr int64_t kRows =
+    16;  // positions per work item; a constant, so that sums are bit-identical for any number of threads
 
 bool in_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// A tensor (B, h, T, S) as the kernel walks it.
+// The data pointer and the strides of a tensor (B, h, T, S).
 template <class T>
 struct View {
   T* data;
@@ -44,10 +46,10 @@ View<T> writing(const at::Tensor& x) {
   return {x.data_ptr(), x};
 }
 
-// The matrices, one for all positions or one for each.
+// The mixing matrices: one for all positions, or one for each.
 struct Matrices {
   const float* data;
-  int64_t row, position;  // 0, 0: one for all
+  int64_t row, position;  // strides; 0, 0: one matrix for all positions
   explicit Matrices(const at::Tensor& m)
       : data(m.const_data_ptr<float>()),
         row(m.dim() == 4 ? m.stride(0) : 0),
@@ -55,7 +57,7 @@ struct Matrices {
   const float* at(int64_t b, int64_t t) const { return data + b * row + t * position; }
 };
 
-// visit(piece, b, first position, end, scratch) for every piece of kRows positions.
+// Calls visit(item, b, first position, end, scratch) for each work item of kRows positions.
 template <class Visit>
 void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
   const int64_t positions = x.size(2), pieces = (positions + kRows - 1) / kRows;
@@ -68,12 +70,12 @@ void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
   });
 }
 
-// Returns how many s of position t count.
+// Returns the number of keys that position t sees, of `all`.
 int64_t reach(const Mixing& mixing, int64_t t, int64_t all) {
   return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
 }
 
-// Sets entries from `from` to `to` - 1 of each head to 0.
+// Sets the entries [from, to) of each head to 0.
 template <class T>
 void clear_range(T* data, int64_t stride, int64_t heads, int64_t from, int64_t to) {
   if (from == to) return;
@@ -110,7 +112,8 @@ void add_lanes(const float* lanes, int64_t count, float* sums) {
   }
 }
 
-// dx and dm may be undefined where they are not wanted. dm (pieces, in, out), or (B, T, in, out) by position; zeros.
+// Writes dx and adds to dm, unless they are undefined. dm, zero before the call: (items, in, out), or (B, T, in, out)
+// with one matrix per position.
 template <class T>
 void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing, const at::Tensor& dy,
                      const at::Tensor& dx, const at::Tensor& dm) {
@@ -141,7 +144,7 @@ void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
              });
 }
 
-// The same by the tensor library, for other devices and types.
+// Mixes heads with LibTorch operations, for other devices and types.
 at::Tensor mixed(const at::Tensor& x, const at::Tensor& given) {
   const at::Tensor m = given.to(x.scalar_type());
   if (m.dim() == 4) return at::matmul(m.transpose(-1, -2), x.transpose(1, 2)).transpose(1, 2);
@@ -154,7 +157,7 @@ at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::
   return at::bmm(x.flatten(2), dy.flatten(2).transpose(1, 2)).sum(0).to(m.scalar_type());
 }
 
-// Returns the operands of the kernel; x and m themselves where the kernel is not used.
+// Returns x and m in the layout of the kernel; x and m themselves if the kernel is not used.
 std::pair<at::Tensor, at::Tensor> prepared(const at::Tensor& x, const at::Tensor& m) {
   if (!in_kernel(x)) return {x, m};
   return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
@@ -168,7 +171,8 @@ at::Tensor forward_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mi
   return y;
 }
 
-// Returns the gradients of x and m, where they are wanted; dx takes the place of dy where that is `reusable`.
+// Returns the gradients of x and m, if requested. dx overwrites `given`, the gradient of the result, if that is
+// `reusable` and has the shape of x.
 std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing,
                                                const at::Tensor& given, bool reusable, bool wants_x, bool wants_m) {
   at::Tensor dx, dm;
@@ -199,7 +203,7 @@ struct Mix : torch::autograd::Function<Mix> {
     return forward_of(x, m, mixing);
   }
 
-  // The gradients are not taken by value: a copy would hold them too (owned.h).
+  // Takes the gradients by reference: a copy would be one more reference to their storage (owned.h).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto [dx, dm] = gradients_of(saved[0], saved[1], Mixing{plain::kept(context->saved_data)}, gradients[0],
@@ -208,12 +212,12 @@ struct Mix : torch::autograd::Function<Mix> {
   }
 };
 
-// Returns the matrices of these positions; m itself where one matrix serves all positions.
+// Returns the matrices of the positions [first, first + count); m itself if all positions share one matrix.
 at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
   return m.dim() == 4 ? m.narrow(1, first, count) : m;
 }
 
-// By blocks of queries, so that mixed probabilities exist for a block at a time.
+// Computes one block of queries at a time, so that the mixed probabilities of only one block exist.
 struct MixValues : torch::autograd::Function<MixValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
                             const at::Tensor& v, const Mixing& mixing) {
@@ -253,7 +257,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
         dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), given);
       }
       if (!wants_p && !wants_m) return;
-      // dy is made where dx then takes its place, if they are alike.
+      // If dy and dx have the same shape and type, dy is computed in the memory of dx, and dx then overwrites it.
       const bool alike = wants_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
       at::Tensor dy = alike ? block.of(dx) : at::empty({v.size(0), v.size(1), block.count, block.seen}, v.options());
       at::Tensor to = alike ? block.of(dx.flatten(0, 1)) : dy.flatten(0, 1);
@@ -269,10 +273,11 @@ struct MixValues : torch::autograd::Function<MixValues> {
  private:
   struct Block {
     int64_t first, count, seen;
-    Mixing mixing;  // as its positions see it
-    // Its part of x (…, T, S)
+    Mixing mixing;  // with the causal offset of the block's first query
+    // Returns the part of x (…, T, S) that the block sees.
     at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
   };
+  // Calls visit(block) for each block of queries.
   template <class Visit>
   static void each_block(const at::Tensor& p, const Mixing& mixing, const Visit& visit) {
     plain::each_block(p.size(2), p.size(3), mixing.causal_offset, [&](int64_t first, int64_t count, int64_t seen) {

@@ -1,3 +1,4 @@
+// An interceptor that multiplies the tensors of heads by scale factors.
 #include "attention/head_scales.h"
 
 #include <ATen/ATen.h>

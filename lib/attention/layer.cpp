@@ -1,3 +1,4 @@
+// The forward pass of an attention layer: projections, dispatch, interceptors, combiner, output projection.
 #include "attention/layer.h"
 
 #include <ATen/ATen.h>
@@ -12,7 +13,7 @@ namespace mh::attention {
 
 namespace {
 
-// (B, T, h*size) -> (B, h, T, size)
+// Views (B, T, h*size) as (B, h, T, size).
 at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
@@ -23,7 +24,7 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
                                                   Cache* cache) {
   const int64_t h = shape_.heads, hv = shape_.value_heads;
   const int64_t queries = h * shape_.key_size, values = hv * shape_.value_size;
-  const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys leaves them (B, h, Tk, 0)
+  const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys gets k (B, h, Tk, 0)
   Projected p;
   if (shape_.kind == Kind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
@@ -37,7 +38,8 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     p.k = split_heads(kv.narrow(-1, 0, keys), h);
     p.v = split_heads(kv.narrow(-1, keys, values), hv);
   } else {
-    // One product for all three: the weights are small beside the activations, so joining them costs little.
+    // One product computes all three. The weights are small compared with the activations, so concatenating them costs
+    // little.
     at::Tensor qkv = nn::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
       auto parts = split_projection(qkv, h, shape_.key_size, hv, shape_.value_size);

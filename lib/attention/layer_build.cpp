@@ -1,4 +1,4 @@
-// Construction of a layer, what its stages can do together, and the options of a layer that keeps only some heads.
+// Builds a layer from its options, combines the properties of its stages, and derives the options of a pruned layer.
 #include <utility>
 
 #include "attention/layer.h"
@@ -76,7 +76,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   dispatcher_ = Dispatcher(view());
 }
 
-// Where nothing maps between two sides, their heads are one thing.
+// Checks that two sides have the same number of heads unless a stage maps between them.
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const std::string& between, int64_t expected, int64_t found) {
     throw Error(Exit::usage, Problem{str(shape_.name, ", attention.", key), str(expected, ", the heads of the layer"),

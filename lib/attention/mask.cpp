@@ -1,3 +1,4 @@
+// Turns the description of a mask into tensors.
 #include "attention/mask.h"
 
 #include <limits>

@@ -1,3 +1,4 @@
+// Mixing by a matrix, and what mixers with a matrix share.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {

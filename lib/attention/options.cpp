@@ -1,3 +1,4 @@
+// Lists, reads and writes the options of attention layers.
 #include "attention/options.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace mh::attention {
 
 namespace {
 
-// Lists the options of the implementation that `name` chooses, made with their defaults where they are not there yet.
+// Lists the options of the implementation `name`. Creates them with default values if `stages` does not have them.
 template <class S>
 void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const std::string& key,
                     const std::string& name, std::map<std::string, std::shared_ptr<StageOptions>>& stages) {
@@ -79,7 +80,7 @@ void AttentionConfig::set_layer(Kind kind, int64_t layer, const AttentionOptions
 
 namespace {
 
-using Lines = std::map<std::string, std::string>;  // key without its section, to value
+using Lines = std::map<std::string, std::string>;  // from key, without its section, to value
 
 Lines lines_of(const AttentionOptions& options) {
   FieldLister lister;

@@ -1,3 +1,4 @@
+// Checks and selects the heads of gates that survive pruning.
 #include "attention/outlived.h"
 
 #include <ATen/ops/tensor.h>

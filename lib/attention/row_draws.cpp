@@ -1,3 +1,4 @@
+// Counter-based random numbers for each row of the batch.
 #include "attention/row_draws.h"
 
 #include <ATen/ops/empty.h>

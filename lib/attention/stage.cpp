@@ -1,3 +1,4 @@
+// Names of the kinds of layers, and the registries of stage implementations.
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -14,7 +15,7 @@ const char* name_of(Kind kind) {
   return "";
 }
 
-// Inside functions, so that they exist before the objects that register.
+// Static variables of functions, so that a registry is constructed before the static objects that register with it.
 Registry<StageFactory<Pairing>>& pairings() {
   static Registry<StageFactory<Pairing>> registry("pairing");
   return registry;

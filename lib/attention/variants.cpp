@@ -1,3 +1,4 @@
+// Repeats the rows of tensors for the variants of a batch.
 #include "attention/variants.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// Concatenation of head outputs with a weight for each head.
 #include "attention/weighing.h"
 
 namespace mh::attention {
