@@ -115,7 +115,7 @@ void Cache::reorder(const at::Tensor& rows) {
 
 void Cache::reorder_rows(const at::Tensor& given) {
   if (length_ == 0 || !keys_.defined()) return;
-  // On a GPU, reading the row numbers here would wait for the device.
+  // On a GPU the row numbers are not inspected: reading them would wait for the device.
   const at::Tensor rows = given.to(keys_.device()).contiguous();
   if (table_.defined() && rows.numel() <= keys_.size(0)) {
     table_ = table_.index_select(0, rows);

@@ -37,8 +37,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   if (stages_.mixer->mixes() == Mixes::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
   // The normaliser runs in fp32, whatever the type of the matrix products.
-  at::Tensor logits =
-      std::exchange(c.logits, {});  // freed after the normaliser: they are as large as the probabilities
+  at::Tensor logits = std::exchange(c.logits, {});  // freed below: as large as the probabilities
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))

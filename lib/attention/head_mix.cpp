@@ -20,8 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int kLanes = 16;
-constexpr int64_t kRows =
-    16;  // positions per work item; a constant, so that sums are bit-identical for any number of threads
+constexpr int64_t kRows = 16;  // positions per work item; constant: the thread count must not change the bits
 
 bool in_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
@@ -273,7 +272,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
  private:
   struct Block {
     int64_t first, count, seen;
-    Mixing mixing;  // with the causal offset of the block's first query
+    Mixing mixing;  // its causal offset is that of the block's first query
     // Returns the part of x (…, T, S) that the block sees.
     at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
   };

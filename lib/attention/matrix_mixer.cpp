@@ -1,4 +1,4 @@
-// Mixing by a matrix, and what mixers with a matrix share.
+// Mixing of probabilities by a matrix, and helpers for all mixers with a matrix.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {

@@ -1,4 +1,4 @@
-// Multi-head mixing (Azov & Landau 2020): Z'_i = Σ_j α[i, j] Z_j with α = I at the start, then the output projection.
+// Multi-head mixing (Azov & Landau 2020): Z'_i = Σ_j α[i, j] Z_j before the output projection, with α = I at the start.
 #include "attention/head_mix.h"
 #include "attention/stage.h"
 #include "attention/weighing.h"

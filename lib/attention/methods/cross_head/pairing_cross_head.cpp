@@ -1,10 +1,10 @@
 // Stochastic cross-head attention. In training, with probability β for each layer and update, a random permutation π of
 // the heads is drawn, and query head i reads the keys, position keys and values of head π(i):
 //
-//   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i);  π = identity otherwise, and outside of training.
+//   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i);  π is the identity otherwise, and in evaluation.
 //
-// The tensors of the query head (its queries, the biases of a relative score, its block of the output projection)
-// stay. One draw serves the whole batch, so micro-batches and processes agree on it.
+// The tensors of the query head (its queries, the biases of a relative score, its block of the output projection) are
+// not permuted. One draw serves the whole batch, so micro-batches and processes agree on it.
 #include <numeric>
 
 #include "attention/stage.h"
@@ -46,7 +46,7 @@ class CrossHead : public Pairing {
   std::string unfused_because() const override { return ""; }
 
  private:
-  // One permutation is of keys and of values.
+  // Throws Error(usage) unless keys and values have the same heads: one permutation serves both.
   static void require_same(bool same, const Shape& shape, const std::string& found) {
     if (!same)
       throw Error(Exit::usage, Problem{shape.name + ", pairing 'cross-head'", "the same heads for keys and for values",

@@ -1,5 +1,5 @@
-// The other half of differential attention (differential.h): heads 2i and 2i + 1 side by side are one output of 2 dv
-// numbers z, which becomes (1 - λ0) w ⊙ z / √(mean(z²) + ε); all pairs share the weight w (2 dv), 1 at the start.
+// The normalisation half of differential attention (differential.h): the outputs of heads 2i and 2i + 1, concatenated
+// to z (2 dv), become (1 - λ0) w ⊙ z / √(mean(z²) + ε). All pairs share the weight w (2 dv), 1 at the start.
 #include "attention/methods/differential/differential.h"
 #include "attention/stage.h"
 #include "base/error.h"

@@ -1,9 +1,9 @@
-// Differential attention (Ye et al. 2024) as two stages. Its heads are pairs: heads 2i and 2i + 1 have queries and keys
-// of their own and share their values, side by side twice as wide; the pair attends with the difference of the two
+// Differential attention (Ye et al. 2024) as two stages. Heads form pairs: heads 2i and 2i + 1 have their own queries
+// and keys and share their values, concatenated to twice the width. The pair attends with the difference of the two
 // softmaxes,
 //   (P_2i - λ P_2i+1) [V_2i, V_2i+1],   λ = exp(λq1 · λk1) - exp(λq2 · λk2) + λ0,
-// which is Mixhead A with a matrix of a fixed shape (mixer_differential.cpp). Then each pair's output is divided by its
-// root mean square and multiplied by 1 - λ0 (combiner_pair_norm.cpp).
+// which is Mixhead A with a matrix of a fixed form (mixer_differential.cpp). Then the output of each pair is divided by
+// its root mean square and multiplied by 1 - λ0 (combiner_pair_norm.cpp).
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@
 
 namespace mh::attention {
 
-// λ0 of a layer, counted from 0.
+// Returns λ0 of a layer, counted from 0.
 inline double first_lambda(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
-// Error(usage) unless of each pair both heads or neither are among these, ascending.
+// Throws Error(usage) unless `heads`, ascending, contain both heads of each pair or neither.
 void require_whole_pairs(const std::vector<int64_t>& heads, const Shape& shape, const std::string& stage);
 
 }  // namespace mh::attention

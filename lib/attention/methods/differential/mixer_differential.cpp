@@ -1,6 +1,6 @@
-// The mixing half of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so that the pair's two
-// value heads, side by side, are met by the same probabilities. λ is a layer's own; its four vectors (dk) are drawn
-// with a standard deviation of 0.1, and all pairs share them.
+// The mixing half of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so that both value
+// heads of a pair are multiplied by the same probabilities. Each layer has its own λ, whose four vectors (dk) are
+// initialised with a standard deviation of 0.1 and shared by all pairs.
 #include "attention/matrix_mixer.h"
 #include "attention/methods/differential/differential.h"
 #include "base/error.h"
@@ -24,7 +24,7 @@ class Differential : public MatrixMixer {
     if (shape.heads % 2 != 0)
       throw Error(Exit::usage, Problem{shape.name + ", mixer 'differential'", "an even number of heads, for pairs",
                                        str(shape.heads), ""});
-    // Rows are source heads: the first of a pair counts once for both, the second -λ times.
+    // Rows are source heads: in both columns of a pair, first_ has a 1 for its first head and second_ for its second.
     first_ = at::zeros({shape.heads, shape.heads});
     for (int64_t i = 0; i < shape.heads; ++i) first_[i - i % 2][i] = 1;
     second_ = first_.roll(1, 0);

@@ -1,6 +1,6 @@
-// DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is left out with probability
-// p; the heads that stay make up for it, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row that drew no head keeps them all. Outside of
-// training it is plain attention.
+// DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is dropped with probability p,
+// and the kept heads are rescaled, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row whose heads are all dropped keeps them all
+// instead. In evaluation it is plain attention.
 #include "attention/row_draws.h"
 #include "attention/weighing.h"
 #include "nn/device.h"
@@ -27,7 +27,7 @@ class DropHead : public Weighing {
   at::Tensor folded() const override { return at::eye(heads_); }
 
  private:
-  // (B, h): h / Σξ for the heads that stay.
+  // Returns the factors (B, h): h / Σξ for kept heads, 0 for dropped ones.
   at::Tensor drawn(const Context& c) const {
     at::Tensor stays = draw_rows(c, "drop-head", heads_);
     auto* x = stays.mutable_data_ptr<float>();

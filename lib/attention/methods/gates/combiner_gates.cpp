@@ -1,5 +1,5 @@
-// A learned gate for each head: Z'_i = σ(b_i) Z_i, or for each position too, from the layer's query input x:
-// Z'_i[t] = σ(w_i · x[t] + b_i) Z_i[t]. At the start w = 0 and every gate is the same.
+// A learned gate for each head, Z'_i = σ(b_i) Z_i, or for each head and position, Z'_i[t] = σ(w_i · x[t] + b_i) Z_i[t],
+// with x the input of the query projection. At the start w = 0 and all gates are equal.
 #include <cmath>
 
 #include "attention/weighing.h"

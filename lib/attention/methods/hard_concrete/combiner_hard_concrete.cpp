@@ -1,5 +1,5 @@
-// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training the gates are drawn at every
-// update, one draw for the whole batch.
+// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training the gates are sampled in every
+// update, once for the whole batch.
 #include <cmath>
 
 #include "attention/methods/hard_concrete/hard_concrete.h"
@@ -51,7 +51,7 @@ class HardConcreteGates : public Weighing {
     std::vector<float> u;
     for (int64_t i = 0; i < c.shape.value_heads; ++i) {
       const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
-      u.push_back(std::max(x, 0x1p-25F));  // its logarithm is finite
+      u.push_back(std::max(x, 0x1p-25F));  // so that its logarithm is finite
     }
     return nn::to_device(at::tensor(u, at::kFloat), c.query_input.device());
   }

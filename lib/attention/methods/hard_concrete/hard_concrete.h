@@ -1,5 +1,5 @@
-// Hard-concrete gates (Louizos et al. 2018; of heads: Voita et al. 2019): numbers in [0, 1] that are exactly 0 or 1
-// with a probability that is learned, through log a:
+// Hard-concrete gates (Louizos et al. 2018; of heads: Voita et al. 2019): random numbers in [0, 1] that are exactly 0
+// or 1 with a learned probability, which the parameter log a determines:
 //   s = σ((log u - log(1 - u) + log a) / t), u uniform;   g = clamp(l + (r - l) s, 0, 1),   l < 0, r > 1.
 // Without noise s = σ(log a).
 #pragma once
@@ -14,7 +14,7 @@ struct HardConcrete {
   double high = 1.1;          // r
 };
 
-// The combiner's name and options.
+// The name and the options of the combiner.
 constexpr const char* kHardConcrete = "hard-concrete";
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   HardConcrete how;
@@ -22,11 +22,11 @@ struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   void describe(Fields& f) override;
 };
 
-// log_a and u of one shape; u undefined: without noise.
+// Returns gates for log_a and u of the same shape; u undefined: without noise.
 at::Tensor hard_concrete(const HardConcrete& how, const at::Tensor& log_a, const at::Tensor& u);
 
-// The penalty that closes gates, to be added to a loss times a coefficient: the expected number of gates that are not
-// 0, Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)).
+// Returns the penalty that closes gates: the expected number of gates that are not 0, Σ P(g ≠ 0) = Σ σ(log a - t
+// log(-l / r)). The caller multiplies it by a coefficient and adds it to the loss.
 at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_a);
 
 }  // namespace mh::attention

@@ -1,4 +1,4 @@
-// Fixed weights of the heads: Z'_i = w_i Z_i. Zeros take heads out (Michel et al. 2019).
+// Fixed weights of the heads: Z'_i = w_i Z_i. A zero removes its head (Michel et al. 2019).
 #include "attention/weighing.h"
 #include "base/error.h"
 
@@ -39,7 +39,7 @@ class HeadWeights : public Weighing {
  private:
   HeadWeightsOptions options_;
   std::vector<float> weights_;
-  at::Tensor on_device_;  // the same
+  at::Tensor on_device_;  // weights_ as a tensor
 };
 
 const Registered<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of the heads");

@@ -1,21 +1,21 @@
-// Mixture of attentive experts (Peng et al. 2020, "A Mixture of h - 1 Heads is Better than h Heads"). With
-// H_j = Z_j W^O_j what head j adds to the output, expert D leaves out the t heads of the set D,
+// Mixture of attentive experts (Peng et al. 2020, "A Mixture of h - 1 Heads is Better than h Heads"). Let H_j = Z_j
+// W^O_j be the contribution of head j to the output. Expert D leaves out the t heads of the set D:
 //
 //   f_D = h / (h - t) Σ_{j ∉ D} H_j,      y = Σ_D g_D f_D + b_O,      g = gate(x), Σ_D g_D = 1
 //
-// Exactly the same without a loop over experts: every head is scaled before the output projection,
+// This equals, without a loop over experts, a scaling of each head before the output projection:
 //
 //   y = Σ_j w_j H_j + b_O,      w_j = h / (h - t) (1 - Σ_{D ∋ j} g_D),      Σ_j w_j = h
 //
-// x are the vectors that queries are made of; the gate is in mae_gate.h. Training alternates between two kinds of
-// steps. A G step is the whole mixture; it trains the gate. An F step (SampleExperts) takes g as given, draws one
-// expert D ~ g in each layer for each unit, and trains everything else: heads in D get no gradient from that unit, and
-// the gate none at all.
+// x is the input of the query projection; the gate is in mae_gate.h. Training alternates between two kinds of steps. A
+// G step computes the whole mixture and trains the gate. An F step (SampleExperts) takes g as a constant, samples one
+// expert D ~ g in each layer for each unit, and trains all other parameters: heads in D get no gradient from that unit,
+// and the gate gets none at all.
 //
 // The paper's unit is a training instance (its table 2, to which the language models of table 4 refer): a row of the
-// batch, be it a sentence or a block of a text (sample_unit = "sequence"). A causal gate has a distribution for each
-// position of the row; the expert is drawn from their mean over real positions. That draw alone reads later positions,
-// in training only; sample_unit = "position" draws for each position from its own distribution.
+// batch, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for each
+// position of the row; the expert is sampled from their mean over real positions. Only this sampling reads later
+// positions, and only in training; sample_unit = "position" samples for each position from its own distribution.
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
@@ -54,7 +54,7 @@ class MixtureOfExperts : public Weighing {
              str("set attention.", name_of(shape.kind), ".mae.mean"));
   }
 
-  // The experts stay, without the heads that are lost.
+  // All experts are kept, without the pruned heads.
   std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
     if (static_cast<int64_t>(kept.value.size()) == shape.value_heads) return nullptr;
     auto left = std::make_shared<MaeOptions>(options_);
@@ -78,7 +78,7 @@ class MixtureOfExperts : public Weighing {
   }
 
   bool weighs() const override { return true; }
-  // Learned gates where a pass asks for it (SampleExperts), which is not a matter of the layer.
+  // Learned gates sample only if a pass requests it (SampleExperts), which is not a property of the layer.
   bool draws() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
@@ -89,14 +89,14 @@ class MixtureOfExperts : public Weighing {
   }
 
  private:
-  // Gates of experts as the observer leaves them.
+  // Shows the gates of the experts to the observer and returns them with its changes.
   static at::Tensor shown(const Context& c, const at::Tensor& gates) {
     GateObservation observation{gates};
     c.observer->show(c.shape, observation);
     return observation.gates;
   }
 
-  // Each gives what scales the heads: (B, h) or (B, Tq, h); undefined where that is 1 throughout.
+  // learned() and uniform() return the factors of the heads, (B, h) or (B, Tq, h); undefined if all are 1.
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = shown(c, g);
@@ -114,7 +114,7 @@ class MixtureOfExperts : public Weighing {
           at::full({rows, experts_}, 1 / static_cast<double>(experts_), c.query_input.options().dtype(at::kFloat));
       if (const at::Tensor g = shown(c, even); !g.is_same(even)) return scale_of(g);
     }
-    // Even gates scale every head by 1: the mixture is plain attention.
+    // Uniform gates scale every head by 1: the mixture is plain attention.
     if (!c.step.training) return {};
     return scale_of_drawn(
         draw(c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
@@ -124,13 +124,13 @@ class MixtureOfExperts : public Weighing {
     options.heads = options.heads.in(shape, "mae");
     return options;
   }
-  // (…, E) -> (…, h), of the heads that are left
+  // Returns the factors (…, h) of the heads that the layer still has, for gates (…, E).
   at::Tensor scale_of(const at::Tensor& g) {
     return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
   }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
-  // (E, h): 1 where the expert leaves out the head.
+  // Returns the matrix (E, h): 1 where the expert leaves out the head.
   const at::Tensor& drops(at::Device device) {
     if (drops_.defined() && drops_.device() == device) return drops_;
     at::Tensor made = at::zeros({experts_, heads_}, at::kFloat);
@@ -142,15 +142,15 @@ class MixtureOfExperts : public Weighing {
     return drops_ = made.to(device);
   }
 
-  // (B) or (B, Tq) experts -> (B, h) or (B, Tq, h)
+  // Returns the factors of the heads, (B, h) or (B, Tq, h), for sampled experts (B) or (B, Tq).
   at::Tensor scale_of_drawn(const at::Tensor& drawn) {
     auto sizes = drawn.sizes().vec();
     sizes.push_back(heads_);
     return options_.heads.of_kept((scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes));
   }
 
-  // (B) or (B, Tq) int64: an expert for each row or position, from gates (B, E) or (B, Tq, E), or evenly without. The
-  // draws of positions do not depend on how far rows are padded.
+  // Samples an expert for each row (B) or position (B, Tq), int64, from gates (B, E) or (B, Tq, E), or uniformly if g
+  // is undefined. The samples of positions do not depend on the padding of rows.
   at::Tensor draw(const Context& c, bool by_position, const at::Tensor& g) const {
     at::Tensor u = draw_rows(c, "experts", by_position ? c.query_input.size(1) : 1);
     if (!by_position) u = u.squeeze(1);
@@ -160,8 +160,8 @@ class MixtureOfExperts : public Weighing {
   }
 
   MaeOptions options_;
-  int64_t heads_;  // of the layer that the experts were made for
-  int64_t left_;   // heads that the layer still has
+  int64_t heads_;  // number of heads that the experts were made for
+  int64_t left_;   // number of heads that the layer still has
   int64_t experts_;
   ExpertGate gate_;
   at::Tensor drops_;

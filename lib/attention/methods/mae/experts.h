@@ -1,5 +1,5 @@
-// The experts of a mixture of attentive experts: expert D leaves out the heads of a set D of `drop` of the `heads`
-// heads. Sets are counted in lexicographic order: {0, 1}, {0, 2}, …, {h-2, h-1}.
+// Enumerates the experts of a mixture of attentive experts: expert D leaves out a set D of `drop` of the `heads` heads.
+// Sets are in lexicographic order: {0, 1}, {0, 2}, …, {h-2, h-1}.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +9,20 @@
 
 namespace mh::attention {
 
-// heads! / (drop! (heads - drop)!), or the largest number where it is larger; 0 for drop > heads.
+// Returns heads! / (drop! (heads - drop)!), or the largest int64_t if that is too large; 0 for drop > heads.
 inline int64_t expert_count(int64_t heads, int64_t drop) {
   if (drop < 0 || drop > heads) return 0;
   const int64_t part = std::min(drop, heads - drop);
   int64_t count = 1;
   for (int64_t i = 0; i < part; ++i) {
-    // Grows with i, so that what is too large stays so.
+    // The count increases with i, so if it overflows here, the result does, too.
     if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
     count = count * (heads - i) / (i + 1);
   }
   return count;
 }
 
-// The heads that each expert leaves out, in ascending order.
+// Returns the heads that each expert leaves out, in ascending order.
 inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   std::vector<std::vector<int64_t>> all;
   if (drop < 0 || drop > heads) return all;
@@ -30,7 +30,7 @@ inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   for (int64_t i = 0; i < drop; ++i) now[static_cast<size_t>(i)] = i;
   for (;;) {
     all.push_back(now);
-    // Advances the last index that can still advance; the indices after it follow closely.
+    // Advances the last index that can still advance; the indices after it become consecutive.
     int64_t i = drop - 1;
     while (i >= 0 && now[static_cast<size_t>(i)] == heads - drop + i) --i;
     if (i < 0) return all;

@@ -1,3 +1,4 @@
+// Options and computation of the gate: running means of the inputs, batch norm, and a network of two layers.
 #include "attention/methods/mae/mae_gate.h"
 
 #include <c10/core/GradMode.h>
@@ -14,12 +15,12 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 
-// x (B, n, c) -> (B, n, c): sums over the `window` latest of the n; 0: over all so far. Never takes back what it has
-// added, so what is outside of a window leaves no trace, not even of rounding: a sum is that from the start of a block
-// of `window`, and that to the end of the block before.
+// Returns, for each of the n positions of x (B, n, c), the sum of the last `window` positions up to it
+// (window = 0: of all). It never subtracts, so that positions outside of the window leave not even a rounding error: a
+// sum is the prefix sum of its block of `window` positions plus a suffix sum of the block before.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
-  const at::Tensor along = x.transpose(1, 2).contiguous();  // a third of the time of sums across rows of memory
+  const at::Tensor along = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
   if (window == 0 || window >= n) return along.cumsum(2).transpose(1, 2).contiguous();
   const int64_t blocks = (n + window - 1) / window;
   at::Tensor in = at::constant_pad_nd(along, {0, blocks * window - n}).view({rows, columns, blocks, window});
@@ -28,14 +29,14 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   return (in.cumsum(3) + earlier).view({rows, columns, blocks * window}).narrow(2, 0, n).transpose(1, 2).contiguous();
 }
 
-// (B, n) bool: which of n positions come before the row's length. Undefined lengths: undefined, all do.
+// Returns (B, n) bool: which of n positions are below the length of the row; undefined (all) for undefined lengths.
 at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
          nn::to_device(lengths, device).unsqueeze(1);
 }
 
-// (B) int64, or undefined: how many of the queries are real.
+// Returns the number of real queries of each row, (B) int64; undefined: all are real.
 at::Tensor query_lengths(const Context& c) {
   if (c.mask.query_lengths.defined()) return c.mask.query_lengths;
   if (c.shape.kind == Kind::decoder_cross || !c.mask.key_lengths.defined()) return {};
@@ -82,11 +83,11 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const Shape& shap
   mean_ = &parameters.add(name + "norm.mean", {d}, statistic(0));
   variance_ = &parameters.add(name + "norm.variance", {d}, statistic(1));
   nn::Traits product = plain(up);
-  product.product = true;  // the last layer is small, and its sums stay fp32
+  product.product = true;  // unlike the last layer, which is small and stays fp32
   up_ = &parameters.add(name + "up.weight", {hidden, d}, product);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, plain(up));
   nn::Traits last = plain(down);
-  // Expert i leaves out head i, so where a head goes its expert goes.
+  // Expert i leaves out head i, so its row moves with the head.
   if (options_.drop == 1) last.head_axes = {options_.heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {experts_, hidden}, last);
   down_bias_ = &parameters.add(name + "down.bias", {experts_}, last);
@@ -113,9 +114,9 @@ at::Tensor ExpertGate::operator()(const Context& c) {
   return of_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);
 }
 
-// (B, Tq, d) fp32: at each position the mean of the inputs up to it, of the latest `window` at most. Inputs of a
-// memory in front count, and so do inputs of earlier steps of decoding, as long as the layer keeps their keys: c.state
-// keeps them, with a window the latest alone.
+// Returns the mean of the inputs up to each position, at most of the last `window`, (B, Tq, d) fp32. It includes the
+// inputs of a memory and of earlier decoding steps as long as the layer keeps their keys. c.state stores the latter;
+// with a window only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) const {
   const int64_t queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -134,7 +135,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   if (c.state != nullptr) {
     at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
     if (latest.defined()) {
-      // Inputs whose keys the layer has dropped are dropped here too.
+      // Inputs whose keys the layer has dropped are dropped here, too.
       const int64_t there = latest.size(1), past = c.keys - queries;
       const int64_t kept = self ? std::min(there, past) : there;
       x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);
@@ -149,8 +150,9 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   return sum.narrow(1, front, queries) / count.narrow(1, front, queries).clamp_min(1);
 }
 
-// x (…, d) fp32 and real (…) or undefined -> (…, d). Batch norm over the real ones, as torch's: a biased variance
-// normalises, an unbiased one is remembered. It sees a micro-batch at a time.
+// Applies batch norm to x (…, d) fp32; real (…) or undefined selects the rows of the statistics. As in PyTorch, the
+// biased variance normalises and the unbiased one updates the running statistics. Statistics are those of one
+// micro-batch.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
   if (step.training && (!rests(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
@@ -170,7 +172,7 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tenso
   return at::addcmul(norm_bias_->value(), x - mean, norm_weight_->value() * at::rsqrt(variance + kNormEpsilon));
 }
 
-// x (…, d) fp32 -> (…, E) fp32, rows sum to 1
+// Returns the gates (…, E) fp32 for means x (…, d) fp32; rows sum to 1.
 at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor in = normalise(c.step, x, real);
   at::Tensor inner = at::tanh(nn::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));

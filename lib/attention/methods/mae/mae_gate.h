@@ -1,10 +1,10 @@
-// The gate of a mixture of attentive experts (Peng et al. 2020): how much each expert counts, from what queries are
-// made of,
+// The gate of a mixture of attentive experts (Peng et al. 2020), which computes the weight of each expert from the
+// input x of the query projection,
 //
 //   g = softmax(W_down dropout(tanh(W_up norm(mean of x) + b_up)) + b_down),   norm: batch norm
 //
-// Where this departs from the paper: a decoder's mean is a running one (mean = "causal"), since one over the whole
-// target would tell the gate of tokens to come. Padding is left out of means and of statistics.
+// Difference from the paper: in a decoder the mean is a running mean (mean = "causal"), since a mean over the whole
+// target would reveal later tokens to the gate. Padding is excluded from means and statistics.
 #pragma once
 
 #include "attention/outlived.h"
@@ -34,12 +34,12 @@ struct MaeOptions : OptionsOf<MaeOptions> {
 
 class ExpertGate {
  public:
-  // options.heads has the layer's numbers filled in (Outlived::in).
+  // options.heads must have the defaults of the layer filled in (Outlived::in).
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
   void add_parameters(nn::ParameterList& parameters, const Shape& shape);
 
-  // (B, Tq, E) for a causal mean, else (B, E); fp32, rows sum to 1. A step that samples experts, or leaves the gate's
-  // parameters untrained, leaves the gate unchanged: no dropout, and no update of batch norm's statistics.
+  // Returns gates (B, Tq, E) for a causal mean, else (B, E), in fp32; rows sum to 1. In a step that samples experts, or
+  // with untrained gate parameters, the gate is frozen: no dropout, and no update of the batch norm's statistics.
   at::Tensor operator()(const Context& c);
 
  private:
@@ -54,10 +54,11 @@ class ExpertGate {
   nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
 };
 
-// (B, Tq) bool: which queries are not padding; undefined: all.
+// Returns which queries are real (not padding), (B, Tq) bool; undefined: all.
 at::Tensor real_queries(const Context& c);
 
-// x (B, T, c) and real (B, T) or undefined -> (B, c), the mean over real positions; 0 where there is none.
+// Returns the mean (B, c) of x (B, T, c) over the positions where real (B, T) is true, over all if it is undefined; 0
+// for a row without real positions.
 at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real);
 
 }  // namespace mh::attention

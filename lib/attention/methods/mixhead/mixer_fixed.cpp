@@ -1,6 +1,6 @@
-// The ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with an M that is drawn once,
-// saved with the model and not trained. Columns are divided by their sums, which may be almost 0 for normal numbers:
-// their entries are then large.
+// Ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with a matrix M that is drawn
+// once, saved with the model and not trained. Each column is divided by its sum. The sum of normal numbers may be
+// almost 0; the entries of the column are then large.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {
@@ -28,7 +28,7 @@ class RandomNormal : public Fixed {
 class RandomUniform : public Fixed {
   nn::Init first(const Shape&) const override { return nn::Init::uniform_columns(); }
 };
-// All heads attend alike, with the mean of their probabilities.
+// Every value head attends with the mean of the probabilities of all heads.
 class Mean : public Fixed {
   nn::Init first(const Shape& shape) const override { return nn::Init::constant(1 / static_cast<double>(shape.heads)); }
 };

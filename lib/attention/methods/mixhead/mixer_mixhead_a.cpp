@@ -1,6 +1,6 @@
-// Mixhead A (Zhang et al. 2022): one matrix M (h, h) for all positions, P̄_i = Σ_j M[j, i] P_j, M = I at the start.
-// The layer is then y = Σ_j P_j X (Σ_i M[j, i] W^V_i W^O_i): a head's product of value and output weights may have a
-// rank of min(h dv, d) where multi-head attention has dv.
+// Mixhead A (Zhang et al. 2022): one matrix M (h, hv) for all positions, P̄_i = Σ_j M[j, i] P_j, with M = I at the
+// start. The layer is then y = Σ_j P_j X (Σ_i M[j, i] W^V_i W^O_i): the product of value and output weights of a head
+// can reach rank min(h dv, d), instead of dv in multi-head attention.
 #include "attention/methods/mixhead/mixhead.h"
 
 namespace mh::attention {

@@ -1,7 +1,7 @@
-// Mixhead B (Zhang et al. 2022): a matrix for each position, made of its queries,
+// Mixhead B (Zhang et al. 2022): one matrix for each position, computed from its queries,
 //   M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i],   P̄_i[t, s] = Σ_j M[t, j, i] P_j[t, s],
-// W = 0 and M0 = I at the start. q is projected, with its bias and without the scale 1/√dk; row j of M depends on head
-// j's query alone. In cross-attention the query is the decoder's.
+// with W = 0 and M0 = I at the start. q is projected with its bias, without the scale 1/√dk. Row j of M depends only on
+// the query of head j. In cross-attention the queries are the decoder's.
 #include "attention/methods/mixhead/mixhead.h"
 #include "nn/ops.h"
 
@@ -21,7 +21,7 @@ class MixheadB : public Mixhead {
                               mixing_matrix(shape, nn::Init::identity()));
   }
   at::Tensor learned(const Context& c) const override {
-    // (B, T, h, dk) -> (B, T, h, h)
+    // (B, T, h, dk) -> (B, T, h, hv)
     return nn::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
   }
 

@@ -1,3 +1,4 @@
+// The options of Mixhead, and mixing of logits or probabilities.
 #include "attention/methods/mixhead/mixhead.h"
 
 namespace mh::attention {

@@ -1,7 +1,7 @@
-// The common part of both forms of Mixhead (Zhang et al. 2022): where in the layer they mix, and when.
+// Base class of Mixhead A and B (Zhang et al. 2022), which decides which layers and passes mix, and which tensor.
 //
-// Masked entries are 0 in every head, so probabilities need no second mask. Logits are mixed before the mask: a mixture
-// of minus infinities would be none.
+// Masked entries are 0 in every head, so mixed probabilities need no second mask. Logits are mixed before the mask,
+// since a mixture of minus infinities need not be minus infinity.
 #pragma once
 
 #include "attention/matrix_mixer.h"
@@ -19,7 +19,7 @@ class Mixhead : public MatrixMixer {
  public:
   Mixhead(const MixheadOptions& options, const Shape& shape);
   Mixes mixes() const override;
-  // As the released code, heads that are not mixed in some places are the same on both sides.
+  // With scope = "released" some layers and passes do not mix, so score heads and value heads must have equal numbers.
   bool maps() const override { return in_layer_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
@@ -30,14 +30,14 @@ class Mixhead : public MatrixMixer {
   void add_parameters(nn::ParameterList& parameters, const Shape& shape) override;
 
  protected:
-  // (h, h), or (B, Tq, h, h): row of the source head, column of the output head.
+  // Returns the learned matrix (h, hv), or (B, Tq, h, hv) with one matrix per query; rows are source heads.
   virtual at::Tensor learned(const Context& c) const = 0;
   virtual void add_matrices(nn::ParameterList& parameters, const Shape& shape) = 0;
 
  private:
   bool acts_in(const Context& c) const;
   MixheadOptions options_;
-  bool in_layer_;  // false: this layer does not mix at all
+  bool in_layer_;  // false: the layer never mixes
 };
 
 }  // namespace mh::attention

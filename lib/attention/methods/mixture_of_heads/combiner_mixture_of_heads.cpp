@@ -1,11 +1,11 @@
-// Mixture of heads (Jin et al. 2024): each position weighs the heads, Z'_i[t] = w_i[t] Z_i[t]. The first s heads always
-// act; of the other r = h - s it takes the k likeliest. With the layer's query input x, a router R (h, d) and a balance
-// A (2, d):
+// Mixture of heads (Jin et al. 2024): each position weighs the heads, Z'_i[t] = w_i[t] Z_i[t]. The first s heads
+// (shared) are always active; of the other r = h - s heads (routed) a position chooses the k most probable. With the
+// input x of the query projection, a router R (h, d) and a balance A (2, d):
 //   shared head i    w_i = 2 a_1 s softmax(R_shared x)_i
 //   routed head i    w_i = 2 a_2 k p_i / Σ_chosen p where it is chosen, else 0;   p = softmax(R_routed x)
 //   a = softmax(A x)
-// Without shared heads there is nothing to balance: w_i = k p_i / Σ_chosen p. The loss that spreads tokens over heads
-// is a regulariser of its own (head-balance).
+// Without shared heads there is no balance: w_i = k p_i / Σ_chosen p. The loss that spreads positions over heads is the
+// regulariser head-balance.
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "attention/outlived.h"
 #include "attention/weighing.h"
@@ -37,7 +37,7 @@ class MixtureOfHeads : public Weighing {
           Problem{shape.name + ", combiner 'mixture-of-heads'", str("shared + chosen of at most ", heads_.of, " heads"),
                   str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
   }
-  // It goes on to choose among all that it was made for.
+  // The router still chooses among all heads that it was made for.
   std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
     if (static_cast<int64_t>(kept.value.size()) == shape.value_heads) return nullptr;
     auto left = std::make_shared<MixtureOfHeadsOptions>(options_);

@@ -1,11 +1,11 @@
-// The choice of heads of a mixture of heads at each position, as observers see it.
+// Observation of the heads that a mixture of heads chooses at each position.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace mh::attention {
 
-// Of the r heads to choose from, (B, Tq, r): their probabilities, and 1 where a head is chosen, else 0.
+// Tensors of the r routed heads, (B, Tq, r): their probabilities, and 1 for a chosen head, else 0.
 struct RoutingObservation {
   at::Tensor probabilities, chosen;
 };

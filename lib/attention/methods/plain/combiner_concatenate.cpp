@@ -1,4 +1,4 @@
-// Head outputs side by side, as the output projection expects them.
+// The default combiner: concatenates the head outputs.
 #include "attention/weighing.h"
 
 namespace mh::attention {

@@ -1,4 +1,4 @@
-// Heads keep their probabilities to themselves.
+// The default mixer: each head uses its own probabilities.
 #include "attention/stage.h"
 
 namespace mh::attention {

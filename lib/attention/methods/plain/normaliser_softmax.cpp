@@ -1,4 +1,4 @@
-// P = softmax over the keys that may be attended to.
+// The default normaliser: P = softmax of the logits over the keys that the mask allows.
 #include "attention/masked_softmax.h"
 #include "attention/stage.h"
 

@@ -1,4 +1,4 @@
-// Each query head reads the keys and values of its own index.
+// The default pairing: query head i reads key/value head i.
 #include "attention/stage.h"
 
 namespace mh::attention {

@@ -1,4 +1,4 @@
-// A = Q Kᵀ / √dk (Vaswani et al. 2017, equation 1).
+// The default score: A = Q Kᵀ / √dk (Vaswani et al. 2017, equation 1).
 #include <cmath>
 
 #include "attention/causal_product.h"

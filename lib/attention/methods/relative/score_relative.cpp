@@ -3,13 +3,13 @@
 //   A_i[t, s] = ((q_i[t] + u_i) · k_i[s] + (q_i[t] + v_i) · r_i[δ]) / √dk,   r_i[δ] = W^R_i S(δ),
 //   S(δ) = (sin(δ w_0) … sin(δ w_{d/2-1}), cos(δ w_0) … cos(δ w_{d/2-1})),   w_k = 10000^(-2k/d).
 //
-// u and v belong to the query head. Where query head i reads the keys of head π(i), it reads r_π(i) as well.
+// u and v belong to the query head. If query head i reads the keys of head π(i), it also reads r_π(i).
 //
-// Distances come from mask.key_positions, so that gaps in a memory (layers skipped in training) are exact: the keys are
-// taken in runs without a gap, one relative shift for each.
+// Distances come from mask.key_positions, so that they are exact in a memory with gaps (layers skipped in training):
+// the keys are processed in runs without a gap, with one relative shift for each run.
 //
-// distances "block_end" is the variant that the code of "Skip Cross-Head Transformer-XL" uses: the distance of the key
-// to the end of the block, the same for every query.
+// distances = "block_end" is the variant of the code of "Skip Cross-Head Transformer-XL": the distance of the key to
+// the end of the block, the same for every query.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -40,7 +40,7 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   }
 };
 
-// Keys that follow one another without a gap: `count` of them from index `first`, at positions from `position` on.
+// A run of keys without a gap: `count` keys from index `first`, at positions from `position` on.
 struct KeyRun {
   int64_t first, count, position;
 };
@@ -73,7 +73,7 @@ class Relative : public Score {
     position_ = bias(".relative.position_bias");
   }
 
-  // A layer that has lost heads has biases of its own.
+  // A layer with pruned heads has its own biases.
   std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& s) const override {
     if (static_cast<int64_t>(kept.score.size()) == s.heads) return nullptr;
     auto left = std::make_shared<RelativeOptions>(options_);
@@ -81,7 +81,7 @@ class Relative : public Score {
     return left;
   }
 
-  // Distances to the end of a block change with the length of the block, and so with every step of decoding.
+  // Distances to the end of a block change with the length of the block, and so with every decoding step.
   Places places() const override {
     Places p;
     p.cross = false;
@@ -105,7 +105,7 @@ class Relative : public Score {
     std::vector<at::Tensor> parts;
     int64_t rows = 0;
     for (const KeyRun& run : runs(c.mask, c.k.size(2))) {
-      int64_t seen = run.count;  // by the first query and those after it, at most
+      int64_t seen = run.count;  // keys of the run that the first query sees; negative if it precedes the run
       if (c.mask.causal) seen = std::min(seen, c.mask.offset - run.first + 1);
       const int64_t count = std::max<int64_t>(1, queries + seen - 1), largest = queries - 1 - run.position;
       parts.push_back(embedded(c, largest - count + 1, count));
@@ -153,10 +153,11 @@ class Relative : public Score {
     return found;
   }
 
-  // Returns the factors of y · r[δ], for the distances δ of lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r
-  // (h, count, dk); or y W^R (B, h, Tq, d) and S (1, count, d).
+  // Returns two factors of y · r[δ], for the distances δ from lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r
+  // (h, count, dk), or y W^R (B, h, Tq, d) and S (1, count, d).
   std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
-    // A few queries (decoding) against many distances: W^R meets the queries first, a tiny part of the work.
+    // With few queries (decoding) and many distances, projecting the queries by W^R is a tiny part of the work of
+    // projecting all distances.
     if (!few(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
     if (!c.key_heads.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.key_heads));
@@ -165,7 +166,7 @@ class Relative : public Score {
 
   static bool few(const Context& c) { return c.q.size(0) * c.q.size(2) < c.shape.key_size; }
 
-  // r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
+  // Returns r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
   at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {
     at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.shape.heads, c.shape.key_size})
@@ -173,20 +174,20 @@ class Relative : public Score {
     return c.key_heads.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.key_heads));
   }
 
-  // S of these distances, (count, d), with dropout.
+  // Returns S (count, d) of these distances, with dropout.
   at::Tensor sinusoids_of(const Context& c, int64_t lowest, int64_t count) {
     const at::Tensor s = table(lowest, count, c.q.device());
-    // One decision for a distance, whatever the layer and the rows of the batch: the published model drops one
-    // position embedding for all of them. The offset makes every distance a row that is not negative.
+    // The dropout decisions of a distance are the same in all layers and rows of the batch, as in the published model,
+    // where they share one position embedding. The offset makes the row number of every distance non-negative.
     nn::ForwardContext whole = c.step;
     whole.row_offset = lowest + (int64_t{1} << 30);
     return nn::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
   }
 
-  // (count, d): S of the distances lowest, lowest + 1, …
+  // Returns S (count, d) of the distances lowest, lowest + 1, …
   at::Tensor table(int64_t lowest, int64_t count, at::Device device) {
     if (!table_.defined() || lowest < table_first_ || lowest + count > table_first_ + table_.size(0)) {
-      // With room beyond, since a memory grows.
+      // Extends the table beyond the request, since a memory grows.
       int64_t first = std::min(lowest, int64_t{-1}), end = lowest + 2 * count;
       if (table_.defined()) first = std::min(first, table_first_), end = std::max(end, table_first_ + table_.size(0));
       table_ = sinusoids(first, end - first, device);
@@ -208,7 +209,7 @@ class Relative : public Score {
 
   RelativeOptions options_;
   nn::Parameter *weight_ = nullptr, *content_ = nullptr, *position_ = nullptr;
-  at::Tensor table_;  // of the distances from table_first_ on
+  at::Tensor table_;  // S of the distances from table_first_ on
   int64_t table_first_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)).
-// Unlike softmax's, its rows change when a constant is added to the logits.
+// Unlike softmax, it changes if a constant is added to the logits of a row.
 #include "attention/masked_softmax.h"
 #include "attention/stage.h"
 

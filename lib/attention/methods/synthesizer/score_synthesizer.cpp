@@ -1,10 +1,10 @@
-// Synthesizers (Tay et al. 2021): logits without keys, as the Mixhead paper's baselines use them.
+// Synthesizers (Tay et al. 2021): logits without keys, as in the baselines of the Mixhead paper.
 //
 //   dense:  A_i[t] = ReLU(q_i[t]) W_2 + b_2,   W_2 (dk, n), one for all heads or one for each
-//   random: A_i[t, s] = R_i[t, s],             R (h, n, n), a parameter or first values that stay
+//   random: A_i[t, s] = R_i[t, s],             R (h, n, n), trained or fixed at its initial values
 //
-// Column s is the key at place s, counted from the first key there is, so neither can act on a memory, whose keys move
-// to other places from segment to segment.
+// Column s is the key at index s, counted from the first key. So neither form can use a memory, whose keys change their
+// index from segment to segment.
 #include "attention/stage.h"
 #include "base/error.h"
 
@@ -84,7 +84,7 @@ class Random : public Score {
   }
 
   bool uses_keys() const override { return false; }
-  // In cross-attention a decoding step does not know the place of its query.
+  // In cross-attention a decoding step does not know the position of its query.
   Places places() const override {
     Places p;
     p.cross = p.memory = false;

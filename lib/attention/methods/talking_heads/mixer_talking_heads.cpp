@@ -1,5 +1,6 @@
-// Talking-heads attention (Shazeer et al. 2020): a matrix across the heads' logits before the mask, Ā_k = Σ_j L[j, k]
-// A_j, and one across the probabilities, P̄_i = Σ_k W[k, i] P_k. Between the two there may be another number of heads.
+// Talking-heads attention (Shazeer et al. 2020): a matrix across the logits of the heads before the mask, Ā_k = Σ_j
+// L[j, k] A_j, and one across the probabilities, P̄_i = Σ_k W[k, i] P_k. The number of heads between the two matrices
+// is free.
 #include "attention/matrix_mixer.h"
 #include "base/error.h"
 
@@ -34,7 +35,7 @@ class TalkingHeads : public MatrixMixer {
 
   void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
     const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
-    // With both matrices the heads between them are nobody's; with one, its other side is the layer's heads too.
+    // With both matrices, the heads between them belong to no side of the layer; with one matrix, both of its axes do.
     nn::Traits first = mixing_matrix(shape, init), last = first;
     const bool both = options_.pre && options_.post;
     if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
