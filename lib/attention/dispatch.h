@@ -101,7 +101,7 @@ struct Candidate {
   Path path = Path::automatic;
   bool training = false;
   const Context* pass = nullptr;  // null: only the layer is checked
-  Choice choice = {};  // the decision so far: Scope::pass reads its mask, Scope::kernel also its matrix and kernel
+  Choice choice = {};             // decision so far; Scope::pass reads mask, Scope::kernel also matrix and kernel
 };
 
 // The inputs that a constraint reads, in the order in which the scopes are checked.

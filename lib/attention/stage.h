@@ -54,8 +54,8 @@ struct Context {
   // (h): key/value head that each query head reads; empty: the head of the same index. The composed path and SDPA
   // gather k and v in this order; our kernels read the heads through the indices.
   std::vector<int64_t> key_heads = {};
-  at::Tensor logits = {};  // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all rows; scaled, unmasked; finite but
-                           // unspecified where a causal mask hides them; undefined from the normaliser on
+  at::Tensor logits = {};         // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all rows; scaled, unmasked; finite
+                                  // but unspecified where a causal mask hides them; undefined from the normaliser on
   at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined if fused, or after mix_values()
   at::Tensor head_outputs = {};   // (B, h, Tq, dv)
   at::Tensor weights = {};        // result of Combiner::weights(), called once, before the score

@@ -1,3 +1,4 @@
+// Loads the CUDA libraries, and copies tensors to the device.
 #include "nn/device.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,7 @@ namespace mh::nn {
 
 namespace {
 
-const kernels::CudaTable *table = nullptr, *of_cpu = nullptr;  // of_cpu: CpuAsGpu's
+const kernels::CudaTable *table = nullptr, *of_cpu = nullptr;  // of_cpu: set by CpuAsGpu
 
 Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
   return {Exit::device, Problem{"--device cuda", expected, found, next}};
@@ -29,7 +30,7 @@ void* open_library(const char* name) {
   return library;
 }
 
-// Asks the driver alone, which is a small library.
+// Returns the number of GPUs. Asks only the driver, which is a small library.
 int count_gpus() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (driver == nullptr) return 0;

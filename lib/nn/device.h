@@ -1,6 +1,6 @@
-// Where tensors live: --device auto|cpu|cuda. The CUDA half (the tensor library's and libmultihead-cuda.so, the
-// project's own kernels) is opened only here, for a GPU, so that a machine without one neither needs it nor waits for
-// it.
+// The device of tensors (--device auto|cpu|cuda), and access to CUDA. LibTorch's CUDA libraries and
+// libmultihead-cuda.so (our kernels) are loaded here only, and only for a GPU, so that a machine without one neither
+// needs them nor waits for them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,20 +18,21 @@ enum class Dtype : uint8_t;
 
 namespace mh::nn {
 
-// auto: the first GPU, else the CPU; where there is a GPU and no CUDA half, the CPU with a warning that says why.
-// cuda: the first GPU. Error(device) with the reason where it cannot be used. Call before the first tensor: the tensor
-// library remembers a first answer that there is no CUDA.
+// Chooses a device. auto: the first GPU, else the CPU; if there is a GPU but the CUDA libraries cannot be loaded, the
+// CPU with a warning that says why. cuda: the first GPU; throws Error(device) with the reason if it cannot be used.
+// Call it before the first tensor: LibTorch remembers its first answer that there is no CUDA.
 at::Device choose_device(const std::string& wish);
 
-// A symbol of one of the libraries of the CUDA half, which is opened. Error(device) where it is not there.
+// Loads a CUDA library and returns the address of a symbol. Throws Error(device) if one of them is missing.
 void* open_symbol(const char* library, const char* symbol);
 
-// The project's CUDA kernels; choose_device() has returned a GPU.
+// Returns our CUDA kernels; choose_device() must have returned a GPU.
 const kernels::CudaTable& cuda_kernels();
-// Where the tensor library's work for a GPU goes now, as CUDA's own handle.
+// Returns the current CUDA stream of LibTorch on the device (cudaStream_t).
 void* current_stream(at::Device device);
 
-// The kernels and the stream for operations on tensors of a device; null for a CPU, which has loops of its own.
+// The kernels and the stream for operations on tensors of a device; null on a CPU, where operations use the CPU's
+// kernels.
 struct Gpu {
   const kernels::CudaTable* kernels = nullptr;
   void* stream = nullptr;
@@ -39,10 +40,10 @@ struct Gpu {
 };
 Gpu gpu_of(at::Device device);
 
-// The kernels' name of a type; none for a type that they do not take.
+// Returns the kernels' name of a type; empty if the kernels do not take it.
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 
-// For tests: while one lives, gpu_of() takes the CPU for a GPU that has these kernels.
+// For tests: during the lifetime of this object, gpu_of() treats the CPU as a GPU with these kernels.
 class CpuAsGpu {
  public:
   explicit CpuAsGpu(const kernels::CudaTable& kernels);
@@ -51,12 +52,13 @@ class CpuAsGpu {
   CpuAsGpu& operator=(const CpuAsGpu&) = delete;
 };
 
-// A tensor of the CPU on the device, without waiting for what the device still does.
+// Copies a CPU tensor to the device without waiting for pending work of the device.
 at::Tensor to_device(const at::Tensor& x, at::Device device);
-// int64 numbers that steps read again and again, such as a layer's choice of heads, on the device: copied there the
-// first time and kept as long as the program runs, so only for what takes few values. A recorded pass may read them.
+// Returns int64 values on the device that steps read repeatedly, such as a layer's choice of heads. The first call
+// copies them, and the copy is cached until the program ends, so the set of different values must be small. CUDA graphs
+// may read the copy.
 at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values);
-// Throws Error(device) for what a kernel of the table returned.
+// Throws Error(device) if a kernel of the table returned a failure (not null).
 void check_cuda(const char* failure);
 
 }  // namespace mh::nn

@@ -1,3 +1,4 @@
+// Loads the library that implements DeviceGraph.
 #include "nn/device_graph.h"
 
 #include "nn/device.h"

@@ -1,8 +1,9 @@
-// Work on a GPU that is recorded once and then launched as one (a CUDA graph): a training step of a small model is a
+// CUDA graphs: work on a GPU that is captured once and then replayed as a whole. A training step of a small model is a
 // thousand kernels of a few microseconds, which the host cannot launch as fast as the GPU runs them.
 //
-// A graph holds kernels and the memory that they read and write, nothing of the host: all that differs from one launch
-// to the next must be in tensors that keep their memory and are filled before each launch.
+// A graph contains kernels and the addresses of the memory that they read and write, and no work of the host. All
+// values that differ between replays must be in tensors that keep their memory and that the caller fills before each
+// launch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,19 +18,19 @@ class DeviceGraph {
  public:
   using Work = std::function<std::vector<at::Tensor>()>;
   virtual ~DeviceGraph() = default;
-  // Records `work`, which must neither wait for the device nor read from it. What it returns has no values yet; each
-  // launch() gives it new ones, in the same place, for as long as the graph lives. Called once. Throws
-  // Error(device) where the work cannot be recorded.
+  // Captures `work`, which must neither wait for the device nor read from it. The returned tensors have no values yet;
+  // each launch() writes new values to the same memory, for the lifetime of the graph. To be called once. Throws if the
+  // work cannot be captured.
   virtual std::vector<at::Tensor> record(const Work& work) = 0;
-  // On the current stream, without waiting for it.
+  // Replays the graph on the current stream, without waiting for it.
   virtual void launch() = 0;
 };
 
-// On a GPU that choose_device() has returned, with libmultihead-graph.so, which is opened here. Error(device) where it
+// Creates a graph on the GPU that choose_device() has returned. Loads libmultihead-graph.so; throws Error(device) if it
 // is missing.
 std::unique_ptr<DeviceGraph> make_device_graph();
 
-// The one symbol of that library: DeviceGraph* (*)(), the caller's.
+// The only symbol of that library: DeviceGraph* (*)(). The caller owns the graph.
 constexpr const char* kDeviceGraphSymbol = "multihead_device_graph";
 
 }  // namespace mh::nn

@@ -1,7 +1,7 @@
-// DeviceGraph by the tensor library's graphs, whose allocator keeps the memory of a recording apart. A library of its
-// own, libmultihead-graph.so, as the tensor library's CUDA half is not linked but opened where there is a GPU.
+// DeviceGraph with LibTorch's CUDA graphs, whose allocator reserves the memory of each capture. A library of its own,
+// libmultihead-graph.so, since LibTorch's CUDA libraries are not linked but loaded if there is a GPU.
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/core/StreamGuard.h>  // not CUDAGuard.h, which calls the CUDA runtime in place
+#include <c10/core/StreamGuard.h>  // not CUDAGuard.h, whose inline functions call the CUDA runtime
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -14,10 +14,11 @@ namespace {
 class CudaGraph : public DeviceGraph {
  public:
   std::vector<at::Tensor> record(const Work& work) override {
-    // Not on the default stream, which cannot record; nothing may be under way when it begins.
+    // Captures on a stream from the pool, since the default stream cannot be captured. The device must be idle when
+    // capture begins.
     c10::cuda::device_synchronize();
     const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
-    // Other threads may go on: one of them makes the next batches in pinned memory.
+    // Thread-local mode, since another thread allocates pinned memory for the next batches meanwhile.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     std::vector<at::Tensor> results;
     try {
@@ -33,11 +34,11 @@ class CudaGraph : public DeviceGraph {
   void launch() override { graph_.replay(); }
 
  private:
-  // A stream that goes on recording could not be used again. What ends a broken recording complains of it.
+  // Ends a failed capture, since a stream that is still capturing cannot be used again. Ending it reports an error.
   void end_broken() {
     try {
       graph_.capture_end();
-    } catch (const std::exception&) {  // of the work's failure, which is about to be thrown
+    } catch (const std::exception&) {  // caused by the failure of `work`, which the caller rethrows
     }
   }
   at::cuda::CUDAGraph graph_;

@@ -1,3 +1,4 @@
+// Checks that parameters are finite.
 #include "nn/finite.h"
 
 #include <string>

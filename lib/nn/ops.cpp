@@ -1,3 +1,4 @@
+// Embedding, and settings of the process.
 #include "nn/ops.h"
 
 #include <ATen/Parallel.h>
@@ -13,12 +14,12 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 }
 
 void prepare_cpu(int threads) {
-  // Tensors of a training step come and go in the same sizes. By default glibc maps each large one afresh and gives it
-  // back, so that every step pays for its page faults again; keep them in the heap instead.
+  // The tensors of each training step have the same sizes. By default glibc maps and unmaps every large one, so that
+  // each step pays for its page faults again; these thresholds keep the memory in the heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
-  // By default a failed allocation ends the program; let it be an exception.
+  // By default a failed allocation ends the program; this makes it throw an exception.
   FLAGS_caffe2_use_fatal_for_enforce = false;
   if (threads > 0) at::set_num_threads(threads);
 }

@@ -1,3 +1,4 @@
+// Cross-entropy of a linear output layer in slices of rows, on a CPU and on a GPU.
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -17,20 +18,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows of a slice. A long slice saves passes over the weight's gradient, a short one stays in the cache; between 8 and
-// 32 million logits the time hardly changes (d 256, vocabularies of 8000 and 33278), with 2 million it is a third
-// longer. A GPU is kept busy by more rows, and has no such cache.
+// Returns the number of rows of a slice. A long slice saves passes over the gradient of the weight, a short one stays
+// in the cache. Between 8 and 32 million logits the time hardly changes (d 256, vocabularies of 8000 and 33278), with 2
+// million it is a third longer. A GPU needs more rows to be busy, and has no such cache.
 int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
   return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
                 : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
 }
 
-// The results of one pass over the slices. The gradients are of the sum of the losses.
+// The results of a pass over all slices. The gradients are those of the sum of the losses.
 struct Result {
-  at::Tensor dhidden;  // (N, d), hidden's type
+  at::Tensor dhidden;  // (N, d), in the type of hidden
   at::Tensor dweight;  // (rows, d), fp32 or wider
   at::Tensor dbias;    // (rows), fp32 or wider
-  at::Tensor losses;   // (N, 2) fp64, on hidden's device: CrossEntropyRow of each row
+  at::Tensor losses;   // (N, 2) fp64, on the device of hidden: CrossEntropyRow of each row
   int64_t scored = 0;
 };
 
@@ -40,7 +41,7 @@ struct Wanted {
 };
 
 struct Targets {
-  at::Tensor rows, there;  // (N) contiguous int64, on the CPU and on hidden's device
+  at::Tensor rows, there;  // (N) contiguous int64; rows on the CPU, there on the device of hidden
   int64_t vocabulary = 0;
   double smoothing = 0;
 };
@@ -54,7 +55,7 @@ bool has_loop(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
-// Logits (n, vocabulary) become their gradient if `gradient`; losses[i] belongs to row i.
+// Computes losses[i] of each row i of the logits (n, vocabulary). If `gradient`, replaces the logits by their gradient.
 void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
                   kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy how{logits.size(1), static_cast<float>(smoothing), gradient};
@@ -75,7 +76,7 @@ void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, 
   });
 }
 
-// The same on a GPU. targets (n) and losses (n, 2) are there.
+// The same on a GPU; targets (n) and losses (n, 2) are in its memory.
 void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                     at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
@@ -84,7 +85,7 @@ void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& target
                                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// The same for any type and device.
+// The same with LibTorch operations, for any type and device.
 void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                      at::Tensor& losses) {
   const at::Tensor scored = targets.ge(0);
@@ -99,7 +100,8 @@ void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoot
   logits = d.mul_(scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
-// (2), of losses (n, 2): in the order of the rows, whatever the threads, or in the device's own, which is one too.
+// Returns the sums (2) of losses (n, 2). On a CPU it adds in the order of the rows, whatever the number of threads; a
+// GPU has its own fixed order.
 at::Tensor sum_of(const at::Tensor& losses) {
   if (!losses.is_cpu()) return losses.sum(0);
   at::Tensor sums = at::zeros({2}, losses.options());
@@ -117,7 +119,7 @@ Result run(const Problem& p, Wanted wanted) {
   auto wide = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   Result result;
   if (wanted.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
-  // Laid out as its transpose, as product_tn gives it: then adding a slice is one pass over memory.
+  // Stored as the transpose, as product_tn() returns it, so that adding a slice is one contiguous pass over memory.
   if (wanted.weight) {
     result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(wide)).t();
     if (n == 0) result.dweight.zero_();
@@ -165,7 +167,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
-    // Kept out of save_for_backward, which would count them as outputs of other nodes; they are made here and used
+    // Not in save_for_backward(), which would take them for outputs of other nodes: they are created here and used
     // once.
     context->saved_data["hidden"] = result.dhidden;
     if (wanted.weight)
@@ -177,7 +179,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor& given = gradients[0];
-    const bool on_gpu = static_cast<bool>(gpu_of(given.device()));  // whose number is not waited for
+    const bool on_gpu = static_cast<bool>(gpu_of(given.device()));  // does not wait for the value of `given`
     const double factor = on_gpu ? 0 : given.item<double>();
     auto take = [&](const char* name) {
       auto found = context->saved_data.find(name);
@@ -185,7 +187,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       at::Tensor t = found->second.toTensor();
       context->saved_data.erase(found);
       if (!t.defined()) return t;
-      if (on_gpu) t.mul_(given.view({1}));  // in the wider of their types, as with dimensions
+      if (on_gpu) t.mul_(given.view({1}));  // (1), not a scalar: the wider type wins
       else if (factor != 1) t.mul_(factor);
       return t;
     };
@@ -194,7 +196,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   }
 };
 
-// hidden in the weight's type, targets where the loop over slices reads them.
+// The arguments of a pass: hidden and bias in the type of the weight, targets on the CPU and on the device of hidden.
 struct Prepared {
   at::Tensor hidden, bias;
   Targets targets;
@@ -210,7 +212,7 @@ struct Prepared {
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
   const auto* first = targets.const_data_ptr<int64_t>();
   const auto* end = first + targets.numel();
-  // The loops over rows write where a target says.
+  // The loops over rows write to the logit of each target, so it must be in the vocabulary.
   if (first != end)
     if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
       throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", vocabulary, " entries"));

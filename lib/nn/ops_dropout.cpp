@@ -1,3 +1,4 @@
+// Dropout with counter-based random decisions, on a CPU and on a GPU.
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -20,7 +21,7 @@ void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::T
                                     gpu.stream));
     return;
   }
-  // A few microseconds of work for each thread; a multiple of the kernel's own group of 64.
+  // A few microseconds of work per item; a multiple of the kernel's group of 64.
   constexpr int64_t grain = 16384;
   int64_t n = x.numel();
   at::parallel_for(0, (n + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
@@ -43,7 +44,7 @@ at::Tensor dropped(const kernels::Dropout& how, uint64_t first, const at::Tensor
     run(how, first, x, y);
     return y;
   }
-  // Other types, in tests, multiply with a mask, so that they see the same decisions.
+  // Other types, which tests use, are multiplied by a mask of the same decisions.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
   run(how, first, ones, mask);
   return x * mask.to(type);
@@ -52,7 +53,7 @@ at::Tensor dropped(const kernels::Dropout& how, uint64_t first, const at::Tensor
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& how,
                             uint64_t first) {
-    // The decisions are taken again in the backward pass: cheaper than to store and to read a mask.
+    // The backward pass computes the decisions again, which is cheaper than storing and reading a mask.
     context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&how), sizeof how);
     context->saved_data["first"] = static_cast<int64_t>(first);
     return dropped(how, first, x);

@@ -1,3 +1,4 @@
+// Linear layers with products of oneDNN (nn/product.h) on a CPU.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 

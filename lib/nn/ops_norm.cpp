@@ -1,5 +1,5 @@
-// Dropout of a sublayer's output, residual sum and layer norm in one pass over the activations and one back: three
-// operations would read and write them three times.
+// Dropout of a sublayer's output, residual sum and layer norm, fused into one forward and one backward pass over the
+// activations: three separate operations would read and write them three times.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,7 +22,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Given = std::optional<at::Tensor>;
 
-// Rows of a piece of work; fixed, so that the order of sums is.
+// Rows per work item; a constant, so that the order of additions is always the same.
 constexpr int64_t kRows = 64;
 
 struct Call {
@@ -39,7 +39,7 @@ struct Call {
   Call& operator=(const Call&) = delete;
 };
 
-// f(first row, rows, scratch)
+// Calls f(first row, number of rows, scratch) for each work item.
 template <class F>
 void each_piece(const Call& call, int64_t rows, const F& f) {
   at::parallel_for(0, (rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
@@ -48,7 +48,7 @@ void each_piece(const Call& call, int64_t rows, const F& f) {
   });
 }
 
-// f(a number of y's type), of which the CPU's loops take two.
+// Calls f with a value of the element type of y in the CPU's loops: float, or uint16_t for bf16.
 template <class F>
 void by_type(const at::Tensor& y, const F& f) {
   if (y.scalar_type() == at::kFloat) f(float{});
@@ -84,7 +84,7 @@ Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums,
 }
 
 struct Joined : torch::autograd::Function<Joined> {
-  // weight and bias: both or none. Returns the sum and, where there are weights, its norm.
+  // weight and bias: both or neither. Returns the sum and, with weights, its layer norm.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y, const Given& weight,
                                const Given& bias, double epsilon, const std::optional<kernels::DropoutFrom>& drops) {
     context->set_materialize_grads(false);
@@ -110,7 +110,7 @@ struct Joined : torch::autograd::Function<Joined> {
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
     const at::Tensor& like = ds.defined() ? ds : dn;
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    const bool one = type == at::kFloat && !drops;  // dy is dx
+    const bool one = type == at::kFloat && !drops;  // dy equals dx, so both are one tensor
     if (!dn.defined() && !drops) return {ds, ds.to(type), {}, {}, {}, {}};
     const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
     const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), drops);
@@ -140,7 +140,7 @@ struct Joined : torch::autograd::Function<Joined> {
   }
 };
 
-// Whether the kernels take these tensors.
+// Returns whether the fused kernels take these tensors.
 bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
   const bool gpu = static_cast<bool>(gpu_of(x.device()));
   const bool known =

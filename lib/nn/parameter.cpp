@@ -1,3 +1,4 @@
+// Parameters with their bf16 copies, and their initialisation.
 #include "nn/parameter.h"
 
 #include <c10/core/GradMode.h>

@@ -1,7 +1,7 @@
-// A model's parameters: named tensors with what the rest of the system must know of each, so that the optimiser, swap,
-// prune, resume and import never learn what a layer is.
+// The parameters of a model: named tensors with the traits that the rest of the system reads, so that the optimiser,
+// swap, prune, resume and import need not know the layers.
 //
-// Names (`decoder.layers.3.self.query.weight`) are an interface: stable, written to checkpoints, checked on load.
+// Names (`decoder.layers.3.self.query.weight`) are an interface: stable, written to checkpoints and checked on load.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 namespace mh::nn {
 
-// How a parameter gets its first values. Each draws from a random stream of its own name, so that adding a parameter
-// changes no other one.
+// The initialiser of a parameter. Each parameter draws from a random stream of its own name, so that adding a parameter
+// does not change the others.
 struct Init {
   enum class Kind {
     constant,
@@ -27,8 +27,8 @@ struct Init {
     uniform_columns
   };
   Kind kind = Kind::constant;
-  double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation (cut at 2 of
-                 // them); uniform: half width; xavier_uniform: gain
+  double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation (truncated at
+                 // 2 of them); uniform: half width; xavier_uniform: gain
   double b = 0;  // normal: the mean
   static Init constant(double value) { return {Kind::constant, value}; }
   static Init normal(double deviation) { return {Kind::normal, deviation}; }
@@ -37,48 +37,50 @@ struct Init {
   static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
   // fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
   static Init xavier_uniform(double gain = 1) { return {Kind::xavier_uniform, gain}; }
-  // Of the last two axes, as far as they reach.
+  // The identity matrix in the last two axes, rectangular if they differ.
   static Init identity() { return {Kind::identity}; }
-  // A matrix of standard normal numbers, or of numbers from [0, 1), each column divided by its sum.
+  // A matrix of standard normal numbers, or of uniform numbers in [0, 1), with each column divided by its sum.
   static Init normal_columns() { return {Kind::normal_columns}; }
   static Init uniform_columns() { return {Kind::uniform_columns}; }
 };
 
-// The role of a parameter for the heads of an attention layer.
+// The role of a parameter with respect to the heads of an attention layer.
 enum class HeadRole {
-  none,        // it is of no attention layer
-  projection,  // makes their queries, keys and values
-  output,      // takes what they give into the layer's output
-  gate,        // is of a stage that weighs them,
-  mixing,      // of one that mixes them,
-  stage        // or of any other stage of the layer
+  none,        // not a parameter of an attention layer
+  projection,  // projection to queries, keys or values
+  output,      // output projection
+  gate,        // of a stage that weighs heads
+  mixing,      // of a stage that mixes heads
+  stage        // of any other stage of the layer
 };
 
-// The sides of a head. A score head has queries and keys; a value head values; an output head a block of the output
-// projection. They are one thing, unless a mixer is between the first two or a combiner that mixes between the last;
-// then a layer may have other numbers of each.
+// The sides of a head. A score head has queries and keys; a value head has values; an output head has a block of the
+// output projection. All three are the same heads unless a mixer maps between the first two, or a combiner mixes
+// between the last two; then the numbers of heads of the sides may differ.
 enum class HeadSide { score, value, output };
 
-// An axis of a parameter that is a row of equal consecutive blocks, each of one head.
+// An axis of a parameter that consists of consecutive blocks of equal size, one for each head.
 struct HeadAxis {
   int64_t axis = 0;
-  int64_t heads = 0;  // of the layer, on this side
+  int64_t heads = 0;  // number of heads of the layer on this side
   HeadSide side = HeadSide::value;
-  // Whether blocks outlive their heads, such as an expert that leaves a head out: a block goes with a head that moves,
-  // and the axis stays whole where heads are cut. So there may be more blocks than heads.
+  // Whether blocks survive the pruning of their heads, such as the experts that each leave out one head: a block moves
+  // with its head, but pruning keeps the whole axis. So there may be more blocks than heads.
   bool stays = false;
-  int64_t all = 0;                   // blocks of what stays; 0: as many as heads
-  std::vector<int64_t> places = {};  // of each head the block, of what stays; none: block i is of head i
+  int64_t all = 0;                   // if blocks survive: their number; 0: as many as heads
+  std::vector<int64_t> places = {};  // if blocks survive: block of each head; empty: block i is of head i
 
   int64_t blocks() const { return all > 0 ? all : heads; }
   int64_t block_of(int64_t head) const { return places.empty() ? head : places[static_cast<size_t>(head)]; }
 };
 
+// The properties of a parameter.
 struct Traits {
   Init init;
-  bool decay = true;                     // weight decay may act on it (biases and norms: false)
-  bool product = false;                  // enters a matrix product, so bf16 training keeps a bf16 copy of it
-  std::vector<HeadAxis> head_axes = {};  // none: it is of no head; two: a matrix from heads to heads
+  bool decay = true;                     // whether weight decay acts on it (biases and norms: false)
+  bool product = false;                  // whether it enters a matrix product, so that bf16 training keeps a bf16 copy
+                                         // of it
+  std::vector<HeadAxis> head_axes = {};  // empty: belongs to no head; two: a matrix from heads to heads
   bool trainable = true;                 // false: drawn once, or statistics; saved, but no optimiser changes it
   HeadRole role = HeadRole::none;
 };
@@ -88,19 +90,19 @@ class Parameter {
   Parameter(std::string name, at::Tensor value, Traits traits);
   const std::string& name() const { return name_; }
   const Traits& traits() const { return traits_; }
-  // fp32 leaf that requires a gradient, where it is trainable: what the optimiser changes and what a checkpoint holds.
+  // Returns the fp32 leaf that the optimiser updates and checkpoints hold; a trainable parameter's requires a gradient.
   at::Tensor& master() { return master_; }
   const at::Tensor& master() const { return master_; }
-  // The tensor that the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) when bf16 training
-  // is on and traits().product is set.
+  // Returns the tensor that the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) if bf16
+  // training is on and traits().product is set.
   const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
 
-  // Whether it gets gradients now; only for trainable ones.
+  // Sets whether the parameter gets gradients from now on; ignored unless it is trainable.
   void set_trained(bool on);
 
-  // Turns the bf16 copy on (precision bf16) or off; see ParameterList.
+  // Turns the bf16 copy (precision bf16) on or off; see ParameterList::set_bf16().
   void use_copy(bool on);
-  void refresh_copy();      // copy <- master, after the optimiser changed it
+  void refresh_copy();      // copy <- master, after an update
   void collect_gradient();  // master.grad += copy.grad (in fp32), copy.grad cleared
 
  private:
@@ -110,24 +112,24 @@ class Parameter {
   Traits traits_;
 };
 
-// Owns a model's parameters; modules hold references, which stay valid (deque) as long as the list lives.
+// Owns the parameters of a model. Modules hold references, which stay valid (deque) for the lifetime of the list.
 class ParameterList {
  public:
-  // device "meta" makes tensors without storage: for counting (`--dry-run`).
+  // Device "meta" creates tensors without storage, for counting (`--dry-run`).
   explicit ParameterList(at::Device device) : device_(device) {}
   ParameterList(const ParameterList&) = delete;
   ParameterList& operator=(const ParameterList&) = delete;
 
-  // Sets the role of parameters that are added from now on, where their traits have none.
+  // Sets the role of parameters that are added from now on and whose traits have none.
   void set_role(HeadRole role) { role_ = role; }
-  // Adds an uninitialised parameter. The name must be new.
+  // Adds an uninitialised parameter. Throws Error(failed) if the name is not new.
   Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
-  // The same, or the parameter of this name that is there already: one that several layers share.
+  // Returns the parameter of this name, which several layers share; adds it if there is none.
   Parameter& share(const std::string& name, std::vector<int64_t> shape, Traits traits);
-  // Draws every parameter's first values from streams of `seed`. The same bits on every device.
+  // Initialises all parameters from random streams of `seed`. Bit-identical on every device.
   void initialise(uint64_t seed);
 
-  int64_t count() const;  // numbers in all trainable parameters
+  int64_t count() const;  // number of elements of all trainable parameters
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(const std::string& name);

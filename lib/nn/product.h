@@ -1,7 +1,8 @@
-// Matrix products without a gradient of their own, for the operations that define theirs; any strides, no copies.
+// Matrix products without autograd, for operations that define their own gradients. Operands may have any strides;
+// contiguous and transposed ones are not copied.
 //
-// On a CPU they go to oneDNN in fp32 too: LibTorch sends fp32 products to MKL, which reaches 190 GFLOP/s on two cores
-// of an AMD EPYC with AVX-512 where oneDNN reaches 450 (shapes of a small language model); bf16 goes to oneDNN in
+// On a CPU they use oneDNN, in fp32 too: LibTorch uses MKL for fp32 products, which reaches 190 GFLOP/s on two cores of
+// an AMD EPYC with AVX-512, where oneDNN reaches 450 (shapes of a small language model). bf16 products use oneDNN in
 // either case.
 #pragma once
 
@@ -15,44 +16,44 @@ namespace mh::nn {
 
 class Parameter;
 
-// The function that is applied to a result, element by element.
+// The elementwise function that is applied to a product.
 enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf; gelu_tanh: GPT-2's approximation
 at::Tensor activation(const at::Tensor& x, Activation kind);
 
-// x (n, k), weight (m, k), bias (m) or undefined -> activation(x weightᵀ + bias) (n, m).
+// Returns activation(x weightᵀ + bias) (n, m) for x (n, k), weight (m, k), and bias (m) or undefined.
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
                       Activation then = Activation::none);
-// a (n, k), b (k, m) -> a b (n, m).
+// Returns a b (n, m) for a (n, k) and b (k, m).
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
-// a (k, n), b (k, m) -> aᵀ b (n, m), which may be a transposed view.
+// Returns aᵀ b (n, m), possibly as a transposed view, for a (k, n) and b (k, m).
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
-// Null ones are left out.
+// Parameters to be concatenated; null pointers are skipped.
 using Parts = std::initializer_list<const Parameter*>;
-// Values of parameters (n_i, …) one below another; undefined where there are none.
+// Concatenates the values of parameters (n_i, …) along the first axis; undefined if there are none.
 at::Tensor joined(Parts parts);
 
-// Changes how this thread multiplies while an object lives, which must be without gradients and while no parameter
-// changes:
-// - products x weightᵀ have at least kFullRows rows, filled up with zeros. With kFullRows or more the bits of a row do
-//   not depend on the number of rows (oneDNN chooses another order of sums for a few), so that a sentence decodes to
+// Changes the products of this thread during its lifetime, in which there must be no gradients and no parameter may
+// change:
+// - products x weightᵀ are padded with zero rows to at least kFullRows rows. From kFullRows rows on, the bits of a row
+//   do not depend on the number of rows (for fewer rows oneDNN adds in another order), so that a sentence decodes to
 //   the same tokens alone and in a batch;
-// - weights of parameters are joined, and laid out as oneDNN reads them fastest, once and not for every product.
+// - weights of parameters are concatenated, and packed in oneDNN's fastest layout, once instead of for every product.
 class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;
 
-  // Shares the kept weights of `with`, which lives in this thread or another; keeps its own where that is null.
+  // Shares the cached weights of `with`, which lives in this thread or another; null: has a cache of its own.
   explicit DecodingProducts(const DecodingProducts* with = current());
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;
   DecodingProducts& operator=(const DecodingProducts&) = delete;
-  static DecodingProducts* current();  // of this thread; null where none lives
+  static DecodingProducts* current();  // of this thread; null if there is none
 
   struct Weights {
-    at::Tensor weight, bias;  // for product_nt alone
+    at::Tensor weight, bias;  // only for product_nt()
   };
-  // `weights` are parameters' (n_i, k), `biases` their (n_i).
+  // Returns the concatenation of weights (n_i, k) and of biases (n_i), which is cached after the first call.
   const Weights& weights(Parts weights, Parts biases);
 
  private:
