@@ -23,7 +23,7 @@
 namespace mh::attention {
 
 // The requested implementation. `automatic` takes the fused path where possible and otherwise falls back to the
-// composed path. `fused` turns every fallback into an error, also one that an observer, an interceptor or a mask
+// composed path. `fused` turns every fallback into an error, including those that an observer, an interceptor or a mask
 // causes.
 enum class Path { automatic, composed, fused };
 Path path_named(const std::string& name);  // "auto", "composed", "fused"

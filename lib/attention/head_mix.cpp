@@ -272,7 +272,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
  private:
   struct Block {
     int64_t first, count, seen;
-    Mixing mixing;  // its causal offset is that of the block's first query
+    Mixing mixing;  // causal_offset relative to the block's first query
     // Returns the part of x (…, T, S) that the block sees.
     at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
   };

@@ -1,6 +1,6 @@
 // Bookkeeping for gates and routers that survive the pruning of heads. Such a gate still computes weights for all heads
 // that the layer was built with, and drops the weights of pruned heads. So a pruned layer computes the same as the full
-// layer would if the pruned heads gave zeros.
+// layer would if the pruned heads output zeros.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -83,7 +83,8 @@ class Stage {
   // evaluation several threads may use the stage at once.
   virtual bool by_query() const { return false; }
   // Returns whether the stage samples on the host in every update of training; such a layer cannot be captured in a
-  // CUDA graph (nn/device_graph.h). Dropout can: its kernels read the number of the update from device memory.
+  // CUDA graph (nn/device_graph.h). Layers with dropout can: its kernels read the number of the update from device
+  // memory.
   virtual bool draws() const { return false; }
   // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
   // function is never fused.

@@ -17,7 +17,7 @@ struct Stages {
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<Combiner> combiner;
 
-  // Calls visit(stage, "mixer", "mixhead-a") for each stage, with its type and the name that `options` gives.
+  // Calls visit(stage, "mixer", "mixhead-a") for each stage, with its kind and its name in `options`.
   template <class Visit>
   void each(const AttentionOptions& options, const Visit& visit) const {
     if (pairing == nullptr) return;

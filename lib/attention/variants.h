@@ -15,13 +15,14 @@ struct Context;
 // of row b of input block from[f]. In evaluation only.
 struct Variants {
   int64_t count = 0;  // 0: rows are not repeated
-  // Begins with the input blocks in order, 0, 1, 2, …, followed by any of them again. Empty: one input block.
+  // (count): input block of each variant. All input blocks come first in order, 0, 1, 2, …, then any of them again.
+  // Empty: one input block.
   std::vector<int64_t> from = {};
 
   // Repeats x (blocks·B, …) to (count·B, …); an undefined tensor stays undefined.
   at::Tensor repeat(const at::Tensor& x) const;
-  // Repeat the tensors that the rest of a pass reads: inputs and mask, if variants begin at the score heads; the
-  // combiner's weights.
+  // repeat_inputs() repeats the inputs and the mask of a pass, for variants that begin at the score heads;
+  // repeat_weights() repeats the combiner's weights.
   void repeat_inputs(Context& context) const;
   void repeat_weights(Context& context) const;
 };

@@ -167,7 +167,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
-    // Not in save_for_backward(), which would take them for outputs of other nodes: they are created here and used
+    // Not in save_for_backward(), which would treat them as outputs of other nodes: they are created here and used
     // once.
     context->saved_data["hidden"] = result.dhidden;
     if (wanted.weight)

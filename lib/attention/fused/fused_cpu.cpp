@@ -78,7 +78,7 @@ void forward_heads(const Operands& x, bool gradient, const ForwardResult& result
 
 // Writes all gradients to d. `once`: each key/value head has one reader, and d.k and d.v have the heads of k and v;
 // otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions and head
-// scales are those of each head of each row, in fp32: d.u and d.v_bias (B h, d), d.r (B h, D, d), d.head_scales (B, h).
+// scales are stored per head and row, in fp32: d.u and d.v_bias (B h, d), d.r (B h, D, d), d.head_scales (B, h).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool once, OperandGradients& d) {
   const Operands& x = saved.x;

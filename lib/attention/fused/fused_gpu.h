@@ -25,7 +25,7 @@ struct GpuKernels {
 // Returns the kernels of this build for q, with k and v of the same type; null on a CPU, or if unfused_on_gpu() gives a
 // reason.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
-// Returns why the kernels of this build, on the present GPU, cannot take the type (fp32, bf16 or fp16) and the sizes of
+// Returns why the kernels of this build, on the current GPU, cannot take the type (fp32, bf16 or fp16) and the sizes of
 // a layer; empty if they can.
 std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions);
 

@@ -161,8 +161,8 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
 }
 
 // Writes all gradients to d. `once`: each key/value head has one reader, and d.k and d.v have the heads of k and v;
-// otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions are those of
-// each part of each row, in fp32: d.u and d.v_bias (B parts, h, dk padded to 16), d.r (B parts, h, D, dk padded to 16).
+// otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions are stored per
+// part of each row, in fp32: d.u and d.v_bias (B parts, h, dk padded to 16), d.r (B parts, h, D, dk padded to 16).
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mixing& mixing, bool once,
                    OperandGradients& d) {

@@ -151,8 +151,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
 }
 
 // Applies batch norm to x (…, d) fp32; real (…) or undefined selects the rows of the statistics. As in PyTorch, the
-// biased variance normalises and the unbiased one updates the running statistics. Statistics are those of one
-// micro-batch.
+// biased variance normalises and the unbiased one updates the running statistics. Each micro-batch is normalised by
+// itself.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
   if (step.training && (!rests(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
