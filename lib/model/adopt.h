@@ -1,4 +1,5 @@
-// A model that begins with the parameters of another one and has more: stages in its attention layers, another head.
+// Warm start: a model takes over the parameters of a checkpoint and adds others, of stages in its attention layers or
+// of an encoder head.
 #pragma once
 
 #include <string>
@@ -11,26 +12,27 @@ namespace mh::model {
 
 struct Adoption {
   std::vector<std::string> added;     // parameters that the checkpoint lacks, or has for another number of classes
-  std::vector<std::string> left_out;  // tensors of the checkpoint that this model has no use for
+  std::vector<std::string> left_out;  // tensors of the checkpoint that the model lacks
 };
 
-// What adopt_parameters() would do. Only stages of attention layers and the pooler and head of an encoder may be added,
-// and only the latter left out. Error(usage), about the option `where`, for any other parameter, by name, that is
-// missing, unknown or of another shape.
+// Returns which parameters adopt_parameters() would add and leave out. Only stages of attention layers and the pooler
+// and head of an encoder may be added; only the pooler and head may be left out. Throws Error(usage) about the option
+// `where` if any other parameter is missing, unknown or of another shape; the error names it.
 Adoption adoption_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
 
-// Whether a parameter is one of the pooler and head of an encoder.
+// Returns whether a parameter belongs to the pooler or head of an encoder.
 bool is_of_head(const std::string& name);
 
-// Error(usage), about the option `where`, where an attention layer has another number of heads than before: its
-// parameters would have the same shapes and another meaning.
+// Throws Error(usage) about the option `where` if an attention layer has different numbers of heads in the two models:
+// the shapes of its parameters may agree although their columns belong to other heads.
 void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where);
 
-// Fills the parameters, all but those added, which keep the values that they have. Error(input) for damaged ones.
+// Loads all parameters that the checkpoint has; added parameters keep their values. Throws Error(input) for damaged
+// tensors.
 void adopt_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
-// How far last hidden states are from those of the checkpoint's own model, at most, on a few random tokens, without
-// dropout: 0 where what was added does nothing yet. Sets the composed path.
+// Returns the largest absolute difference between the last hidden states of `model` and of the checkpoint's own model,
+// on a few random tokens, without dropout: 0 if the added stages do not change the result yet. Sets the composed path.
 double change_by_adoption(const io::Checkpoint& checkpoint, LanguageModel& model);
 
 }  // namespace mh::model

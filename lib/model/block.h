@@ -1,5 +1,5 @@
-// One layer of a transformer: self-attention, in a decoder behind an encoder attention to that, and a feed-forward
-// part, each with its layer norm, dropout and sum.
+// One layer of a transformer: self-attention, cross-attention in a decoder with an encoder, and a feed-forward
+// sublayer, each with layer norm, dropout and residual connection.
 #pragma once
 
 #include <deque>
@@ -13,16 +13,18 @@
 
 namespace mh::model {
 
-// A layer norm's two parameters.
+// A layer norm over the last axis (d), with its parameters `weight` and `bias`.
 class LayerNorm {
  public:
   LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options);
   at::Tensor operator()(const at::Tensor& x) const {
     return nn::layer_norm(x, weight_.value(), bias_.value(), epsilon_);
   }
+  // Returns norm(x + dropout(y)).
   at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
     return nn::norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
+  // Returns x + dropout(y) and its norm.
   nn::SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
     return nn::add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
@@ -33,10 +35,10 @@ class LayerNorm {
   double epsilon_;
 };
 
-// y = W_down activation(W_up x + b) + b, with dropout after the activation.
+// The feed-forward sublayer, y = W_down activation(W_up x + b_up) + b_down, with dropout after the activation.
 class FeedForward {
  public:
-  // `stream`: what random streams of its dropout begin with.
+  // `stream`: prefix of the names of its random streams for dropout.
   FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options, std::string stream);
   at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& step, int64_t layer) const;
 
@@ -47,17 +49,17 @@ class FeedForward {
   nn::Parameter *up_, *up_bias_, *down_, *down_bias_;
 };
 
-// What the layers of a decoder see of an encoder.
+// The output of an encoder, as the cross-attention of a decoder reads it.
 struct Encoded {
-  // (B, S, d), its last. In decoding there may be fewer, each for as many rows side by side, where the layers allow it
-  // (attention::AttentionLayer::by_query).
+  // Last hidden states (B, S, d). In decoding (B/n, S, d) if n consecutive rows of the decoder share each source and
+  // the layers allow it (attention::AttentionLayer::by_query).
   at::Tensor states;
-  attention::Mask mask;  // lengths of keys, the source's, and of queries, the target's
+  attention::Mask mask;  // key lengths: of the source; query lengths: of the target
 };
 
 class Block {
  public:
-  // `name` is "decoder.layers.3". `crosses`: it attends to an encoder as well.
+  // `name`: prefix of the parameters, such as "decoder.layers.3". `crosses`: with cross-attention to an encoder.
   Block(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
         const std::string& name, bool crosses = false);
 
@@ -65,55 +67,60 @@ class Block {
     attention::Cache* self = nullptr;
     attention::Cache* cross = nullptr;
   };
-  // x (B, T, d) -> (B, T, d). `memory` (B, m, d), or undefined: earlier inputs of this layer, attended to in front of
-  // x. `encoded` where it crosses; of its rows copies are made as of those of x (attention::Variants).
+  // Returns (B, T, d) for x (B, T, d). `memory` (B, m, d), or undefined: inputs of this layer from earlier segments;
+  // their keys and values precede those of x. `encoded`: required with cross-attention; if an interceptor repeats the
+  // rows of x for its variants (attention::Variants), the rows of `encoded` are repeated in place.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      Encoded* encoded = nullptr);
-  // Rows that stand beside what forward() is given; see AttentionLayer::copied.
+  // Repeats x (B, …), a tensor with the rows of forward(), for the variants of all attention layers of the block.
   at::Tensor repeat_for_variants(const at::Tensor& x) const;
   attention::AttentionLayer& self() { return self_.layer; }
   const attention::AttentionLayer& self() const { return self_.layer; }
-  // Its own, in the order in which they act.
+  // Returns self-attention, then cross-attention if there is one.
   std::vector<attention::AttentionLayer*> attention_layers();
 
  private:
+  // An attention sublayer.
   struct Part {
     attention::AttentionLayer layer;
     LayerNorm norm;
-    std::string stream;  // of the dropout of its output
+    std::string stream;  // random stream of the dropout of the output
   };
   Part make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
                  const std::string& name, std::string stream) const;
-  // What flows between parts, (B, T, d): x, and what the next part reads of it, its norm where that stands before.
+  // The tensors between two sublayers, (B, T, d): the residual stream x, and the input of the next sublayer, which is
+  // norm(x) with pre-norm and x with post-norm.
   struct Flow {
     at::Tensor x, read;
   };
-  // The same behind x + dropout(y), y of a part with the norm `own`, before a part with the norm `next`, if any.
+  // Adds the output y of a sublayer to the residual stream, x + dropout(y), and returns the tensors for the next
+  // sublayer. `own`: norm of the sublayer that computed y; `next`: norm of the next sublayer, or null after the last.
   Flow join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
             const LayerNorm* next) const;
-  // The arguments of a part's attention beside the flow.
+  // The arguments of attend() other than the tensors between sublayers.
   struct Attention {
     const attention::Mask& mask;
     const nn::ForwardContext& step;
     attention::Cache* cache = nullptr;
     attention::Observer* observer = nullptr;
-    at::Tensor keys = {};    // (B, Tk, d), the encoder's states; undefined: self-attention
-    at::Tensor memory = {};  // (B, m, d), earlier inputs in front of the keys of self-attention, or undefined
+    at::Tensor keys = {};    // (B, Tk, d), states of the encoder; undefined: self-attention
+    at::Tensor memory = {};  // (B, m, d), inputs from earlier segments, prepended to the keys of self-attention; or
+                             // undefined
   };
-  // Returns the flow after a part, before one with the norm `next`.
+  // Runs an attention sublayer and returns the tensors for the next sublayer, whose norm is `next`.
   Flow attend(Part& part, const Flow& in, const LayerNorm& next, const Attention& attention) const;
 
   ModelOptions options_;
   int64_t layer_;
-  std::string stream_;  // what names of random streams begin with
+  std::string stream_;  // prefix of the names of random streams
   Part self_;
   std::optional<Part> cross_;
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };
 
-// Those of several stacks, from the first one's first block on.
+// Returns the attention layers of all blocks of the stacks, in order.
 std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_list<std::deque<Block>*> stacks);
 
 }  // namespace mh::model

@@ -1,4 +1,5 @@
-// The heads of an encoder (model.bert.head): what it predicts from its last hidden states, a file each in heads/.
+// The interface of an encoder's task heads (model.bert.head), which predict from its last hidden states. Each file in
+// heads/ implements one.
 #pragma once
 
 #include <memory>
@@ -12,11 +13,12 @@ namespace mh::model {
 class EncoderHead {
  public:
   virtual ~EncoderHead() = default;
-  // Whether it scores the vocabulary's entries, by the embedding where model.tied.
+  // Returns whether the head scores the entries of the vocabulary; with model.tied, by the embedding.
   virtual bool scores_entries() const { return false; }
-  virtual bool has_classes() const { return false; }        // takes model.bert.classes and labels
-  virtual bool has_next_sentence() const { return false; }  // takes model.bert.next_sentence
-  // The pooler has the parameters pooler.*, all others are head.*. `embedding` must outlive the layer.
+  virtual bool has_classes() const { return false; }        // accepts model.bert.classes and model.bert.labels
+  virtual bool has_next_sentence() const { return false; }  // accepts model.bert.next_sentence
+  // Creates the output layer. Its parameters are named pooler.* (the pooler) and head.* (all others). `embedding` must
+  // outlive it.
   virtual std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& options,
                                             const TokenEmbedding& embedding, int64_t vocabulary) const = 0;
 };
@@ -24,7 +26,8 @@ Registry<EncoderHead>& encoder_heads();
 
 std::unique_ptr<EncoderHead> head_of(const BertOptions& options);
 
-// Throws Error(usage) for keys of [model.bert] that its head does not have, or has otherwise.
+// Throws Error(usage) for options of [model.bert] that the chosen head does not accept, or whose values it does not
+// accept.
 void check_head(const BertOptions& options);
 
 }  // namespace mh::model

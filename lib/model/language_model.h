@@ -1,5 +1,5 @@
-// What a language model is to training, evaluation and generation, whatever its backbone. One with an encoder models
-// the language of what it reads there in other words: a translation model.
+// The interface of a language model to training, evaluation and generation, independent of its backbone. A model with
+// an encoder and a decoder is a translation model: a language model of the target, conditioned on the source.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,48 +25,48 @@ namespace mh::model {
 class Memories;
 class OutputLayer;
 
-// What incremental decoding keeps between steps: keys and values of each layer, and how many positions they hold.
-// Made by the model that fills it.
+// The state of incremental decoding between steps: the key/value caches of all layers. Created by the new_state() of
+// the model that uses it.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
-  virtual int64_t length() const = 0;  // positions already seen
-  // Row i of the batch continues what was row `rows[i]` (int64, (B')): beam search, dropping finished rows.
+  virtual int64_t length() const = 0;  // number of positions read so far
+  // Reorders the rows: new row i is old row rows[i], rows (B') int64. Used by beam search and to drop finished rows.
   virtual void reorder(const at::Tensor& rows) = 0;
-  // The same where every row goes on from a row with the same source, and there are as many as before: `rows` lives on
-  // the model's device, and the host does not wait for it.
+  // Reorders the rows if the number of rows is unchanged and each row continues a row of the same source. `rows` is on
+  // the device of the model, and the host does not wait for its values.
   virtual void reorder_within(const at::Tensor& rows) { reorder(rows); }
 };
 
-// What a model reads. Behind the real positions of a row, those that `lengths` say, stands anything.
+// The input of a model. Entries beyond the lengths of a row are padding with arbitrary values.
 struct Input {
   at::Tensor tokens;           // (B, T) int64
   at::Tensor source;           // (B, S) int64, for a model with an encoder
-  attention::Lengths lengths;  // on the CPU, as it is asked for their values; of an encoder alone `encoder`
-  at::Tensor segments;         // (B, T) int64, for a model with segments; undefined: all of the first
-  Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: tokens alone
+  attention::Lengths lengths;  // on the CPU, since the host reads the values; encoder-only models read `encoder`
+  at::Tensor segments;         // (B, T) int64, for a model with segments; undefined: segment 0 everywhere
+  Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: implicit
       : tokens(std::move(all_tokens)), source(std::move(all_source)), lengths(std::move(real)) {}
   Input to(at::Device device) const;
 };
 
-// What a model is to predict: (B, n) int64, negative: not scored. An entry for each place of the input, n = T; of a
-// model with a head (model.bert.head) besides:
-//   words    n = T, negative but where a word is asked for; the first place of a row asks for its next-sentence class
+// The targets of a model, (B, n) int64; negative entries are not scored. A decoder has one target per input position,
+// n = T. An encoder's head (model.bert.head) determines n:
+//   words    n = T: entries at masked positions, else negative; column 0 holds the next-sentence class of the row
 //   classes  n = 1
 //   number   n = 1, in thousandths
-//   span     n = 3: first and last place, and minus the number of real places of the row
+//   span     n = 3: first and last position of the answer, and minus the length of the row
 struct Targets {
   at::Tensor values;
-  double next_weight = 1;  // words: what a next-sentence class counts beside a word
-  at::Tensor there = {};   // values on the model's device; undefined: they are copied there where they are asked for
-  Targets(at::Tensor all, double of_next = 1) : values(std::move(all)), next_weight(of_next) {}  // NOLINT: values alone
+  double next_weight = 1;  // words: weight of a next-sentence class in the loss, relative to a word
+  at::Tensor there = {};   // `values` on the model's device; undefined: copied there on demand
+  Targets(at::Tensor all, double of_next = 1) : values(std::move(all)), next_weight(of_next) {}  // NOLINT: implicit
 };
 
-// Entries of the vocabularies of what a model writes and of what it reads in front of that.
+// The sizes of the target and the source vocabulary.
 struct Vocabularies {
   int64_t target;
-  int64_t source;  // 0: the target's serves both, or there is nothing in front
-  Vocabularies(int64_t of_target, int64_t of_source = 0) : target(of_target), source(of_source) {}  // NOLINT: as int
+  int64_t source;  // 0: joint with the target's, or the model has no source
+  Vocabularies(int64_t of_target, int64_t of_source = 0) : target(of_target), source(of_source) {}  // NOLINT: implicit
 };
 
 class LanguageModel {
@@ -75,60 +75,65 @@ class LanguageModel {
 
   virtual nn::ParameterList& parameters() = 0;
   virtual Vocabularies vocabularies() const = 0;
-  int64_t vocabulary() const { return vocabularies().target; }  // entries of the vocabulary (targets are below it)
+  int64_t vocabulary() const { return vocabularies().target; }  // targets are below it
   virtual bool has_encoder() const { return false; }
-  virtual int64_t max_positions() const { return 0; }  // rows of a table of positions; 0: it has none
+  virtual int64_t max_positions() const { return 0; }  // rows of the table of learned positions; 0: no table
 
-  // tokens (B, T) -> last hidden state (B, T, d), before the output layer. With `state`, tokens continue what it has
-  // seen, and it is brought up to date; a source is read once, with the first of them. `observer` may be null; with it
-  // the composed path is taken.
+  // Returns the last hidden states (B, T, d), before the output layer, for input.tokens (B, T). With `state`, the
+  // tokens continue the positions that it has read, and hidden() updates it; the source is encoded once, with the first
+  // tokens. `observer` may be null; an observer forces the composed path.
   virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state = nullptr,
                             attention::Observer* observer = nullptr) = 0;
 
-  // hidden (B, T, d) -> logits (B, T, vocabulary) in fp32: their softmax is the model's distribution. For generation
-  // and analysis; training never calls it.
-  // With a head: words the same, for any places; classes (B, 1, C), number (B, 1, 1), span (B, T, 2).
+  // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the model's distribution. For
+  // generation and analysis; training never calls it. With an encoder's head: words (B, T, vocabulary), where T may be
+  // any selection of positions; classes (B, 1, C); number (B, 1, 1); span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
-  // (B, 2) with model.bert.next_sentence, else undefined.
+  // Returns the logits of the next-sentence classes (B, 2) with model.bert.next_sentence, else undefined.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
-  // Cross-entropy of targets, taken in slices so that only a slice of the logits is ever held; of numbers the squared
-  // error. `scored` counts words, classes, numbers or spans. The returned `smoothed` is differentiable with respect to
-  // `hidden` and the output parameters. `step` is the one that made `hidden`, for dropout within the output layer.
+  // Returns the cross-entropy of the targets, or the squared error of numbers. Computed slice by slice, so that memory
+  // holds only one slice of the logits. `scored` counts words, classes, numbers or spans. `smoothed` is differentiable
+  // with respect to `hidden` and the output parameters. `step`: the context that computed `hidden`, for dropout in the
+  // output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& step = {}) const;
 
-  // log p(target) (B, n) fp32, nats; 0 where the target is negative. No gradient.
+  // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. For numbers, minus the squared error. No
+  // gradient.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
-  // For any number of rows. Error(usage) where some layer cannot decode token by token.
+  // Creates an empty state for any number of rows. Throws Error(usage) if a layer does not support incremental
+  // decoding.
   virtual std::unique_ptr<DecodingState> new_state() = 0;
 
-  // Positions that are kept from one segment to the next; 0: segments stand alone.
+  // Returns the number of positions that the memory keeps from one segment to the next; 0: no memory.
   virtual int64_t memory() const { return 0; }
-  // A state that keeps `positions` of them, whatever memory() is; asked only of models that have a memory.
+  // Creates a memory of `positions` positions, which may differ from memory(). Only models with a memory support it.
   virtual std::unique_ptr<Memories> new_memory(int64_t positions);
-  // Layers that a step may skip (nn::ForwardContext::skipped); 0: it cannot be done.
+  // Returns the number of layers that a step may skip (nn::ForwardContext::skipped); 0: skipping is not supported.
   virtual int64_t skippable_layers() const { return 0; }
 
-  // All attention layers, from the input to the output; the model's own.
+  // Returns all attention layers, from the input to the output. The model owns them.
   virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;
 
-  // The longest input that its positions and every layer can take; 0 where there is no bound.
+  // Returns the maximum input length that the positions and all layers support; 0: unlimited.
   int64_t max_length();
-  // Error(usage) about `what` (a key or an option) where `length` tokens are more than that.
+  // Throws Error(usage) about `what` (a key or an option) if `length` tokens exceed max_length().
   void require_length(const std::string& what, int64_t length);
 
-  // `--attention auto|composed|fused`, for all layers.
+  // Sets the attention path of all layers (`--attention auto|composed|fused`).
   void set_path(attention::Path path);
-  // Error(usage) where some layer cannot take the fused path.
+  // Throws Error(usage) if a layer cannot take the fused path.
   void require_fused(bool training);
-  // One line per layer kind and answer: which attention path is taken and why (for the log).
+  // Returns log lines with the attention path that each kind of layer takes, and why: one line per kind and
+  // description.
   std::vector<std::string> describe_paths(bool training);
 
  protected:
   virtual const OutputLayer& output() const = 0;
-  // What new_state() refuses; an encoder reads whole sentences whatever its stages.
+  // Throws Error(usage) if a decoder layer does not support incremental decoding. Encoder layers need not: an encoder
+  // reads whole sentences.
   void require_incremental();
 };
 

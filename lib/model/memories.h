@@ -1,5 +1,5 @@
-// What a Transformer-XL keeps from one segment to the next: each layer's own inputs of earlier segments (Dai et al.
-// 2019). A layer that a step skips leaves its memory as it is, which grows older ("Skip Cross-Head Transformer-XL",
+// The memory of a Transformer-XL: the inputs of each layer in earlier segments (Dai et al. 2019). A step that skips a
+// layer leaves the memory of this layer unchanged, so its positions lie further back ("Skip Cross-Head Transformer-XL",
 // phase 1).
 #pragma once
 
@@ -16,35 +16,37 @@ class Checkpoint;
 
 namespace mh::model {
 
-// Made by new_state() or new_memory() and handed to hidden() with every segment. A copy shares its tensors, which
-// training replaces and never changes.
+// Created by new_state() or new_memory() and passed to hidden() with every segment. Copies share tensors, which is
+// safe: training replaces them and never writes to them.
 class Memories : public DecodingState {
  public:
   struct Layer {
-    // The layer's earlier inputs (B, m, d), without their graph: what training needs. Undefined where there are none,
-    // or where `cache` has taken their place: keys and values of them, which evaluation needs not make again.
+    // Earlier inputs of the layer (B, m, d), detached, for training. Undefined if m = 0, or if `cache` is used.
     at::Tensor inputs;
+    // Keys and values of the earlier inputs. Evaluation keeps them instead of `inputs`, so as not to compute them
+    // again.
     attention::Cache cache;
-    // Where each of the m slots stands, counted from the first token of the first segment (negative: before it);
-    // ascending. Skipped layers leave gaps.
+    // (m) ascending position of each slot, relative to the first token of the first segment (negative: before it). Gaps
+    // come from skipped steps.
     std::vector<int64_t> positions;
   };
-  // `slots`: how many are kept; 0: none in training, all in decoding.
+  // `slots`: maximum number of positions per layer; 0: none in training, unlimited in decoding.
   Memories(size_t count, int64_t slots) : layers(count), capacity(slots) {}
   int64_t length() const override { return seen; }
   void reorder(const at::Tensor& rows) override;
 
   std::vector<Layer> layers;
   int64_t capacity;
-  int64_t seen = 0;  // positions so far: the next segment's first
+  int64_t seen = 0;  // number of positions read so far, which is the first position of the next segment
 };
 
-// Memories of training as tensors of a training state, and back; names as in mhc(5). `parts` are neighbouring rows of
-// one batch (its micro-batches).
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+// Returns the memories of training as tensors of a training state, with the names of mhc(5). `parts`: memories of the
+// micro-batches, which are consecutive rows of one batch.
 NamedTensors memory_tensors(const std::vector<Memories>& parts);
-// The memories of a batch of `rows` rows in parts of `rows_per_part`, each shaped like `empty`, whose layers are of
-// width `width`. Error(input) where the checkpoint's do not fit.
+// Loads the memories of a batch of `rows` rows, split into micro-batches of `rows_per_part` rows. `empty`: a memory
+// with the number of layers and the capacity of the model; `width`: d. Throws Error(input) if the memories of the
+// checkpoint do not fit.
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
                                     int64_t rows_per_part, int64_t width, at::Device device);
 

@@ -1,4 +1,5 @@
-// What a model is: its backbone and its attention layers, as configured, as written into checkpoints, and as built.
+// The configuration of a model, which configuration files and checkpoints hold ([model], [attention]), and the
+// backbones that build models from it.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
 enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
 enum class InitialMemory { empty, zeros };
-enum class Reads { text, pairs, examples };  // what a model learns from: lib/data
+enum class Reads { text, pairs, examples };  // kind of training data (lib/data)
 
 // Options of one backbone: [model.encoder-decoder], [model.transformer-xl], [model.bert].
 struct EncoderDecoderOptions {
@@ -37,7 +38,7 @@ struct TransformerXlOptions {
 struct BertOptions {
   int64_t segments = 0;
   bool embedding_norm = false;
-  std::string head = "words";  // a name of encoder_heads()
+  std::string head = "words";  // a name in encoder_heads()
   int64_t classes = 0;
   std::vector<std::string> labels;
   bool next_sentence = false;
@@ -102,19 +103,19 @@ struct ModelConfig {
   ModelOptions model;
   attention::AttentionConfig attention;
 
-  // Reads [model] and [attention]. Error(usage) for what makes no sense together.
+  // Reads [model] and [attention]. Throws Error(usage) for options that contradict each other.
   static ModelConfig read(Config& config);
   std::string toml() const;
 };
 
-// Backbones by name.
+// The factory of one kind of model, such as "decoder" or "bert".
 class Backbone {
  public:
   virtual ~Backbone() = default;
-  // Device "meta" for counting.
+  // Builds a model with uninitialised parameters. On the device "meta" they have no storage, for counting.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
-  // How many attention layers of each kind a model has.
+  // Returns the number of attention layers of each kind.
   virtual std::vector<std::pair<attention::Kind, int64_t>> layers(const ModelOptions& options) const {
     return {{attention::Kind::decoder_self, options.layers}};
   }
@@ -123,7 +124,8 @@ class Backbone {
 Registry<Backbone>& backbones();
 Reads reads_of(const ModelOptions& options);
 
-// Throws Error(usage) for tables with fewer rows than their vocabulary has entries, and for bands that do not fit it.
+// Builds the model of the configured backbone. Throws Error(usage) if a table has fewer rows than its vocabulary has
+// entries, or if options do not fit the vocabularies or each other.
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device);
 

@@ -1,4 +1,5 @@
-// What makes scores of the vocabulary's entries from the last hidden state. A backbone knows no more of it than this.
+// The output layer, which turns last hidden states into scores of vocabulary entries, or into the predictions of an
+// encoder's head. Backbones use only this interface.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@ namespace mh::model {
 class OutputLayer {
  public:
   virtual ~OutputLayer() = default;
-  // Those of LanguageModel (language_model.h), which says what they are.
+  // The functions of LanguageModel with these names (language_model.h) call them; shapes and errors are described
+  // there.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
   virtual at::Tensor sentence_logits(const at::Tensor& /*hidden*/) const { return {}; }
   virtual nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
@@ -21,8 +23,8 @@ class OutputLayer {
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const = 0;
 };
 
-// An adaptive softmax where model.output_cutoffs has some, and else a full one. Where model.tied says so its weights
-// are those of `embedding`.
+// Creates an adaptive softmax if model.output_cutoffs is not empty, otherwise a full softmax. With model.tied, it uses
+// the tables of `embedding`.
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& options,
                                          const TokenEmbedding& embedding, int64_t vocabulary);
 

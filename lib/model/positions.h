@@ -1,4 +1,4 @@
-// What tells positions apart: fixed sinusoids, a table that is learned, or nothing.
+// Absolute position encodings (model.positions): fixed sinusoids, a learned table, or none.
 #pragma once
 
 #include <mutex>
@@ -9,18 +9,18 @@
 
 namespace mh::model {
 
-// (length, d): for position p (the first is `first`), sin(p w_k) for k < d/2, then cos(p w_k), with
-// w_k = 10000^(-k / (d/2 - 1)). As fairseq, whose first position is 2.
+// Returns the encodings (length, d) of the positions p = first, first + 1, …: sin(p w_k) for k < d/2, then cos(p w_k),
+// with w_k = 10000^(-k / (d/2 - 1)). The formula of fairseq, where the first position of a sequence is 2.
 at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at::Device device);
 
-// As model.positions says. A table is the parameter OWNER.positions.weight.
+// The encoding that model.positions chooses. The learned table is the parameter `owner`.positions.weight.
 class PositionEncoding {
  public:
   PositionEncoding(nn::ParameterList& parameters, const ModelOptions& options, const std::string& owner);
-  // x (B, T, d), whose first position is `first` -> the sum. Several threads may ask at once. Error(usage) beyond the
-  // end of a table.
+  // Returns x (B, T, d) plus the encodings of the positions first, …, first + T - 1. Thread-safe. Throws Error(usage)
+  // if the learned table has fewer positions.
   at::Tensor add(const at::Tensor& x, int64_t first);
-  int64_t longest() const { return kind_ == Positions::learned ? most_ : 0; }  // the end of the table; 0: there is none
+  int64_t longest() const { return kind_ == Positions::learned ? most_ : 0; }  // rows of the table; 0: no table
 
  private:
   at::Tensor sinusoids(int64_t length, int64_t width, at::Device device);
@@ -29,7 +29,7 @@ class PositionEncoding {
   int64_t most_;
   nn::Parameter* learned_ = nullptr;
   std::mutex one_grows_;
-  at::Tensor sinusoids_;  // as far as they have been needed
+  at::Tensor sinusoids_;  // (positions, d), grown on demand under the lock
 };
 
 }  // namespace mh::model

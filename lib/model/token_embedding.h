@@ -1,4 +1,4 @@
-// From entries of the vocabulary to vectors: one table, or bands of tables with fewer numbers for rarer entries.
+// Token embeddings: one table, or adaptive embeddings, whose frequency bands have narrower tables for rarer entries.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@ namespace mh::model {
 
 class TokenEmbedding {
  public:
-  // What an output layer that is tied takes over. `projection` is null where entries are as wide as the model.
+  // The parameters of one band, which a tied output layer shares. `projection` is null if all vectors have the width d.
   struct Band {
     nn::Parameter* table;                 // (entries, w)
     nn::Parameter* projection = nullptr;  // (d, w)
   };
   virtual ~TokenEmbedding() = default;
 
-  // tokens (B, T) int64 -> (B, T, d), times √d where model.scale_embedding says so; fp32.
+  // Returns the vectors (B, T, d), fp32, of tokens (B, T) int64; multiplied by √d if model.scale_embedding is set.
   virtual at::Tensor operator()(const at::Tensor& tokens) const = 0;
 
   const std::vector<Band>& bands() const { return bands_; }
@@ -27,15 +27,17 @@ class TokenEmbedding {
   std::vector<Band> bands_;
 };
 
-// Rows of the tables of a model: model.vocabulary_rows, or as many as the vocabulary has entries.
+// Returns the number of rows of the embedding: model.vocabulary_rows, or, if that is 0, the size of the vocabulary.
 int64_t table_rows(const ModelOptions& options, int64_t vocabulary);
-// How many of them take part in the softmax.
+// Returns how many of these rows the softmax covers.
 int64_t scored_rows(const ModelOptions& options, int64_t vocabulary);
 
-// Bands where model.input_cutoffs has some and model.cutoff_factor is not 1, and else one table.
+// Creates adaptive embeddings if model.input_cutoffs is not empty and model.cutoff_factor is not 1, otherwise one
+// table.
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                      int64_t vocabulary);
-// One table, of what an encoder reads: encoder.embedding.weight. `product`: scores of entries are tied to it.
+// Creates the table of an encoder's input, encoder.embedding.weight. `product`: an output layer is tied to the table
+// (nn::Traits::product).
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                        int64_t rows, bool product);
 

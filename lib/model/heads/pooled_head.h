@@ -1,4 +1,4 @@
-// Parts that heads of an encoder share: dense layers, the pooler p = tanh(W h_0 + b), and the loss of classes.
+// Building blocks that an encoder's heads share: dense layers, the pooler p = tanh(W h_0 + b), and the loss of classes.
 #pragma once
 
 #include "model/model_config.h"
@@ -7,7 +7,7 @@
 
 namespace mh::model {
 
-// y = W x + b.
+// A dense layer, y = W x + b.
 class Dense {
  public:
   Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out);
@@ -20,28 +20,28 @@ class Dense {
 class Pooler {
  public:
   Pooler(nn::ParameterList& parameters, const ModelOptions& o);
-  // (B, T, d) -> (B, d)
+  // Returns p (B, d) for hidden (B, T, d).
   at::Tensor operator()(const at::Tensor& hidden) const;
 
  private:
   Dense dense_;
 };
 
-// Cross-entropy of logits (B, C) and classes (B), of which negative ones are not scored.
+// Returns the cross-entropy of logits (B, C) with classes (B); negative classes are not scored.
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing);
 
-// log p of the classes (B), 0 where the class is negative.
+// Returns log p(class) (B), nats; 0 where the class is negative.
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes);
 
-// A dense layer on the dropped-out output of the pooler.
+// A head of a text as a whole: pooler, dropout, dense layer.
 class PooledHead : public OutputLayer {
  public:
   PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out);
-  // (B, 1, out)
+  // Returns (B, 1, out) for hidden (B, T, d).
   at::Tensor logits(const at::Tensor& hidden) const override;
 
  protected:
-  // (B, out)
+  // Returns (B, out) for hidden (B, T, d), with dropout in training.
   at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& step) const;
 
  private:
