@@ -1,17 +1,17 @@
-// Adaptive softmax (Grave et al. 2017): the frequent entries, and a class for each band of rarer ones, share a softmax,
-// the head; each band behind the first, a tail, has a softmax of its own over its entries:
+// Adaptive softmax (Grave et al. 2017). The head is a softmax over the frequent entries (band 0) and one class per band
+// of rarer entries. Each later band, a tail, has its own softmax over its entries:
 //
 //   log p(i) = log softmax([E_0 h_0 + b_0 ; C h_0 + c])[i]                             for i in band 0
 //   log p(i) = log softmax(…)[class b] + log softmax(E_b D(Q_b h) + b_b)[i - first_b]  for i in band b > 0
 //
 // with h (d) the hidden state, E_b (entries of band b, w_b), Q_b (w_b, d), C (tails, d), D dropout
 // (model.dropout_tail). Class b is column |E_0| + b - 1 of the head, as in fairseq; the code released with
-// Transformer-XL counts the classes from the end. h_0 = h, or Q_0 h where model.project_head says so, as that code
-// does. Biases with model.output_bias. With model.cutoff_factor=1 all widths are d: there are no projections, and one
+// Transformer-XL counts the classes from the end. h_0 = h, or Q_0 h with model.project_head, as in that code. Biases
+// exist only with model.output_bias. With model.cutoff_factor=1 all widths are d: there are no projections, and one
 // table holds the rows of all bands.
 //
-// model.tied: E_b is the embedding's table of band b. model.tied_projections: Q_b is the transpose of the embedding's
-// projection for the tails; Q_0, where there is one, is always the layer's own (as Transformer-XL's; fairseq has none).
+// model.tied: E_b is the embedding's table of band b. model.tied_projections: Q_b of a tail is the transpose of the
+// embedding's projection of that band. Q_0 is never tied (as in Transformer-XL; fairseq has no Q_0).
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
@@ -24,9 +24,9 @@ namespace mh::model {
 
 namespace {
 
-// Values of the parameters of all bands: one each, or a single one whose rows are those of the bands.
+// Returns one tensor per band. `parameters` holds one parameter per band, or a single one with the rows of all bands.
 std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters, const Bands& bands) {
-  // One node of the graph, so that the gradient of a whole table is put together once and not once for each band.
+  // One split node in the autograd graph assembles the gradient of the table once instead of once per band.
   if (parameters.size() < bands.count()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
   std::vector<at::Tensor> all;
   all.reserve(parameters.size());
@@ -66,7 +66,7 @@ class AdaptiveOutput : public OutputLayer {
     if (o.output_bias) class_bias_ = bias("decoder.output.classes.bias", tails);
   }
 
-  // Log-probabilities of all entries, whose softmax is themselves.
+  // Returns log-probabilities, which are valid logits: their softmax is the same distribution.
   at::Tensor logits(const at::Tensor& hidden) const override {
     const Weights w = weights();
     at::Tensor head = at::log_softmax(nn::linear(projected(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
@@ -79,10 +79,11 @@ class AdaptiveOutput : public OutputLayer {
     return at::cat(all, -1).narrow(-1, 0, vocabulary_);
   }
 
-  // The head's cross-entropy with the classes of rarer targets, and that of each tail over its own targets. A tail that
-  // has none costs nothing. Where each band has a table of its own its parameters then get no gradient, and the
-  // optimiser leaves parameters that got none in a whole update as they are, moments and count of steps included (both
-  // are in a training state, so a resume goes on alike). Rows of one table get zeros, as those of other absent entries.
+  // Returns the cross-entropy of the head, where rarer targets count as the class of their band, plus the cross-entropy
+  // of each tail over its own targets. A tail without targets is skipped. With one table per band, its parameters then
+  // get no gradient, and the optimiser leaves parameters without a gradient in the whole update unchanged, with their
+  // moments and step counts (which the training state holds, so a resumed run behaves the same). With one table for all
+  // bands, the rows of a skipped tail get zero gradients, like all entries that are no targets.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& given, double smoothing,
                       const nn::ForwardContext& step) const override {
     if (smoothing != 0)
@@ -123,10 +124,10 @@ class AdaptiveOutput : public OutputLayer {
   }
 
  private:
-  // Of all bands, as this pass uses them.
+  // The parameters of all bands for one pass.
   struct Weights {
-    std::vector<at::Tensor> tables, biases;  // biases: empty where there are none
-    at::Tensor head, head_bias;              // (band 0 and classes, d) and (band 0 and classes) or undefined
+    std::vector<at::Tensor> tables, biases;  // per band; biases: empty without model.output_bias
+    at::Tensor head, head_bias;              // (|E_0| + tails, d), (|E_0| + tails) or undefined
     at::Tensor bias(size_t band) const { return biases.empty() ? at::Tensor() : biases[band]; }
   };
 
@@ -142,20 +143,22 @@ class AdaptiveOutput : public OutputLayer {
 
   int64_t class_of(size_t band) const { return bands_.size(0) + static_cast<int64_t>(band) - 1; }
 
-  // How many entries of a band take part: rows beyond the vocabulary may not.
+  // Returns how many entries of a band its softmax covers: rows past the end of the vocabulary are excluded unless
+  // model.score_padded_rows is set.
   int64_t scored(size_t band) const {
     return band + 1 < bands_.count() || options_.score_padded_rows ? bands_.size(band)
                                                                    : vocabulary_ - bands_.first(band);
   }
 
-  // hidden (…, d) -> (…, w_b), what the scores of a band are made from.
+  // Projects hidden (…, d) to (…, w_b), the input of the scores of a band.
   at::Tensor projected(const at::Tensor& hidden, size_t band) const {
     if (tied_[band] != nullptr) return nn::linear(hidden, tied_[band]->value().t(), at::Tensor());
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
-  // Of x (n, w), whose rows stand at `places` among those of targets (B, T). Decisions follow from a row's place in the
-  // batch, whatever else is in the band: splitting an update changes nothing.
+  // Applies dropout to x (n, w), the rows of the flattened targets (B, T) at the indices `places` (n). The random
+  // numbers of a row depend on its position in the batch and not on the other rows of the band, so that micro-batching
+  // does not change the result.
   at::Tensor dropped(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& places, size_t band,
                      const nn::ForwardContext& step) const {
     if (!step.training || options_.dropout_tail == 0) return x;
@@ -164,7 +167,7 @@ class AdaptiveOutput : public OutputLayer {
     return x * factors.flatten(0, 1).index_select(0, places);
   }
 
-  // (N): rarer targets as their classes.
+  // Returns the targets of the head (N): rarer targets are replaced by the class of their band.
   at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::Part>& parts) const {
     at::Tensor head = targets.flatten().to(at::kCPU, at::kLong, false, true);
     for (size_t b = 1; b < parts.size(); ++b) head.index_fill_(0, parts[b].places, class_of(b));
@@ -174,8 +177,8 @@ class AdaptiveOutput : public OutputLayer {
   ModelOptions options_;
   Bands bands_;
   int64_t vocabulary_;
-  std::vector<nn::Parameter*> tables_, biases_;     // of the bands, or one for all; biases: or none
-  std::vector<nn::Parameter*> projections_, tied_;  // (w_b, d) of its own, or (d, w_b) of the embedding; null for none
+  std::vector<nn::Parameter*> tables_, biases_;     // one per band, or one for all bands; no biases without output_bias
+  std::vector<nn::Parameter*> projections_, tied_;  // per band: own (w_b, d), the embedding's (d, w_b); null if unused
   nn::Parameter *classes_ = nullptr, *class_bias_ = nullptr;
 };
 

@@ -1,3 +1,4 @@
+// Warm start: checks which parameters match a checkpoint, loads them and measures how the model changed.
 #include "model/adopt.h"
 
 #include <ATen/Functions.h>

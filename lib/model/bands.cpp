@@ -1,3 +1,4 @@
+// Frequency bands: splits entries by band and checks the options of bands.
 #include "model/bands.h"
 
 #include "base/error.h"
@@ -23,7 +24,7 @@ std::vector<Bands::Part> Bands::split(const at::Tensor& entries) const {
   std::vector<std::vector<int64_t>> places(count()), within(count());
   for (int64_t i = 0; i < here.numel(); ++i) {
     if (entry[i] < 0) continue;
-    // The first band is the likely one.
+    // A linear search from the first band, since most tokens are frequent.
     size_t b = 0;
     while (b + 1 < count() && entry[i] >= edges_[b + 1]) ++b;
     places[b].push_back(i);

@@ -1,6 +1,6 @@
-// The encoder of Devlin et al. 2019: embeddings of entries, positions and segments, a stack of blocks that see all of
-// the text, and a head (encoder_head.h). With post-norm, a norm of the embeddings, GELU and learned positions it is
-// BERT; the size of its heads need not be their share of the width (Bhojanapalli et al. 2020).
+// The encoder of Devlin et al. 2019: token, position and segment embeddings, a stack of bidirectional blocks, and a
+// head (encoder_head.h). With post-norm, layer norm of the embeddings, GELU and learned positions it is BERT. The size
+// of an attention head may differ from width / heads (Bhojanapalli et al. 2020).
 #include <deque>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ namespace {
 
 using attention::Kind;
 
-// Throws Error(usage) for options of the output layer that the heads of an encoder do not have.
+// Throws Error(usage) for options of the output layer that encoders do not support.
 void refuse_output_keys(const ModelOptions& o) {
   const auto refuse = [](const char* key, const char* backbones) {
     throw Error(Exit::usage, Problem{key, str("a backbone that takes it: ", backbones), "model.backbone='bert'",
@@ -77,7 +77,7 @@ class Bert : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  // (B, T, d), or of the first segment, (d).
+  // Returns the segment embeddings (B, T, d), or the vector (d) of segment 0 if the input has no segments.
   at::Tensor segment_vectors(const Input& input) const {
     const at::Tensor& table = segments_->value();
     return input.segments.defined() ? nn::embedding(input.segments, table, 1.0) : table.select(0, 0);

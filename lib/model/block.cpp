@@ -1,3 +1,4 @@
+// The forward pass of a transformer layer, with pre-norm or post-norm, memory, and variants of rows.
 #include "model/block.h"
 
 #include <cmath>
@@ -9,8 +10,9 @@ namespace mh::model {
 
 namespace {
 
-// Initial values of the schemes: fairseq's (Xavier, gain 1/√2 for queries, keys and values, their biases as a plain
-// linear layer's), BERT's (truncated normal, biases 0) and Transformer-XL's (normal, biases 0, layer norms around 1).
+// Returns the initialisers of attention projections: fairseq's (Xavier, gain 1/√2 for queries, keys and values, whose
+// biases are uniform within ±1/√d, PyTorch's default for a linear layer), BERT's (truncated normal, biases 0) or
+// Transformer-XL's (normal, biases 0).
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
   if (options.init == Scheme::bert)
     return {nn::Init::truncated_normal(0.02), nn::Init::constant(0), nn::Init::truncated_normal(0.02)};
@@ -115,7 +117,7 @@ Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, con
     }
   }
   const at::Tensor y = part.layer.forward(queries, attended, a.mask, a.step, a.cache, a.observer);
-  // An interceptor may make several variants of a row (attention::Variants).
+  // The interceptor of this layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
   return join(beside, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
               &next);
@@ -124,7 +126,7 @@ Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, con
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           Encoded* encoded) {
-  // Behind a memory what is read is a norm of both.
+  // With a memory, attend() normalises the concatenation of the memory and x.
   const bool norms = options_.norm == Norm::pre && !memory.defined();
   Flow h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
                   {.mask = mask, .step = step, .cache = caches.self, .observer = observer, .memory = memory});
@@ -136,7 +138,7 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     copy(self_.layer);
     const int64_t sources = encoded->states.size(0);
     const auto sizes = h.x.sizes().vec();
-    const bool joined = sources < sizes[0];  // rows of a source are as queries of one
+    const bool joined = sources < sizes[0];  // consecutive rows share a source: passed as queries of one row
     if (joined)
       for (at::Tensor* t : {&h.x, &h.read}) *t = t->view({sources, -1, sizes[2]});
     h = attend(

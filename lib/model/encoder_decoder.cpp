@@ -1,6 +1,6 @@
-// The encoder-decoder of Vaswani et al. 2017: an encoder reads the source, a decoder writes the target and attends to
-// the encoder's last states in every layer. With post-norm and a tied target embedding it is fairseq's
-// `transformer_iwslt_de_en` and `transformer_wmt_en_de`.
+// The encoder-decoder of Vaswani et al. 2017: the encoder reads the source, the decoder generates the target and
+// attends to the last hidden states of the encoder in every layer. With post-norm and a tied target embedding it is
+// fairseq's `transformer_iwslt_de_en` and `transformer_wmt_en_de`.
 #include <algorithm>
 #include <deque>
 #include <numeric>
@@ -16,12 +16,12 @@ namespace {
 
 using attention::Kind;
 
-// Keys and values of a source are kept once for all rows side by side that translate it, where the layers allow it and
-// all sources have as many rows; else once for each row.
+// The decoding state of a translation model. The cross-attention cache holds keys and values once per source if all
+// sources have the same number of consecutive rows and the layers allow it; otherwise once per row.
 class TranslationState : public DecodingState {
  public:
   TranslationState(size_t layers, bool shares) : self(layers), cross(layers), shares_(shares) {}
-  // What its rows have read.
+  // Takes the encoder's output; row i of the decoder reads source i.
   void read(const Encoded& sources) {
     encoded = sources;
     source_.resize(static_cast<size_t>(sources.states.size(0)));
@@ -29,11 +29,11 @@ class TranslationState : public DecodingState {
   }
   int64_t length() const override { return self.front().length(); }
   void reorder(const at::Tensor& rows) override {
-    if (!encoded.states.defined()) return;  // nothing is read yet: new rows bring their sources
+    if (!encoded.states.defined()) return;  // the first forward pass will encode the sources of its rows
     for (auto& cache : self) cache.reorder(rows);
     for (auto& cache : cross) cache.reorder_state(rows);
     const at::Tensor from = rows.to(at::kCPU).contiguous();
-    std::vector<int64_t> wanted;  // of each new row: its source among those that are kept
+    std::vector<int64_t> wanted;  // source of each new row: first an index into the cached sources, later into `kept`
     for (int64_t i = 0; i < from.numel(); ++i)
       wanted.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
     const size_t each = shares_ ? rows_of_each(wanted) : 1;
@@ -43,7 +43,7 @@ class TranslationState : public DecodingState {
     source_ = std::move(wanted);
     keep(kept);
   }
-  void reorder_within(const at::Tensor& rows) override {  // what is kept of sources stays where it is
+  void reorder_within(const at::Tensor& rows) override {  // keys and values of the sources stay in place
     for (auto& cache : self) cache.reorder(rows);
     for (auto& cache : cross) cache.reorder_state(rows);
   }
@@ -51,7 +51,7 @@ class TranslationState : public DecodingState {
   Encoded encoded;
 
  private:
-  // How many rows side by side have the same source, where that is one number; else 1.
+  // Returns the number of consecutive rows with the same source if it is equal for all sources; otherwise 1.
   static size_t rows_of_each(const std::vector<int64_t>& sources) {
     size_t each = 0;
     for (size_t i = 0, first = 0; i < sources.size(); ++i) {
@@ -74,7 +74,7 @@ class TranslationState : public DecodingState {
   }
 
   bool shares_;
-  std::vector<int64_t> source_;  // of each row, among those that are kept
+  std::vector<int64_t> source_;  // of each row: index into the cached sources
 };
 
 int64_t source_rows(const ModelOptions& o, const Vocabularies& v) {
@@ -130,7 +130,7 @@ class EncoderDecoder : public LanguageModel {
     mask.offset = past;
     mask.query_lengths = attention::shorter(input.lengths.decoder, input.tokens.size(1), x.device());
     encoded.mask.query_lengths = mask.query_lengths;
-    // Where the encoder was asked for copies of its rows, each goes with a copy of its target.
+    // If interceptors of the encoder repeat its rows for variants, the target's rows must be repeated alike.
     for (const Block& block : encoder_)
       for (at::Tensor* t : {&x, &mask.query_lengths, &encoded.mask.query_lengths}) *t = block.repeat_for_variants(*t);
     for (size_t i = 0; i < decoder_.size(); ++i) {
@@ -177,7 +177,7 @@ class EncoderDecoder : public LanguageModel {
   ModelOptions options_;
   Vocabularies vocabularies_;
   nn::ParameterList parameters_;
-  std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // the first null where they share
+  std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared
   std::unique_ptr<PositionEncoding> source_positions_, positions_;
   std::deque<Block> encoder_, decoder_;
   std::unique_ptr<LayerNorm> encoder_norm_, norm_;

@@ -1,3 +1,4 @@
+// The registry of encoder heads and the checks of their options.
 #include "model/encoder_head.h"
 
 #include "base/error.h"

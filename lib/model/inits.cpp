@@ -1,3 +1,4 @@
+// The constants of the initialisation schemes.
 #include "model/inits.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// The functions that all language models share: losses, bounds on the input, and the choice of attention paths.
 #include "model/language_model.h"
 
 #include <map>
@@ -12,7 +13,7 @@ namespace mh::model {
 
 namespace {
 
-// The least of all bounds on an input, and the key that sets it.
+// Returns the smallest bound on the input length and the configuration key that sets it; 0: unlimited.
 std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
   std::pair<int64_t, std::string> least{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
@@ -24,7 +25,7 @@ std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
 }  // namespace
 
 Input Input::to(at::Device device) const {
-  // The copy does not wait for what the device still does, nor the host for the copy where x lies in pinned memory.
+  // Non-blocking: the host waits neither for kernels in flight nor, if x is in pinned memory, for the copy.
   const auto moved = [&](const at::Tensor& x) {
     return x.defined() ? x.to(device, x.scalar_type(), !device.is_cpu()) : x;
   };

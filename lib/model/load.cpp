@@ -1,3 +1,4 @@
+// Loads models and parameters from checkpoints, with the checks of names, shapes and overrides, and writes parameters.
 #include "model/load.h"
 
 #include <c10/core/GradMode.h>
@@ -15,14 +16,15 @@ namespace mh::model {
 
 namespace {
 
-// Parameters and what belongs to them are fp32, positions int64.
+// Returns the type of a tensor in a checkpoint; empty if checkpoints do not hold this type. Parameters and optimiser
+// state are fp32, positions of memories int64.
 std::optional<io::DType> type_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return io::DType::f32;
   if (tensor.scalar_type() == at::kLong) return io::DType::i64;
   return std::nullopt;
 }
 
-// What a configuration with `overrides` would build in place of `config`: the same parameters, or Error(usage).
+// Returns `config` with the overrides applied. Throws Error(usage) if they change a parameter.
 ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>& overrides,
                        const Vocabularies& vocabularies) {
   Config changed;
@@ -34,7 +36,9 @@ ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>
   }
   ModelConfig result = ModelConfig::read(changed);
   require_same_parameters(config, result, vocabularies, str("--set ", join(overrides, ", ")));
-  changed.check_all_known();  // last: options of a stage that is no longer chosen are not what is wrong
+  // Checked last: if an override replaces a stage, the error must be about the changed parameters and not about the
+  // options of the replaced stage, which are no longer known.
+  changed.check_all_known();
   return result;
 }
 
@@ -123,7 +127,8 @@ Vocabularies sizes_of(const text::Tokenizers& tokenizers) {
 
 namespace {
 
-// A wrong value in a file is the file's fault, not that of the command line.
+// Runs `body` and turns Error(usage) into Error(input): an invalid value in a file is an error in the input, not in the
+// command line.
 template <class Body>
 auto of_file(const Body& body) {
   try {

@@ -1,3 +1,4 @@
+// Reorders the memories of Transformer-XL, and stores them in and loads them from training states.
 #include "model/memories.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
 NamedTensors memory_tensors(const std::vector<Memories>& parts) {
   NamedTensors all;
   if (parts.empty()) return all;
-  // Positions are those of the whole batch, whatever its parts.
+  // All micro-batches of a batch have the same positions, so the first one's are stored.
   const Memories& any = parts.front();
   all.emplace_back(kSeen, at::full({}, any.seen, at::kLong));
   for (size_t l = 0; l < any.layers.size(); ++l) {

@@ -1,3 +1,4 @@
+// The options of models with their help texts, the checks of their values, and the registry of backbones.
 #include "model/model_config.h"
 
 #include "base/error.h"
@@ -9,7 +10,7 @@ namespace mh::model {
 
 namespace {
 
-constexpr int64_t kLargest = 1 << 20;  // of a width; keeps every product of sizes within 63 bits
+constexpr int64_t kLargest = 1 << 20;  // largest width; keeps every product of sizes within 63 bits
 
 }  // namespace
 
@@ -94,7 +95,7 @@ void ModelOptions::describe(Fields& f) {
 
 namespace {
 
-// Throws Error(usage) where an option of another backbone is set to another value than its default.
+// Throws Error(usage) if an option of a backbone that is not chosen differs from its default.
 void refuse_other_backbones(Config& config, const std::string& backbone) {
   ModelOptions defaults, set;
   defaults.backbone = set.backbone = backbone;

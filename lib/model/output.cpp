@@ -1,3 +1,4 @@
+// Chooses between the full and the adaptive softmax.
 #include "model/output.h"
 
 namespace mh::model {

@@ -1,3 +1,4 @@
+// Computes sinusoidal encodings and adds absolute position encodings to embeddings.
 #include "model/positions.h"
 
 #include <cmath>
@@ -9,7 +10,7 @@ namespace mh::model {
 
 namespace {
 
-constexpr int64_t kFirstPosition = 2;  // fairseq counts positions from its padding index + 1
+constexpr int64_t kFirstPosition = 2;  // as in fairseq, which counts positions from its padding index + 1
 
 }  // namespace
 
@@ -35,7 +36,7 @@ PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOpt
         &parameters.add(owner + ".positions.weight", {most_, o.width}, {embedding_init(o, o.width), true, false});
 }
 
-// (length or more, width)
+// Returns the encodings of at least `length` positions, (length or more, width).
 at::Tensor PositionEncoding::sinusoids(int64_t length, int64_t width, at::Device device) {
   const std::lock_guard lock(one_grows_);
   if (!sinusoids_.defined() || sinusoids_.size(0) < length)

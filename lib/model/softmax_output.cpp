@@ -1,4 +1,4 @@
-// A softmax over the whole vocabulary.
+// The output layer with one softmax over the whole vocabulary.
 #include "model/inits.h"
 #include "model/output.h"
 

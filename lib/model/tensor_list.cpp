@@ -1,3 +1,4 @@
+// Finds the tensors of all backbones and stages by building models with combinations of option values.
 #include "model/tensor_list.h"
 
 #include <algorithm>
@@ -15,13 +16,14 @@ namespace mh::model {
 
 namespace {
 
-using Settings = std::vector<std::string>;                        // assignments, as --set takes them
-using Symbols = std::vector<std::pair<int64_t, std::string>>;     // a size and what it is called
-using Shapes = std::vector<std::pair<std::string, std::string>>;  // tensors in the order in which they are added
+using Settings = std::vector<std::string>;                        // assignments in the syntax of --set
+using Symbols = std::vector<std::pair<int64_t, std::string>>;     // sizes and their symbols
+using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and symbolic shapes of tensors, in order of
+                                                                  // creation
 using Rows = std::vector<FieldLister::Row>;
 
-// Sizes that no sum or product of the others equals, so that a shape tells what each axis is. The width allows six
-// bands, each a quarter as wide as the one before.
+// No size equals a sum or product of other sizes, so that a size identifies its axis. The width allows six bands, each
+// a quarter as wide as the previous one.
 constexpr int64_t kWidth = 7168, kRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
@@ -59,7 +61,7 @@ std::string generic(const std::string& name) {
   return std::regex_replace(std::regex_replace(name, layer, ".layers.i."), band, ".bands.b.");
 }
 
-// Of the model with these settings. Error(usage) where they make no sense together.
+// Returns the tensors of the model with these settings. Throws Error(usage) if the settings contradict each other.
 Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   Config config;
   for (const std::string& setting : settings) config.set(setting);
@@ -73,7 +75,8 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
     for (const int64_t size : p.master().sizes()) axes.push_back(name_of_size(size, symbols));
     const std::string name = generic(p.name());
     std::string shape = str('(', join(axes, ", "), ')');
-    // Of bands the last one tells how wide they are; the first is as wide as the model.
+    // Bands share one generic name. The shape of the last band is listed: its width has the symbol w, while the first
+    // band has the width of the model.
     const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
     if (same == shapes.end()) shapes.emplace_back(name, std::move(shape));
     else same->second = std::move(shape);
@@ -81,7 +84,7 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   return shapes;
 }
 
-// The same, or none where the settings make no sense together.
+// Returns the tensors of the model with `settings` and `more`; empty if the settings contradict each other.
 std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::string>& more, const Symbols& symbols) {
   settings.insert(settings.end(), more.begin(), more.end());
   try {
@@ -97,13 +100,15 @@ bool same_names(const Shapes& a, const Shapes& b) {
                     [](const auto& x, const auto& y) { return x.first == y.first; });
 }
 
+// A value of an option other than its default.
 struct Choice {
   std::string key;
   std::string assignment;
-  std::string shown;
+  std::string shown;  // for ListedTensor::setting: "key=value", or the key alone if the value is a size
 };
 
-// What may be set in place of the defaults: of a number any size, under whose name the symbols then have it.
+// Returns the choices that differ from the defaults. An integer option gets a distinct prime, which `symbols` receives
+// under the name of the option.
 std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
   static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
   std::vector<Choice> choices;
@@ -131,14 +136,14 @@ std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
   return choices;
 }
 
-// Tensors of the settings, then those that one choice adds or gives another shape, then those that need more. Without
-// those named in `known`.
+// Returns the tensors of the model with `settings`, then the tensors that a single choice adds or reshapes, then the
+// tensors that only two or three choices together add. Tensors named in `known` are left out.
 std::vector<ListedTensor> listed(const std::string& owner, Settings settings, const Rows& rows,
                                  const std::set<std::string>& known) {
   Symbols names = symbols();
   std::vector<Choice> choices = choices_of(rows, names);
   Shapes base = shapes_of(settings, names);
-  // A number that only changes a size is one from now on, so that shapes show it.
+  // An integer option that changes only sizes is set in all models from here on, so that shapes show its name.
   std::erase_if(choices, [&](const Choice& choice) {
     if (choice.shown.find('=') != std::string::npos) return false;
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
@@ -163,7 +168,7 @@ std::vector<ListedTensor> listed(const std::string& owner, Settings settings, co
     valid.push_back(shapes.has_value());
     if (shapes) add(*shapes, choice.shown, true);
   }
-  // Every two choices, and three where one is valid only with another.
+  // All pairs of choices, and triples where a choice of the pair is invalid on its own.
   for (size_t i = 0; i < choices.size(); ++i)
     for (size_t j = i + 1; j < choices.size(); ++j) {
       if (choices[i].key == choices[j].key) continue;
@@ -182,11 +187,11 @@ std::vector<ListedTensor> listed(const std::string& owner, Settings settings, co
 
 std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   ModelOptions options;
-  options.backbone = backbone;  // whose own options are listed too
+  options.backbone = backbone;  // so that the lister visits the options of this backbone, too
   FieldLister lister;
   lister.section("model", options);
   Rows rows = lister.rows();
-  // Sizes are set above, and the backbone here.
+  // Options that `settings` sets are no choices.
   std::erase_if(rows, [](const auto& row) {
     static const std::set<std::string> set{"backbone", "layers",      "encoder_layers", "width",
                                            "ffn",      "source_rows", "vocabulary_rows"};
@@ -194,7 +199,7 @@ std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   });
   Settings settings = sizes();
   settings.push_back(str("model.backbone=", backbone));
-  // A model with a memory takes no positions of its own.
+  // Transformer-XL refuses absolute positions.
   if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
   return listed(str("backbone ", backbone), settings, rows, {});
 }
@@ -206,7 +211,7 @@ std::vector<ListedTensor> of_stage(const std::string& stage, const std::string& 
   const Shapes plain = shapes_of(settings, names);
   for (const auto& [tensor, shape] : plain) known.insert(tensor);
   settings.push_back(str("attention.", stage, "=", name));
-  // Other numbers of heads on the other side, where the stage takes them.
+  // Different head counts on two sides, if the stage supports that, so that shapes tell the sides apart.
   for (const char* other : {"attention.value_heads=26", "attention.output_heads=34"}) {
     if (!shapes_if_valid(settings, {other}, names)) continue;
     settings.emplace_back(other);

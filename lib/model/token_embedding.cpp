@@ -1,4 +1,4 @@
-// Source of the bands: Baevski & Auli 2019, section 3.
+// Plain and adaptive token embeddings. Source of the adaptive ones: Baevski & Auli 2019, section 3.
 #include "model/token_embedding.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -21,7 +21,7 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 
 class PlainEmbedding : public TokenEmbedding {
  public:
-  // `product`: an output layer is tied to it.
+  // `product`: an output layer is tied to the table.
   PlainEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
                  bool product)
       : scale_(scale_of(o)) {
@@ -36,8 +36,8 @@ class PlainEmbedding : public TokenEmbedding {
   double scale_;
 };
 
-// Rows (N, d) put together from parts: row places[k][i] is row i of part k. The places of all parts are those from 0 to
-// N - 1, each once. Autograd finds tensors in a TensorList only, not in a vector.
+// Scatters parts to rows (N, d): row places[k][i] of the result is row i of part k. Each of 0, …, N - 1 occurs exactly
+// once in the places. Parameters are TensorLists because autograd does not find tensors in a std::vector.
 struct JoinRows : torch::autograd::Function<JoinRows> {
   static at::Tensor forward(AutogradContext* context, at::TensorList parts, at::TensorList places, int64_t rows) {
     at::Tensor all = at::empty({rows, parts[0].size(1)}, parts[0].options());
@@ -50,13 +50,13 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
     variable_list parts;
     const variable_list places = context->get_saved_variables();
     for (const at::Tensor& where : places) parts.push_back(gradients[0].index_select(0, where));
-    parts.resize(2 * places.size() + 1);  // places and rows have none
+    parts.resize(2 * places.size() + 1);  // undefined gradients for `places` and `rows`
     return parts;
   }
 };
 
-// Entry i of band b: P_b E_b[i], with a table E_b (entries, w_b) and a projection P_b (d, w_b). The first band, which
-// is as wide as the model, has a projection too.
+// Adaptive embeddings: the vector of entry i of band b is P_b E_b[i], with table E_b (entries, w_b) and projection P_b
+// (d, w_b). The first band has a projection, too, although its width is d.
 class AdaptiveEmbedding : public TokenEmbedding {
  public:
   AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t rows)
@@ -71,8 +71,8 @@ class AdaptiveEmbedding : public TokenEmbedding {
     }
   }
 
-  // A band that no token is in is left out: its parameters get no gradient in that pass, and the optimiser leaves
-  // parameters that got none in a whole update as they are, moments and count of steps included.
+  // A band without tokens is skipped: its parameters get no gradient in this pass, and the optimiser leaves parameters
+  // without a gradient in the whole update unchanged, with their moments and step counts.
   at::Tensor operator()(const at::Tensor& tokens) const override {
     const at::Device device = bands_[0].table->master().device();
     const auto parts = cut_.split(tokens.flatten());

@@ -1,4 +1,4 @@
-// Transformer-XL (Dai et al. 2019): a decoder whose layers attend to their own inputs of earlier segments as well.
+// Transformer-XL (Dai et al. 2019): a decoder whose layers also attend to their own inputs from earlier segments.
 #include <c10/core/GradMode.h>
 
 #include <deque>
@@ -69,7 +69,8 @@ class TransformerXl : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  // For a segment of `length` positions that begins at `seen`, behind a memory of these positions.
+  // Returns the mask of a segment of `length` positions that begins at position `seen`, after a memory with these
+  // positions.
   attention::Mask mask_of(const std::vector<int64_t>& positions, int64_t capacity, int64_t seen,
                           int64_t length = 0) const {
     const auto slots = static_cast<int64_t>(positions.size());
@@ -86,17 +87,17 @@ class TransformerXl : public LanguageModel {
     return mask;
   }
 
-  // The released code of "Skip Cross-Head Transformer-XL" begins with zeros that are attended to.
+  // Fills a memory with zeros, which are attended to, as the released code of "Skip Cross-Head Transformer-XL" does.
   static void fill_with_zeros(Memories::Layer& layer, const at::Tensor& x, int64_t capacity) {
     layer.positions.resize(static_cast<size_t>(capacity));
     std::iota(layer.positions.begin(), layer.positions.end(), -capacity);
     if (capacity > 0) layer.inputs = at::zeros({x.size(0), capacity, x.size(2)}, x.options());
   }
 
-  // Runs a layer behind its memory, which then holds the newest positions, this segment's included.
+  // Runs a layer on x and its memory, then updates the memory to the latest positions, including those of x.
   at::Tensor with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step, const Memories& memories,
                          Memories::Layer& layer, attention::Observer* observer) const {
-    // The keys of a memory depend on weights that training changes, so only evaluation keeps them.
+    // Only evaluation caches keys and values: in training the weights change between segments.
     const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().places().incremental;
     if (!cached && layer.cache.length() > 0)
       throw Error(Exit::failed, "a memory that evaluation has begun cannot go on in training");
@@ -105,7 +106,7 @@ class TransformerXl : public LanguageModel {
       fill_with_zeros(layer, x, capacity);
     at::Tensor out = block.forward(x, mask_of(layer.positions, capacity, seen, length), step,
                                    {cached ? &layer.cache : nullptr}, observer, layer.inputs);
-    // Without a memory segments stand alone in training; in decoding, which has segments of one token, all is kept.
+    // With capacity 0, training keeps nothing and segments are independent; decoding, one token per segment, keeps all.
     const int64_t kept = capacity > 0 ? capacity : step.training ? 0 : std::numeric_limits<int64_t>::max();
     auto& positions = layer.positions;
     for (int64_t t = 0; t < length; ++t) positions.push_back(seen + t);

@@ -1,4 +1,4 @@
-// Head classes: the class of a text, W dropout(p) + b.
+// The head "classes" predicts the class of a text: logits W dropout(p) + b, with p the output of the pooler.
 #include <ATen/ATen.h>
 
 #include "model/encoder_head.h"

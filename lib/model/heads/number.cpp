@@ -1,4 +1,4 @@
-// Head number: one number for a text, W dropout(p) + b.
+// The head "number" predicts one number for a text: W dropout(p) + b, with p the output of the pooler.
 #include <ATen/ATen.h>
 
 #include "model/encoder_head.h"
@@ -9,7 +9,7 @@ namespace mh::model {
 
 namespace {
 
-// Squared error in place of minus the logarithm of a probability.
+// Regression: the squared error takes the place of the negative log-probability.
 class NumberHead : public PooledHead {
  public:
   NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
@@ -23,7 +23,8 @@ class NumberHead : public PooledHead {
   }
 
  private:
-  // found (B, 1), targets (B, 1) in thousandths.
+  // Returns the squared errors (B, 1) of found (B, 1) for targets (B, 1) in thousandths; 0 where the target is
+  // negative.
   static at::Tensor squares(const at::Tensor& found, const at::Tensor& targets) {
     const at::Tensor wanted = nn::to_device(targets, found.device());
     return (found - wanted.to(at::kFloat) * 0.001).square() * wanted.ge(0);

@@ -1,3 +1,4 @@
+// Dense layer, pooler and class loss of encoder heads.
 #include "model/heads/pooled_head.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// Head span: scores of where an answer begins and ends, W h_t + b.
+// The head "span" predicts where an answer begins and ends (extractive question answering): each position t has two
+// scores, W h_t + b, and each end is a softmax over the positions.
 #include <ATen/ATen.h>
 
 #include "model/encoder_head.h"
@@ -9,7 +10,7 @@ namespace mh::model {
 
 namespace {
 
-// The loss of a row is the mean of those of its two ends.
+// The loss of a row is the mean of the losses of its two ends.
 class SpanHead : public OutputLayer {
  public:
   SpanHead(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "head.span", o, 2) {}
@@ -34,12 +35,13 @@ class SpanHead : public OutputLayer {
   }
 
  private:
-  // Only the real places of a row can be an end: what stands behind them depends on the rows beside it.
+  // Log-probabilities and targets of both ends. Padding positions are masked: how many there are depends on the other
+  // rows of the batch.
   struct Places {
     at::Tensor log_p;    // (B, T, 2)
-    at::Tensor ends;     // (B, 2) int64
+    at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
     at::Tensor lengths;  // (B, 1) int64
-    at::Tensor behind;   // (B, T) bool
+    at::Tensor behind;   // (B, T) bool: padding
     at::Tensor of_targets() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
   };
   Places places(const at::Tensor& hidden, const at::Tensor& targets) const {

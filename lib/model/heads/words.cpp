@@ -1,5 +1,6 @@
-// Head words (Devlin et al. 2019): scores of the vocabulary's entries at masked places, E norm(activation(W h_t + b)) +
-// b, E the embedding where model.tied; with model.bert.next_sentence also whether a sentence follows another, W p + b.
+// The head "words" (Devlin et al. 2019) predicts masked words: logits E norm(activation(W h_t + b)) + c, where E is the
+// token embedding if model.tied. With model.bert.next_sentence it also predicts whether one sentence follows another,
+// from the pooler's output p: logits W' p + b'.
 #include <ATen/ATen.h>
 
 #include "model/block.h"
@@ -63,7 +64,8 @@ class WordsHead : public OutputLayer {
   }
 
  private:
-  // Few of the places are masked: only those go on. Those of the flattened targets (CPU), but for the first of a row.
+  // Returns the indices of the masked positions in the flattened targets, on the CPU. Column 0 is left out: it holds
+  // the next-sentence class. Scoring only these positions saves time because few positions are masked.
   static at::Tensor places_of(const at::Tensor& targets) {
     at::Tensor wanted = targets.to(at::kCPU).ge(0);
     wanted.select(1, 0).fill_(false);
