@@ -1,6 +1,6 @@
-// The arithmetic mean of models that are the same but for their numbers, such as the last checkpoints of a run. Sums
-// are taken in double. Statistics that no optimiser changes (running means of a gate's batch norm) are averaged too,
-// and so is what was drawn once.
+// Checkpoint averaging: the arithmetic mean of the parameters of models with the same configuration, such as the last
+// checkpoints of a run. Sums are accumulated in fp64. Parameters that no optimiser changes are averaged, too: running
+// statistics (batch norm of a gate) and parameters that are drawn once.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace mh::analysis {
 
-// Error(input), naming both files and what differs, for another configuration of the model ([model] and [attention]) or
-// another vocabulary than the first's.
+// Throws Error(input) if a checkpoint differs from the first one in its model configuration ([model] and [attention])
+// or its vocabularies. The error names both files and the differences.
 void require_alike(const std::vector<const io::Checkpoint*>& checkpoints);
 
-// The first model, on the CPU, with the mean of all; what load_model() refuses is refused of each. Training states are
-// left out. `checkpoints` are at least one.
+// Returns the first model, on the CPU, with the mean of the parameters of all `checkpoints` (at least one). Ignores
+// training states. Throws like require_alike() and model::load_model().
 model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints);
 
 }  // namespace mh::analysis

@@ -1,9 +1,10 @@
-// Cuts heads out of a model for good: the parts of parameters that belong to a head on a side go (nn::HeadAxis), and
-// the layer's configuration says how many heads are left, so that the model that is left is smaller and computes what
-// the whole one does with those heads masked (attention::HeadScales of zeros), but for rounding.
+// Structured pruning: removes heads from a model. The blocks of parameters that belong to a pruned head (nn::HeadAxis)
+// are removed and the layer's configuration gets the smaller head counts. The pruned model computes the same as the
+// full model with these heads masked (attention::HeadScales of zeros), except for rounding.
 //
-// No method is known by name. What a stage keeps besides parameters it changes itself (attention::Stage::keep). Where a
-// layer no longer shares a parameter with the others, it gets a copy of its own.
+// The code depends only on the traits of parameters and not on particular stages. A stage adapts its options itself
+// (attention::Stage::keep). A layer whose pruned heads no longer fit a parameter that the layers of a stack share gets
+// its own copy.
 #pragma once
 
 #include <map>
@@ -19,29 +20,31 @@
 
 namespace mh::analysis {
 
-// How many heads: a count, or where that is 0 a fraction, rounded down.
+// A number of heads: a count, or, if that is 0, a fraction, rounded down.
 struct Share {
   int64_t count = 0;
   double fraction = 0;
 };
-// The heads with the lowest scores: of all together, or so many of each layer that has any. Of equal ones the lower
-// layer goes first, then the lower head. Error(usage), about the option `where`, for none, and for more than there are.
+// Returns the heads with the lowest scores: `share` of all heads, or `share` of the heads of each layer. Among equal
+// scores, the head of the lower layer comes first, then the lower head. Throws Error(usage) about the option `where` if
+// that is no head at all, or more heads than exist.
 HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where);
 
-// Refuses what least_important() would refuse of these kinds, before anything is measured.
+// Throws the errors of least_important() for the layers of `kinds` without measuring scores.
 void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, const Share& share, bool per_layer,
                  const std::string& where);
 
-// The side whose heads are counted; of whole heads the values'.
+// Returns the side whose heads `side` counts; value heads for whole heads.
 attention::HeadSide head_side(Side side);
 
-// Of each layer that loses heads: those that stay.
+// The kept heads of each pruned layer, by kind and layer.
 using Kept = std::map<Kind, std::map<int64_t, attention::KeptHeads>>;
 
-// What stays where these heads lose this side, and with it those that are one thing with it. Error(usage), about the
-// option `where`, for a head that the model has not, for none at all, and for sides that the layer has not: the whole
-// of a head that has other numbers of sides, or a side that nothing parts from the values.
+// Returns the kept heads after pruning `cut` on this side. Sides that cannot be pruned separately from it
+// (AttentionLayer::can_part) are pruned with it. Throws Error(usage) about the option `where` if `cut` is empty or the
+// model lacks a head; if `side` is whole but the head counts of a layer's sides differ; and if the named side cannot be
+// pruned separately from the value heads.
 Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, const std::string& where);
 
 struct CutModel {
@@ -49,10 +52,10 @@ struct CutModel {
   std::unique_ptr<model::LanguageModel> model;
 };
 
-// The model that is left. Error(usage) where a stage cannot lose these heads.
+// Builds the pruned model. Throws Error(usage) if a stage does not support pruning these heads.
 CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept);
 
-// Fills every parameter of `to`, whose layers have the heads `kept` of those of `from`.
+// Copies all parameters of `from` to `to`, whose layers have only the heads `kept`.
 void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to);
 
 }  // namespace mh::analysis

@@ -1,13 +1,13 @@
-// Head discrepancy (Azov & Landau): how much the heads of a layer differ. Of each sequence every head's outputs are one
-// long vector Z_i (T·dv numbers, padding left out), and each pair of heads i ≠ j has
+// Head discrepancy (Azov & Landau): how much the heads of a layer differ. For each sequence, the outputs of head i form
+// one vector Z_i (T·dv numbers, without padding). Each pair of heads i ≠ j has the distances
 //
-//   cosine     1 - ⟨Z_i, Z_j⟩ / (|Z_i| |Z_j|): 0 for heads that point the same way, 2 for opposite ones; 1 where one
-//              of them is zero. (The published code has 1 + cosine, which is larger for heads that are more alike.)
+//   cosine     1 - ⟨Z_i, Z_j⟩ / (|Z_i| |Z_j|): 0 for equal directions, 2 for opposite ones, 1 if Z_i or Z_j is zero.
+//              (The published code has 1 + cosine, which is larger for heads that are more alike.)
 //   euclidean  |Z_i - Z_j|₂
 //
-// A layer's discrepancy is the sum over all ordered pairs, the entrywise ℓ₁ norm of the matrix of pairs, then the mean
-// over sequences. Of the heads' outputs before the combiner, and of what the combiner gives to the output projection,
-// where alphas and the like have mixed them.
+// The discrepancy of a layer is the sum over all ordered pairs, which is the entrywise ℓ₁ norm of the matrix of pairs,
+// averaged over sequences. It is measured before the combiner (head outputs) and after it (input of the output
+// projection, where combiners such as alphas have mixed the heads).
 #pragma once
 
 #include <map>
@@ -24,24 +24,25 @@ class Discrepancy : public attention::Observer {
 
   struct Sums {
     int64_t heads = 0;
-    double cosine = 0, euclidean = 0;  // the mean over sequences of the sum over ordered pairs
+    double cosine = 0, euclidean = 0;  // sums over ordered pairs, averaged over sequences
     double pairs() const { return static_cast<double>(heads * (heads - 1)); }
   };
   struct Layer {
     Sums before, after;  // the combiner
   };
-  // [layer]
+  // Returns the discrepancies of each kind, indexed by layer.
   std::map<Kind, std::vector<Layer>> layers() const;
   int64_t sequences() const { return sequences_; }
 
  private:
-  void look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where);  // (B, h, Tq, dv)
+  // Adds the discrepancies of z (B, h, Tq, dv).
+  void look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where);
   attention::Lengths lengths_;
-  std::map<Kind, std::map<int64_t, Layer>> sums_;  // over sequences
+  std::map<Kind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences
   int64_t sequences_ = 0;
 };
 
-// The change from `before` to `now` in percent of `before`; NaN where that is 0.
+// Returns the change from `before` to `now` in percent of `before`; NaN if `before` is 0.
 double percent_change(double now, double before);
 
 }  // namespace mh::analysis

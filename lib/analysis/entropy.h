@@ -1,29 +1,29 @@
-// How spread out attention is: of a row P of probabilities over keys,
+// Entropy of attention rows: for a row P of probabilities over keys,
 //
-//   H(P) = -Σ_s P_s ln P_s, nats,   and its share H(P) / ln(number of visible keys): 1 where it is even.
+//   H(P) = -Σ_s P_s ln P_s, nats,   and the normalised entropy H(P) / ln(number of visible keys), 1 for uniform rows.
 //
-// Where heads are mixed, a row may hold negative numbers and need not sum to 1: then P_s is |P_s| / Σ |P_s|, which
-// changes no row of probabilities. A row of zeros has no entropy and does not count.
+// Rows of mixed heads may have negative entries and need not sum to 1. P_s therefore stands for |P_s| / Σ |P_s|, which
+// leaves probabilities unchanged. Rows of zeros have no entropy and are left out of means.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace mh::analysis {
 
-// p (…, n) -> (…) fp64; NaN for a row of zeros.
+// Returns the entropies (…), fp64, of rows p (…, n); NaN for a row of zeros.
 at::Tensor entropy_of_rows(const at::Tensor& p);
 
-// Means over queries, head by head.
+// Means of the entropy over queries, per head.
 class EntropyMeans {
  public:
-  // p (B, h, Tq, Tk), all of whose queries are real. Visible are the keys to which some head of the layer gives
-  // anything.
+  // Adds p (B, h, Tq, Tk) without padding queries. A key counts as visible to a query if any head of the layer gives it
+  // a nonzero weight.
   void add(const at::Tensor& p);
   at::Tensor entropy() const;  // (h) fp64
-  at::Tensor share() const;    // (h) fp64, over the queries that see more than one key
+  at::Tensor share() const;    // (h) fp64: normalised entropy, over queries with more than one visible key
  private:
   at::Tensor sums_, shares_;              // (h)
-  at::Tensor queries_, queries_of_many_;  // (h), how many
+  at::Tensor queries_, queries_of_many_;  // (h): number of queries in sums_ and in shares_
 };
 
 }  // namespace mh::analysis

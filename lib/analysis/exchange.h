@@ -1,4 +1,5 @@
-// A checkpoint whose heads change places: which pairs, the moments that go with them, and the new file.
+// Swaps heads in a checkpoint: chooses the pairs, reads the optimiser's moments so that they can move along, and writes
+// the new file.
 #pragma once
 
 #include <map>
@@ -13,28 +14,29 @@
 
 namespace mh::analysis {
 
-// "hard", "soft", "released" or "random"; random for any other word.
+// Returns the selection of this name: "hard", "soft", "released" or "random"; random for any other name.
 Selection selection_named(const std::string& name);
 
-// How pairs are chosen (rotation.h). `k` and `t_max`: as heads_to_pair() has checked them.
+// The rule by which pairs are chosen (rotation.h). heads_to_pair() must have checked `k` and `t_max`.
 struct PairOptions {
   Selection selection = Selection::random;
   int64_t k = 3;
   int64_t t_max = 0;
-  uint64_t seed = 1;  // of random pairs: each kind of attention draws from a stream of its own
+  uint64_t seed = 1;  // seed of random pairs; each kind of attention has its own random stream
 };
 
-// Pairs of each kind of `heads`, which heads_to_pair() gives. `scores`: of each of these kinds; random needs none.
+// Returns the pairs of each kind in `heads`, the result of heads_to_pair(). `scores`: importance for each of these
+// kinds; not needed for random pairs.
 std::vector<HeadPair> choose_pairs(const PairOptions& options, const std::map<Kind, std::vector<int64_t>>& heads,
                                    const std::map<Kind, LayerScores>& scores);
 
-// The moments that the optimiser of a training state keeps of each parameter.
+// The optimiser's moments of each parameter in a training state.
 class OptimizerMoments {
  public:
-  // Reads them to the CPU as fp32, in the shape of their parameter. Error(usage), about the option `where`, for a
-  // checkpoint without any.
+  // Reads the moments to the CPU, fp32, with the shapes of their parameters. Throws Error(usage) about the option
+  // `where` if the checkpoint has none.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
-  // The tensors of one parameter, which share memory with all().
+  // Returns the moments of one parameter; the tensors share memory with all().
   std::vector<at::Tensor> of(const nn::Parameter& parameter) const;
   const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by name
 
@@ -43,8 +45,8 @@ class OptimizerMoments {
   std::map<std::string, std::vector<std::string>> names_;  // by parameter
 };
 
-// Writes the checkpoint with the values of `parameters` and `moments` (by name) in place of its own; all other bytes,
-// the order of tensors and the metadata stay. Closes the sink.
+// Writes the checkpoint with the values of `parameters` and `moments` (by name) instead of its own. All other tensors,
+// the order of tensors and the metadata are unchanged. Closes the sink.
 void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                  const std::map<std::string, at::Tensor>& moments);
 

@@ -1,10 +1,10 @@
-// Folds combiners that are a linear map across heads into the output projection, so that head outputs side by side are
-// left: with Z'_i = Σ_j m[j, i] Z_j and W^O in blocks of dv columns, one for each head,
+// Folds combiners that are a linear map across heads into the output projection, which leaves plain concatenation as
+// the combiner: with Z'_i = Σ_j m[j, i] Z_j and the columns of W^O split into one block W_i of dv columns per head,
 //
 //   Σ_i W_i Z'_i = Σ_j W'_j Z_j,      W'_j = Σ_i m[j, i] W_i
 //
-// Azov & Landau 2020 write it W^O' = (αᵀ ⊗ I) W^O, for α = mᵀ and the transposed projection. What a combiner does in
-// training alone, such as dropping heads, is gone with it.
+// Azov & Landau 2020 write this as W^O' = (αᵀ ⊗ I) W^O, with α = mᵀ and the transposed projection. Behaviour of the
+// combiner that exists only in training, such as DropHead, is lost.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +17,16 @@
 
 namespace mh::analysis {
 
-// m (hv, ho), W (d, ho dv) -> W' (d, hv dv), sums in double.
+// Returns W' (d, hv dv) for m (hv, ho) and W (d, ho dv), accumulated in fp64.
 at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight);
 
 struct FoldedModel {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
-  std::vector<std::string> layers;  // those that have changed
+  std::vector<std::string> layers;  // names of the folded layers
 };
 
-// All layers that can be folded; Error(usage), about `where`, for a model that has none.
+// Folds the combiners of all layers that support it. Throws Error(usage) about the option `where` if no layer does.
 FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where);
 
 }  // namespace mh::analysis

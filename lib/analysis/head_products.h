@@ -1,8 +1,8 @@
-// ⟨x_i[t], ∂L/∂x_i[t]⟩ of every head i and position t of a forward pass: what the loss changes by, to first order, when
-// head i gives 1 + ξ times as much at t. Summed over t it is dL/dξ.
+// Inner products ⟨x_i[t], ∂L/∂x_i[t]⟩ of every head i and position t in a forward pass: the derivative of the loss L
+// with respect to ξ if x_i[t] is scaled by 1 + ξ.
 //
-// x is what the head's side gives: attention to the mixer (over keys), head outputs before the combiner, or what the
-// combiner gives to the output projection (over dv). For a head as a whole, all the sides that the layer has, summed.
+// x is the tensor of a side: the input of the mixer (product over keys), the head outputs before the combiner, or the
+// input of the output projection (products over dv). For whole heads the products of all sides of the layer are summed.
 #pragma once
 
 #include "analysis/importance.h"
@@ -19,16 +19,17 @@ class HeadProducts : public attention::Observer {
     const attention::Shape* shape;
     at::Tensor products;  // (B, h, Tq) fp32
   };
-  // Of the pass shown last, from its loss; once.
+  // Returns the products of the last observed pass, given its loss. Call it once per pass: it clears them.
   std::vector<Layer> take(const at::Tensor& loss);
 
  private:
   std::map<std::pair<Kind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by layer
-  // Ones (B, h, Tq) that the heads are multiplied by: their gradient is the inner product.
+  // Factors of the heads, all 1, (B, h, Tq); their gradients are the inner products.
   std::vector<Layer> ones_;
 };
 
-// While it lives, no parameter of the model gets a gradient: only activations do.
+// Turns off the gradients of all parameters until it is destroyed, so that backward passes compute only those of
+// activations.
 class WithoutParameterGradients {
  public:
   explicit WithoutParameterGradients(nn::ParameterList& parameters);

@@ -1,16 +1,18 @@
-// How important each head of a model is. Measures are registered by name, one family a file:
+// The importance of each head of a model. Measures are registered by name, one family per file:
 //
 //   measure_distance.cpp    avg-l2, avg-l2-outputs: distance to the layer's other heads
 //   measure_confidence.cpp  confidence, received: largest probabilities
-//   measure_entropy.cpp     entropy: how focused attention is
-//   measure_gate.cpp        gate: what weighs the head
+//   measure_entropy.cpp     entropy: negative entropy of attention rows
+//   measure_gate.cpp        gate: weight of the head in the combiner
 //   measure_taylor.cpp      taylor: first-order effect on the loss
-//   measure_weights.cpp     alpha, weight-norm: sizes of parameters
+//   measure_weights.cpp     alpha, weight-norm: norms of parameters
+//   measure_ablation.cpp    ablation: loss without the head; random: a control
 //
-// A higher score is a more important head, whatever the measure. Scores of one layer compare with each other; those of
-// different layers do where the measure has one unit in all of them (normalise_by_layer() for taylor).
+// In every measure a higher score means a more important head. Scores are comparable within a layer; across layers only
+// if the measure has the same scale in all layers (for taylor, after normalise_by_layer()).
 //
-// Where heads are mixed, Subject::side says which heads are meant. `whole` is a head with all the sides it has.
+// In layers with separate score, value or output heads, Subject::side selects the side; `whole` covers all sides of a
+// head.
 #pragma once
 
 #include "analysis/measure.h"
@@ -21,19 +23,20 @@ namespace mh::analysis {
 class Importance {
  public:
   virtual ~Importance() = default;
-  // An observer that makes the scores from forward passes without gradients, such as those of a validation; null where
-  // it takes more than these.
+  // Creates an observer that computes the scores from forward passes without gradients, such as those of a validation;
+  // null if the measure needs more than such passes.
   virtual std::unique_ptr<Measure> watch(Side) const { return nullptr; }
-  // Why a layer's heads of this side, which it has, have no such score; "" where they have one.
+  // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer has heads
+  // on this side.
   virtual std::string none_because(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
-  // The default walks the text with watch().
+  // Returns the scores of all heads. The default runs the model over the text with the observer of watch().
   virtual std::map<Kind, LayerScores> of(const Subject& subject) const;
 
   template <class Watching>
   class Of;
 };
 
-// The entry of a measure that only watches (Registry::add): made by Watching(Side).
+// The registry entry of a measure that is only an observer; Watching has the constructor (Side).
 template <class Watching>
 class Importance::Of : public Importance {
  public:
@@ -44,36 +47,38 @@ class Importance::Of : public Importance {
 };
 
 Registry<Importance>& importances();
-// Those of them that only watch, for the rotation of heads.
+// Returns the names of the measures that are only observers, for the rotation of heads during training.
 std::vector<std::string> watching_importances();
 
-// Error(usage), about the option `where`, where there is no such measure, or a layer has no heads of this side or no
-// such score of them; only layers of these kinds are asked about. Layers without heads have nothing to measure. Cheap:
-// nothing is run.
+// Throws Error(usage) about the option `where` if there is no measure of this name, or if a layer of `kinds` has no
+// heads on this side or the measure is undefined for them. Layers whose heads are all pruned are skipped. Does not run
+// the model.
 void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
                       const Kinds& kinds = {});
 
-// Checked as above, and by require_finite(). Every layer of every kind that is asked about has its row. Ends early,
-// with what it has, where a signal asks to stop.
+// Returns the scores of all heads, with a row for every layer of Subject::kinds. Throws like check_importance() and
+// require_finite(). If a signal asks the process to stop, returns early with the scores so far.
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject);
 
-// Divides each layer's scores by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017); zeros stay.
+// Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017), unless all are
+// 0.
 void normalise_by_layer(LayerScores& scores);
 
 struct RankedHead {
   Kind kind = Kind::decoder_self;
   Head head;
   double score = 0;
-  int64_t rank = 0;  // from 1, the least important
+  int64_t rank = 0;  // from 1, the least important head
 };
-// The least important first; of equal scores the lower kind, then layer, then head. `per_layer`: layer by layer, with
-// ranks of their own. Layers without scores are left out.
+// Returns the heads in ascending order of importance; equal scores are ordered by kind, layer and head. `per_layer`:
+// layer by layer, with ranks that begin at 1 in each layer. Layers without scores are left out.
 std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer);
 
 const char* name_of(Side side);
-Side side_named(const std::string& name);  // the side of that name; whole for any other
+Side side_named(const std::string& name);  // whole for unknown names
 const char* name_of(attention::HeadSide side);
-// The sides that are meant in a layer: of `whole` all that it has. One of a layer's sides that it lacks is none.
+// Returns the sides that `side` selects among those that the layer has (AttentionLayer::has_side): all for whole; empty
+// if the layer lacks the side.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
 
 }  // namespace mh::analysis

@@ -1,7 +1,7 @@
-// A measure of heads that looks at forward passes, whoever runs them: it gives a score for each head of each layer. A
-// higher score is a more important head, whatever the measure.
+// Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
+// more important head.
 //
-// Sums are in double precision, over the real positions, those that begin() names.
+// Sums are fp64 and cover only real positions, whose number begin() receives; padding is left out.
 #pragma once
 
 #include <map>
@@ -16,35 +16,35 @@
 
 namespace mh::analysis {
 
-using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; none for a layer that was not shown
-// Error(failed) where a score is not finite: such heads have no order.
+using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; empty for a layer that was not observed
+// Throws Error(failed) if a score is not finite, because such scores cannot be ranked.
 void require_finite(const std::map<Kind, LayerScores>& scores);
 
 class Measure : public attention::Observer {
  public:
   explicit Measure(Side side) : side_(side) {}
-  // Why a layer's heads of this side have no such score; "" where they have one.
+  // Returns why the measure is undefined for heads of its side in the layer; "" if it is defined.
   virtual std::string none_because(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
-  // Of everything shown since the start, or reset(). As require_finite().
+  // Returns the mean scores of all passes since the start or the last reset(). Throws like require_finite().
   std::map<Kind, LayerScores> mean_scores() const;
 
  protected:
   Side side() const { return side_; }
-  // Adds to a layer's mean: sums (h), each over `count` things.
+  // Adds sums (h), each over `count` items, to the mean of a layer.
   void add(const attention::Shape& shape, const at::Tensor& sums, double count);
-  // The first so many of a row are no padding.
+  // Returns the number of real (not padding) queries of a row.
   int64_t real_queries(Kind kind, int64_t row, int64_t queries) const;
-  // Of a row's queries, or keys, those that stand on words.
+  // Return the queries, or keys, of a row that are words (analysis/words.h).
   Words query_words(Kind kind, int64_t row, int64_t queries) const {
     return words_of(lengths_, queries_of_encoder(kind), row, queries);
   }
   Words key_words(Kind kind, int64_t row, int64_t keys) const {
     return words_of(lengths_, keys_of_encoder(kind), row, keys);
   }
-  // Whether rows are sentences, and their lengths known on either side.
+  // Returns whether rows are sentences, so that begin() received lengths of both sides.
   bool sentences() const { return lengths_.encoder.defined(); }
 
  private:
@@ -57,7 +57,8 @@ class Measure : public attention::Observer {
   std::map<Kind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };
 
-// A measure of attention matrices: those that score heads give to the mixer, or else those that meet the values.
+// A measure of attention matrices: for score heads, the input of the mixer; for other sides, the probabilities that the
+// values are multiplied by.
 class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
@@ -66,7 +67,8 @@ class AttentionMeasure : public Measure {
   void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
 
  protected:
-  virtual void look(const attention::Shape& shape, const at::Tensor& p) = 0;  // (B, h, Tq, Tk)
+  // Adds the scores of p (B, h, Tq, Tk).
+  virtual void look(const attention::Shape& shape, const at::Tensor& p) = 0;
 };
 
 }  // namespace mh::analysis

@@ -1,4 +1,4 @@
-// Shows one forward pass to several observers.
+// An observer that forwards one forward pass to several observers.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace mh::analysis {
 
-// They must outlive this. What an observer may replace goes through them in order, each given what the one before
-// returned.
+// The observers must outlive it. Tensors that observers may replace pass through them in order: each receives the
+// result of the previous one.
 class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}

@@ -1,7 +1,8 @@
-// What a model loses without each of its heads: one head at a time, all heads of a layer but one, or a whole layer.
+// Ablation scans: the loss of a model without single heads, without all heads of a layer but one, or without all heads
+// of a layer.
 //
-// The loss of a head is the change of a metric: perplexity, for which all cases are scored in one pass over the text
-// (ablation.h), or any other, for which the model runs once for each case.
+// The loss is the change of a metric. If the metric is perplexity, all cases are scored in one pass over the text
+// (ablation.h); for other metrics the model runs once per case.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace mh::analysis {
 enum class ScanMode { head, all_but_one, layer };
 const char* name_of(ScanMode mode);  // "head", "all-but-one", "layer"
 
-// One masked model.
+// One ablated model.
 struct ScanCase {
   ScanMode mode = ScanMode::head;
   Kind kind = Kind::decoder_self;
@@ -29,43 +30,44 @@ struct ScanCase {
 
 struct ScanOptions {
   HeadSet heads;             // the heads to scan; each must exist (check_heads())
-  bool layers = false;       // each of their layers without all of its heads too
-  bool all_but_one = false;  // each head alone in its layer too
+  bool layers = false;       // adds a case per layer that masks all its heads
+  bool all_but_one = false;  // adds a case per head that masks all other heads of its layer
 };
 
-// The cases by kind, layer and head; a layer comes before its heads. `kinds`: those whose heads a layer case masks.
+// Returns the cases, ordered by kind, layer and head; the case of a layer comes before those of its heads. `kinds`: as
+// in all_heads(); must include the kinds of options.heads.
 std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
                                  const ScanOptions& options);
 
-// The metric of the model with the heads that are masked now; `progress` counts rows.
+// Returns the metric of the model with the currently masked heads; reports progress in rows.
 using Judge = std::function<double(const std::function<void(int64_t done, int64_t all)>& progress)>;
 
-// The values of the cases that belong to one layer and mode.
+// The key of the cases of one layer and mode.
 using ScanLayer = std::tuple<Kind, int64_t, ScanMode>;
 
 struct Scan {
   std::vector<ScanCase> cases;
-  // The whole model, then each case: the metric, and with perplexity the sums it follows from (else empty sums).
+  // The full model first, then each case. `scores`: the sums that perplexity follows from; zeros for other metrics.
   std::vector<double> values;
   std::vector<task::Score> scores;
-  std::map<ScanLayer, std::vector<double>> by_layer;  // values of cases
+  std::map<ScanLayer, std::vector<double>> by_layer;  // values of the cases of each layer and mode
 
   double full() const { return values[0]; }
   double value(size_t c) const { return values[c + 1]; }
   const task::Score& score(size_t c) const { return scores[c + 1]; }
-  // The sample standard deviation over the cases of the same layer and mode.
+  // Returns the sample standard deviation of the values of all cases with the layer and mode of case c.
   double layer_deviation(size_t c) const;
 };
 
-// Scores the model without the heads of each case. `judge`: the metric; none: perplexity. Progress is that of the
-// subject, over all cases. Error(usage) as score_without().
+// Evaluates the full model and the model without the heads of each case. `judge`: the metric; empty: perplexity.
+// Reports the progress over all cases to subject.progress. Throws Error(usage) like score_without().
 Scan scan_heads(const Subject& subject, std::vector<ScanCase> cases, const Judge& judge = {});
 
-// The values of one layer and mode against the value of the whole model.
+// The values of one layer and mode compared with the value of the full model.
 struct LayerLoss {
-  double difference = 0;  // the mean value less that of the whole model
-  double relative = 0;    // the same in percent of the whole model's
-  double deviation = 0;   // the sample standard deviation of the values
+  double difference = 0;  // mean value minus the value of the full model
+  double relative = 0;    // `difference` in percent of the value of the full model
+  double deviation = 0;   // sample standard deviation of the values
 };
 LayerLoss layer_loss(double full, const std::vector<double>& values);
 

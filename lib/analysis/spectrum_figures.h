@@ -1,5 +1,5 @@
-// The figures that a spectrum is reported by: of each head, of a layer as the mean of its heads, of a model as the mean
-// of its layers (spectrum.h has the equations).
+// The reported figures of spectra: of each head, of a layer (mean of its heads), of a model (mean of its layers). The
+// equations are in spectrum.h.
 #pragma once
 
 #include <vector>
@@ -8,30 +8,31 @@
 
 namespace mh::analysis {
 
-// Of one head, or the mean of several. NaN: not defined.
+// The figures of one head, or means of several; NaN: undefined.
 struct SpectrumFigures {
   double area = 0;
   double effective_rank = 0;
   double rank_share = 0;  // effective rank / n
   double stable_rank = 0;
-  double entropy = 0;         // nats, of attention matrices
-  double entropy_share = 0;   // of the largest entropy
+  double entropy = 0;         // nats; attention matrices only
+  double entropy_share = 0;   // entropy divided by its maximum
   std::vector<double> parts;  // c_k at k = 1, and at 10%, 20%, …, 90% of the curve
-  std::vector<double> curve;  // c_k; empty for the mean of curves of several lengths
+  std::vector<double> curve;  // c_k; empty for a mean of curves of different lengths
 };
 
-// By head; of a place with one matrix in all, one.
+// Returns the figures of each head; a single element if the place has one matrix for all heads.
 std::vector<SpectrumFigures> figures_of(const PlaceSpectra& place);
-// `all`: at least one.
+// Returns the means of `all`, which must not be empty.
 SpectrumFigures mean_of(const std::vector<SpectrumFigures>& all);
 
-// Percentiles of the curves of a place over its matrices, [head][point]. The source was started with `curves`.
+// The 10th, 50th and 90th percentiles of the curves of a place, [head][point]. The source must have been started with
+// `curves`.
 struct CurvePercentiles {
   std::vector<std::vector<double>> p10, p50, p90;
 };
 CurvePercentiles percentiles_of(const PlaceSpectra& place);
 
-// Rows of an fp64 matrix (m, n) on the CPU.
+// Returns the rows of an fp64 matrix (m, n) on the CPU.
 std::vector<std::vector<double>> rows_of(const at::Tensor& x);
 
 }  // namespace mh::analysis

@@ -1,18 +1,18 @@
-// What spectra are taken of: a source gathers the singular values of its matrices, place by place, from forward passes
-// that it observes or from parameters by what they say of their heads.
+// Sources of matrices for spectra. A source collects the singular values of its matrices per place (a layer or a
+// parameter), either from observed forward passes or from parameters.
 //
 //   attention      attention matrices after mixing, before dropout
-//   before-mixing  what a mixer is given: attention matrices, or logits where it mixes those
-//   logits         score matrices, scaled, before mask and mixer: whole products, of later keys too. Of a causal model
-//   the
-//                  upper half is never used; a score that knows distances takes them as negative there
-//   mixing         matrices that mix heads, one a position where they depend on it
-//   alphas         parameters both of whose axes are heads: alphas and mixing matrices
-//   output-value   W^V_i W^O_i, what head i makes of an input; without mixer and combiner
-//   weight:NAME    a parameter by its name; of one with three axes, each matrix
+//   before-mixing  input of the mixer: attention matrices, or logits if it mixes logits
+//   logits         scaled logits before mask and mixer. They include keys that a causal mask hides, which a causal
+//   model
+//                  never uses; scores with relative positions see negative distances there
+//   mixing         matrices that mix heads; one per position if they depend on the position
+//   alphas         parameters whose two axes are both heads: alphas and mixing matrices
+//   output-value   W^V_i W^O_i, the map of head i from input to output, ignoring mixer and combiner
+//   weight:NAME    the parameter of this name; each matrix of a parameter with three axes
 //
-// The first four look at rows of full length only where rows are blocks of a text. Of sentences each matrix has a size
-// of its own, that of its real queries and keys; those of one size go together.
+// In a text, the first four sources use only blocks of full length. In sentences, each matrix has the size of its real
+// queries and keys, without padding.
 #pragma once
 
 #include <memory>
@@ -32,40 +32,40 @@ namespace mh::analysis {
 
 // Spectra of the matrices of one place.
 struct PlaceSpectra {
-  std::string of;         // what they are: "attention", "logits-before-mixing", "weight"
-  std::string name;       // a layer's prefix, or a parameter's name
-  std::string kind;       // "decoder.self", "" where it belongs to no attention layer
+  std::string of;         // kind of matrix: "attention", "logits-before-mixing", "weight"
+  std::string name;       // prefix of a layer, or name of a parameter
+  std::string kind;       // "decoder.self"; "" for parameters outside attention layers
   int64_t layer = -1;     // -1: none
-  bool by_head = false;   // a matrix for each head, or one in all
-  SpectrumMeans spectra;  // of (matrices, h or 1, n); by share where each sentence has a size of its own
-  EntropyMeans entropy;   // where has_entropy
+  bool by_head = false;   // whether there is one matrix per head; else one in total
+  SpectrumMeans spectra;  // of (matrices, h or 1, n); by share if the matrices are those of sentences
+  EntropyMeans entropy;   // only if has_entropy
   bool has_entropy = false;
-  at::Tensor picture = {};  // (h, h), the mean of matrices between heads
+  at::Tensor picture = {};  // (h, h): mean of the matrices between heads
 };
 
 class SpectrumSource : public attention::Observer {
  public:
-  // What is asked after the colon, whether percentiles will be; tokens of a row of full length, or whether rows are
-  // sentences; of which kinds.
   struct Asked {
-    std::string argument;
-    bool curves = false;
-    int64_t block = 0;
-    bool sentences = false;
-    Kinds kinds = {};
+    std::string argument;    // text after the colon of the source's name
+    bool curves = false;     // whether percentiles of curves are needed
+    int64_t block = 0;       // tokens in a row of full length; 0: rows of any length
+    bool sentences = false;  // whether rows are sentences
+    Kinds kinds = {};        // kinds of attention to look at
   };
+  // Returns whether the source observes forward passes; if not, start() collects everything.
   virtual bool reads_text() const { return true; }
-  // Once, before anything is shown. Error(usage) where the model has nothing of the kind.
+  // Called once, before any pass. Throws Error(usage) if the model has no matrices of this source.
   virtual void start(model::LanguageModel& model, const Asked& asked) { asked_ = asked; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
-  // In the order of layers, as far as something was found.
+  // Returns the places with matrices, in the order of layers.
   const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
 
  protected:
+  // Returns the place of this name; adds it if there is none.
   PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head, bool by_share = false);
-  // x (B, h, m, n) of a pass, of queries and keys. With entropy: x are attention matrices.
+  // Adds matrices x (B, h, Tq, Tk) of a pass; `entropy`: x are attention matrices, whose entropy is added, too.
   void add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy);
-  // x (B, m, …) -> (N, …), those of the queries that are looked at, in their order.
+  // Returns (N, …), the entries of x (B, Tq, …) at the queries of full blocks or, in sentences, at the real queries.
   at::Tensor positions(attention::Kind kind, const at::Tensor& x) const;
   bool looks_at(attention::Kind kind) const { return among(asked_.kinds, kind); }
   Asked asked_;
@@ -78,15 +78,16 @@ class SpectrumSource : public attention::Observer {
 
 Registry<SpectrumSource>& spectrum_sources();
 
-// "weight:NAME" -> its source and NAME. Error(usage), about the option `where`, for what is no source, for one that
-// lacks its name and for a name where none belongs.
+// Parses the name of a source; "weight:NAME" gives the source weight with the argument NAME. Throws Error(usage) about
+// the option `where` for unknown sources, for weight without an argument and for other sources with one.
 struct NamedSource {
   std::unique_ptr<SpectrumSource> source;
   std::string argument;
 };
 NamedSource source_named(const std::string& text, const std::string& where);
 
-// Error(usage), about the option `where`, where weight:NAME names no tensor of the checkpoint; names the nearest one.
+// Throws Error(usage) about the option `where` if the checkpoint has no tensor of this name, that of weight:NAME; the
+// error suggests the most similar name.
 void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where);
 
 }  // namespace mh::analysis

@@ -1,4 +1,4 @@
-// A model, and the text or pairs it is asked about: what every analysis that runs a model is given.
+// The input of every analysis that runs a model: the model, the corpus, and options.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,19 @@
 
 namespace mh::analysis {
 
-// What of a head is meant where its sides are things of their own (attention::HeadSide): all of it, or one.
+// The side of heads that an analysis addresses (attention::HeadSide); whole: all sides of a head together.
 enum class Side { whole, score, value, output };
 
 struct Subject {
   model::LanguageModel& model;
   const data::Corpus& text;
-  data::ScoringOptions how;  // resolved; its sample says which blocks
+  data::ScoringOptions how;  // resolved; its sample selects the blocks
   Side side = Side::whole;
   std::function<void(int64_t done, int64_t all)> progress = {};  // in rows
-  std::set<attention::Kind> kinds = {};                          // whose heads are asked about; none: all
+  std::set<attention::Kind> kinds = {};                          // kinds of attention to analyse; empty: all
 };
 
-// Shows an observer the forward passes over the subject's text, without gradients.
+// Runs the model over the subject's text with an observer, without gradients.
 void observe(const Subject& subject, attention::Observer& observer);
 
 }  // namespace mh::analysis

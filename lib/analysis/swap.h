@@ -1,16 +1,17 @@
-// Exchanges heads of a model in place, by what parameters say of their heads (nn::Traits): no method is known by
-// name.
+// Swaps heads of a model in place. The code depends only on the traits of parameters (nn::Traits) and not on particular
+// stages.
 //
-// A head's rows of the query, key and value projections and of their biases go with it (the rotation of heads by Azov
-// and Landau). W^O, biases of the output and norms stay, so a head works in another place; an optimiser's moments stay
-// too. On request its columns of W^O go with it, and what the layer's stages hold for it: its rows of gates, alphas,
-// mixing matrices, relative projections and the like. With all of these, exchanging two heads of one layer changes
-// nothing but their order. What layers share belongs to no layer and stays (relative biases, where they are shared).
+// A swap moves the head's rows of the query, key and value projections and of their biases (head rotation by Azov &
+// Landau). W^O, the output bias and layer norms do not move, so that the head acts in another place. Options also move
+// the head's columns of W^O, and its part of the parameters of stages: rows of gates, alphas, mixing matrices, relative
+// projections and the like. With both options, swapping two heads of one layer changes nothing but their order.
+// Parameters that layers share (such as shared relative biases) belong to no layer and do not move. The optimiser's
+// moments move only if the caller passes them as companions.
 //
-// In a layer that has other numbers of score, value and output heads no such head is whole, and none moves.
+// check_swap() refuses layers where a parameter that would move has another number of heads than there are value heads.
 //
-// An entry of a matrix between heads goes with its two heads where they stay in one layer, and stays where they part.
-// All pairs change places at once, so their order says nothing, and doing it twice is doing nothing.
+// Entry (i, j) of a matrix between heads moves with its two heads if both come from the same layer; otherwise the entry
+// stays. All pairs are swapped at once, so that their order does not matter and a second swap undoes the first.
 #pragma once
 
 #include <functional>
@@ -27,23 +28,23 @@ struct HeadPair {
 };
 std::string to_string(const HeadPair& pair);  // "decoder.self:1.0-5.3": head 0 of layer 1, head 3 of layer 5
 std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs);
-// The pair that to_string() writes. Error(usage), about the option `where`, for anything else.
+// Parses the format of to_string(). Throws Error(usage) about the option `where` for other texts.
 HeadPair parse_pair(const std::string& text, const std::string& where);
 
 struct SwapOptions {
-  bool output = false;  // columns of W^O
-  bool stages = false;  // what stages hold for a head
+  bool output = false;  // moves the columns of W^O
+  bool stages = false;  // moves the parameters of stages
 };
 
-// Tensors laid out as a parameter that go where it goes, such as moments.
+// Returns tensors with the shape of a parameter that move with it, such as the optimiser's moments.
 using Companions = std::function<std::vector<at::Tensor>(const nn::Parameter&)>;
 
-// Error(usage), about the option `where`, for a head that is not there, a head in two pairs or against itself, and
-// layers whose heads differ in size or in what belongs to them.
+// Throws Error(usage) about the option `where` if the model lacks a head, if a head occurs twice, and if the two layers
+// of a pair differ in the size of their heads or in the parameters that would move.
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where);
 
-// Checked as above. The same pairs again undo it, bit for bit.
+// Swaps the pairs. Throws like check_swap(). A second call with the same pairs restores all values bit for bit.
 void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where, const Companions& companions = {});
 

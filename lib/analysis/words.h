@@ -1,6 +1,7 @@
-// Which positions of a row stand on words. Of a text, all real ones. Of sentences, which is what rows are where there
-// is an encoder, the end-of-sentence symbol is none: a source ends with it, and a decoder's input begins with it. There
-// heads rest that find nothing (Voita et al. 2019), and a decoder's first query sees itself alone.
+// Selects the positions of a row that are words. In a text all real (not padding) positions are words. In sentences
+// (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last source token and the
+// first input token of the decoder. It is left out because heads with nothing to attend to put their weight on it
+// (Voita et al. 2019), and because the first query of a decoder sees only itself.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@ struct Words {
   int64_t first = 0, count = 0;  // positions [first, first + count)
 };
 
-// Of a row of the encoder's side or the decoder's, `positions` wide.
+// Returns the words of row `row` of the encoder's or the decoder's sequence, which is padded to `positions`.
 inline Words words_of(const attention::Lengths& lengths, bool of_encoder, int64_t row, int64_t positions) {
   const at::Tensor& known = of_encoder ? lengths.encoder : lengths.decoder;
   const int64_t real = known.defined() ? std::min(positions, known[row].item<int64_t>()) : positions;
@@ -21,7 +22,7 @@ inline Words words_of(const attention::Lengths& lengths, bool of_encoder, int64_
   return {of_encoder ? 0 : 1, std::max<int64_t>(0, real - 1)};
 }
 
-// The sides that queries and keys are of.
+// Return whether the queries, or the keys, of a kind of attention come from the encoder's sequence.
 inline bool queries_of_encoder(attention::Kind kind) { return kind == attention::Kind::encoder_self; }
 inline bool keys_of_encoder(attention::Kind kind) { return kind != attention::Kind::decoder_self; }
 
