@@ -12,7 +12,7 @@ namespace {
 
 // Returns the initialisers of attention projections: fairseq's (Xavier, gain 1/√2 for queries, keys and values, whose
 // biases are uniform within ±1/√d, PyTorch's default for a linear layer), BERT's (truncated normal, biases 0) or
-// Transformer-XL's (normal, biases 0).
+// Transformer-XL's (normal, biases 0; its layer norms begin around 1).
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
   if (options.init == Scheme::bert)
     return {nn::Init::truncated_normal(0.02), nn::Init::constant(0), nn::Init::truncated_normal(0.02)};

@@ -14,7 +14,7 @@ namespace {
 class SpanHead : public OutputLayer {
  public:
   SpanHead(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "head.span", o, 2) {}
-  // (B, T, 2)
+  // Returns (B, T, 2): scores of the first and the last position of the answer.
   at::Tensor logits(const at::Tensor& hidden) const override { return dense_(hidden).to(at::kFloat); }
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
