@@ -1,3 +1,4 @@
+// Plans one pass for several ablated models, whose rows split where their masked heads differ, and scores them.
 #include "analysis/ablation.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +32,8 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
   return heads;
 }
 
-// Scales of a layer: what it has (h), times 0 for the heads that each block goes without.
+// Returns the scales (blocks, h) of a layer: its present scales (h), multiplied by 0 for the masked heads of each block
+// of rows.
 HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
                           at::Device device) {
   HeadScales scales = attention::head_scales(layer);
@@ -50,16 +52,17 @@ HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vec
   return scales;
 }
 
-// Models without heads, as rows of one pass: blocks that split where their heads differ.
+// The plan of one pass that scores several ablated models. Models share a block of rows as long as their masked heads
+// are the same; a layer where they differ splits the block.
 struct Split {
-  std::vector<HeadScales> scales;  // of each layer; as they were where nothing differs
-  std::vector<size_t> block_of;    // of each model, behind the last layer
-  int64_t blocks = 1;
+  std::vector<HeadScales> scales;  // of each layer; unchanged in layers that mask nothing
+  std::vector<size_t> block_of;    // block of each model after the last layer
+  int64_t blocks = 1;              // number of blocks after the last layer
 };
 
 Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
   Split result;
-  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // which models each holds
+  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // indices of the models in each
   std::iota(blocks[0].begin(), blocks[0].end(), 0);
   for (const AttentionLayer* layer : model.attention_layers()) {
     std::vector<std::vector<size_t>> now(blocks.size());
@@ -68,11 +71,12 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
     std::vector<std::set<int64_t>> heads(blocks.size());
     bool any = false;
     for (size_t b = 0; b < blocks.size(); ++b) {
-      std::map<std::set<int64_t>, size_t> at;  // where the block's models go
+      std::map<std::set<int64_t>, size_t> at;  // new block of the models that mask these heads
       for (size_t model_index : blocks[b]) {
         const auto gone = heads_of_layer(without[model_index], *layer);
         any = any || !gone.empty();
-        // The first stays in the block, so that what is given comes first.
+        // The first group of models stays in block b, so that the variants begin with the input blocks in order, as
+        // attention::Variants requires.
         const auto [place, fresh] = at.try_emplace(gone, at.empty() ? b : now.size());
         if (fresh && place->second == now.size()) {
           now.emplace_back();
@@ -147,7 +151,7 @@ HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
-  std::map<Kind, std::map<int64_t, int64_t>> there;  // how many heads each layer has
+  std::map<Kind, std::map<int64_t, int64_t>> there;  // number of heads by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->shape().kind) > 0) there[layer->shape().kind][layer->shape().layer] = heads_in(*layer, side);
   const auto refuse = [&](const std::string& expected, Kind kind, const Head& head) {
@@ -191,9 +195,9 @@ Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : k
 std::vector<task::Score> score_without(const Subject& subject, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once) {
   c10::NoGradGuard no_gradient;
-  all_heads(subject.model, subject.side, subject.kinds);  // refuses a side that is not there
+  all_heads(subject.model, subject.side, subject.kinds);  // throws if a layer lacks the side
   for (const HeadSet& heads : without) check_heads(subject.model, subject.side, heads, "--heads");
-  // Those that begin to differ in the same layer stand together, so that what is below is shared by all of a group.
+  // Models are grouped by the first layer that masks heads, so that a group shares all earlier layers.
   const auto layers = subject.model.attention_layers();
   const auto first_layer = [&](size_t i) {
     size_t layer = 0;

@@ -1,3 +1,4 @@
+// Compares the configurations of checkpoints and averages their parameters.
 #include "analysis/average.h"
 
 #include <c10/core/GradMode.h>

@@ -1,3 +1,4 @@
+// Chooses the heads that each point of a pruning curve masks, and scores the points.
 #include "analysis/curve.h"
 
 #include <algorithm>
@@ -10,12 +11,12 @@ namespace mh::analysis {
 
 namespace {
 
-// What is gone of so many heads at a fraction.
+// Returns the number of masked heads among `heads` heads.
 int64_t part_of(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
 
-// Takes more heads away, in the order of a ranking, until a fraction of all, or of each layer, is gone.
+// Adds heads to `gone`, in the order of a ranking, until it holds the fraction of all heads, or of each layer's heads.
 void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
-  // How many are left to take: of a layer, or of all, which stand under one key.
+  // Numbers of heads still to be added, and of all heads: per layer, or in total under a single key.
   std::map<std::pair<Kind, int64_t>, int64_t> left, sizes;
   const auto key = [&](Kind kind, const Head& head) {
     return per_layer ? std::pair(kind, head.layer) : std::pair(Kind{}, int64_t{-1});
@@ -39,7 +40,7 @@ std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& meas
   HeadSet gone;
   std::vector<RankedHead> order;
   for (int64_t i = 0; i <= steps && stop_signal() == 0; ++i) {
-    // 3 steps of 0.1 are 0.3, to the digit.
+    // Rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
     const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
       const Masked masked(measured.model, measured.side, gone);

@@ -1,3 +1,4 @@
+// Selects the heads to keep, builds the pruned model and copies its parameters.
 #include "analysis/cut.h"
 
 #include <ATen/ops/tensor.h>
@@ -49,7 +50,7 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
   if (!layer.can_part(named))
     refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that parts these heads from their values"),
            "none", "cut whole heads");
-  // A side goes with the named one where nothing parts them.
+  // The heads of another side are pruned with the value heads if they cannot be pruned separately.
   auto stay = [&](HeadSide of) {
     const bool goes = side == Side::whole || of == named || (named == HeadSide::value && !layer.can_part(of));
     std::vector<int64_t> all;
@@ -60,7 +61,7 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
   return {stay(HeadSide::score), stay(HeadSide::value), stay(HeadSide::output)};
 }
 
-// Of a parameter the blocks of the heads that stay.
+// Returns the parameter with only the blocks of the kept heads.
 at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
   at::Tensor part = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
@@ -73,7 +74,7 @@ at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
   return part;
 }
 
-// The parameter that one of this name is made of: its own, or the one that the layers of a stack share.
+// Returns the parameter of this name, or the parameter that the layers of its stack share instead.
 const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name) {
   if (const nn::Parameter* own = from.find(name)) return *own;
   if (const auto layer = layer_of(name)) {
@@ -110,7 +111,7 @@ HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& 
   HeadSet least;
   for (const RankedHead& r : order) {
     const int64_t all = sizes.at(group(r));
-    constexpr double kRounding = 1e-9;  // 30% of 10 are 3
+    constexpr double kRounding = 1e-9;  // so that 0.3 × 10 is not rounded down to 2
     const auto number =
         share.count > 0 ? share.count : static_cast<int64_t>(share.fraction * static_cast<double>(all) + kRounding);
     if (number > all)

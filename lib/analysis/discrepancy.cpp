@@ -1,3 +1,4 @@
+// Computes pairwise distances of head outputs, sequence by sequence.
 #include "analysis/discrepancy.h"
 
 #include <c10/core/GradMode.h>

@@ -1,3 +1,4 @@
+// Collects and writes attention matrices.
 #include "analysis/dump.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// Computes the entropy of attention rows and its means.
 #include "analysis/entropy.h"
 
 #include <ATen/ATen.h>
@@ -6,7 +7,7 @@
 namespace mh::analysis {
 
 at::Tensor entropy_of_rows(const at::Tensor& p) {
-  // Of x = |P| with the sum S: H(x / S) = ln S - Σ x ln x / S.
+  // For x = |P| with sum S: H(x / S) = ln S - Σ x ln x / S.
   const at::Tensor x = p.detach().abs(), sum = x.sum(-1, false, at::kDouble);
   return sum.log() - at::xlogy(x, x).sum(-1, false, at::kDouble) / sum;
 }

@@ -1,3 +1,4 @@
+// Chooses pairs of heads, reads optimiser moments and rewrites a checkpoint.
 #include "analysis/exchange.h"
 
 #include <ATen/ATen.h>
@@ -55,7 +56,7 @@ std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) con
 
 void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                  const std::map<std::string, at::Tensor>& moments) {
-  // The order of the bytes in the file.
+  // Tensors in the order of their data in the file.
   std::vector<io::TensorInfo> infos = checkpoint.tensors();
   std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
     return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));

@@ -1,3 +1,4 @@
+// Observes and replaces the gates of mixtures of experts.
 #include "analysis/experts_report.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +23,7 @@ namespace {
 using attention::GateObservation;
 using attention::Shape;
 
-// Gates of experts, (B, E) or (B, Tq, E), or an error.
+// Throws Error(usage) unless g are gates over experts, (B, E) or (B, Tq, E), that sum to 1.
 void require_shares(const Shape& shape, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
   throw Error(Exit::usage, Problem{shape.name, "a mixture of experts, whose gates are shares", "gates that weigh heads",
@@ -62,9 +63,9 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
     for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
   }
 
-  // (B) or (B, Tq): experts of this pass's units in the first layer with gates.
+  // Returns the experts of the units of this pass in the first layer with gates, (B) or (B, Tq).
   const at::Tensor& first() const { return first_; }
-  bool of_encoder() const { return of_encoder_; }  // that layer is
+  bool of_encoder() const { return of_encoder_; }  // whether that layer is in the encoder
   Words words(int64_t row, int64_t positions) const { return words_of(lengths_, of_encoder_, row, positions); }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> all;
@@ -81,10 +82,10 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
   std::vector<std::string> order_;
 };
 
-// A one at one expert of each unit, in place of its gates.
+// Replaces the gates of each unit by a one-hot vector.
 class OneExpert : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
-  // seed 0: each unit's own expert; else drawn.
+  // `seed` 0: the expert with the largest gate; else a random expert.
   OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const Shape& shape, GateObservation& shown) override {
@@ -92,7 +93,7 @@ class OneExpert : public attention::Observer, public attention::Subscriber<GateO
     const at::Tensor g = shown.gates;
     at::Tensor chosen = g.argmax(-1);
     if (seed_ > 0) {
-      // A layer draws for its units in their order, however many rows a pass has and however far they are filled up.
+      // Each layer draws once per real unit, in order, so that batch size and padding do not change the draws.
       auto [at, added] = draws_.try_emplace(
           shape.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(shape.kind))), 0U,
           static_cast<uint32_t>(shape.layer));
@@ -170,7 +171,7 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
       const Words words = watch.words(row, width);
-      // What is only context comes first.
+      // Positions before `scored` are only context.
       for (int64_t t = std::max(words.first, pass.rows[b].scored); t < words.first + words.count; ++t) {
         const int64_t expert = by_position ? chosen[row * width + t] : chosen[row];
         const auto id = static_cast<int32_t>(token[row * width + t]);

@@ -1,3 +1,4 @@
+// Builds the model with folded combiners and computes its output projections.
 #include "analysis/fold.h"
 
 #include <ATen/ops/einsum.h>

@@ -1,3 +1,4 @@
+// Parses and prints names of kinds, layers and heads.
 #include "analysis/heads.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The registry of measures, the checks of their sides, and the ranking of heads.
 #include "analysis/importance.h"
 
 #include <c10/core/GradMode.h>

@@ -1,3 +1,4 @@
+// Sums and means of measures that observe forward passes.
 #include "analysis/measure.h"
 
 #include <c10/core/GradMode.h>

@@ -1,7 +1,7 @@
-// The importance of a head by its absence, and by chance.
+// Importance by ablation, and a random control.
 //
-//   ablation  nats per token that the model's score worsens by without the head; below 0 where it gets better
-//   random    evenly drawn numbers, by the seed of the sample: the control that a measure has to beat
+//   ablation  increase of the loss without the head, nats per token; negative if the loss decreases
+//   random    uniform random scores, seeded by the seed of the sample: a control that other measures should beat
 #include <algorithm>
 
 #include "analysis/ablation.h"
@@ -14,7 +14,7 @@ namespace {
 
 using Scores = std::map<Kind, LayerScores>;
 
-// A place for the score of each head.
+// Returns a score of 0 for each head.
 Scores empty_scores(const HeadSet& heads) {
   Scores scores;
   for (const auto& [kind, set] : heads)

@@ -1,12 +1,13 @@
-// Largest probabilities (Voita et al. 2019): a head that is sure of where it looks is important.
+// Importance by the largest attention probabilities (Voita et al. 2019): a confident head is important.
 //
-//   confidence  the mean over queries of the largest probability
-//   received    the mean over keys of the largest probability that some query gives them. In self-attention keys are
-//               the positions of the row itself, not those of a memory; in cross-attention those that some query of
-//               some head sees. Source: the "advanced" variant of the rotation of heads by Azov & Landau.
+//   confidence  mean over queries of the largest probability of the row
+//   received    mean over keys of the largest probability that any query gives the key. Source: the "advanced" variant
+//               of head rotation by Azov & Landau. In self-attention the mean leaves out keys of a memory; in
+//               cross-attention it covers the keys that any query of any head attends to
 //
-// Of sentences, queries of confidence and keys of received are words (analysis/words.h); all real queries give to keys.
-// The published code leaves out the last entry of the matrix alone, and counts padding.
+// In sentences the mean of confidence covers only queries that are words, and the mean of received only keys that are
+// words (analysis/words.h); the largest probability of a key is taken over all real queries. The published code leaves
+// out only the last entry of the matrix, and counts padding.
 #include "analysis/importance.h"
 
 namespace mh::analysis {

@@ -1,10 +1,10 @@
-// Distance between heads: a head that does what others do is redundant.
+// Importance by the distance to the other heads of the layer: a head similar to other heads is redundant.
 //
-//   avg-l2          of head i: the mean over heads j ≠ i of |P_j - P_i|₂, P the attention matrix of a row (Tq·Tk
-//                   numbers), then the mean over rows
-//   avg-l2-outputs  the same of head outputs Z (Tq·dv numbers); of output heads, of what the combiner gives
+//   avg-l2          for head i, the mean over heads j ≠ i of |P_j - P_i|₂, with P the attention matrix of a row of the
+//                   batch (Tq·Tk numbers), averaged over rows
+//   avg-l2-outputs  the same for head outputs Z (Tq·dv numbers); for output heads, for the result of the combiner
 //
-// Source: the rotation of heads by Azov & Landau. Their code takes in padding; here the real positions count.
+// Source: head rotation by Azov & Landau. Their code includes padding; here padding is left out.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 namespace mh::analysis {
 namespace {
 
-// The sums over heads j of |x_j - x_i|₂ / (h - 1), (h); x (h, n).
+// Returns the mean distances Σ_j |x_j - x_i|₂ / (h - 1), (h), of the rows of x (h, n).
 at::Tensor mean_distances(const at::Tensor& x) {
-  // Differences first: by products, near distances would be lost in rounding.
+  // cdist's mode without matrix products: with them, small distances would be lost to cancellation.
   constexpr int64_t kByDifferences = 2;
   const at::Tensor heads = x.to(at::kDouble), apart = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
   return apart.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));

@@ -1,9 +1,9 @@
-// entropy: minus the mean over queries of H(P) = -Σ_s P[s] ln P[s], in nats. Focused attention counts as important, as
-// with confidence: a head that spreads evenly over all it sees gives the same average whatever it reads, and its place
-// could be taken by a constant pattern.
+// The measure "entropy": minus the mean over queries of H(P) = -Σ_s P[s] ln P[s], nats. Like confidence it ranks
+// focused heads as important: a head with uniform attention returns the mean of all values, which a constant pattern
+// could compute as well.
 //
-// Of sentences, queries are those of words (analysis/words.h). A mixed map may have negative entries and rows that do
-// not sum to 1: H is of |P| divided by its row's sum.
+// In sentences only queries that are words count (analysis/words.h). Rows of mixed heads may have negative entries and
+// need not sum to 1; H is computed from |P| divided by the sum of the row.
 #include "analysis/importance.h"
 
 namespace mh::analysis {
@@ -18,7 +18,7 @@ class Focus : public AttentionMeasure {
     for (int64_t b = 0; b < p.size(0); ++b) {
       const Words words = query_words(shape.kind, b, p.size(2));
       const at::Tensor size = p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h, words, Tk)
-      // A row of zeros has no entropy.
+      // A row of zeros stays zero and contributes 0.
       const at::Tensor parts = size / size.sum(-1, true).clamp_min(1e-300);
       add(shape, at::xlogy(parts, parts).sum({1, 2}), static_cast<double>(words.count));
     }

@@ -1,6 +1,6 @@
-// gate: the mean size |w| of what a head's output is multiplied by on its way to the output projection (gates, fixed
-// weights, what a mixture of experts or of heads makes of them): over real positions, or over rows where all positions
-// of one have the same weight.
+// The measure "gate": the mean of |w|, with w the weight by which the combiner multiplies a head's output (gates, fixed
+// weights, or the total weight in a mixture of experts or of heads). The mean covers real positions, or rows if all
+// positions of a row have the same weight.
 #include <c10/core/GradMode.h>
 
 #include "analysis/importance.h"

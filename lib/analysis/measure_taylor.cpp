@@ -1,6 +1,6 @@
-// taylor (Michel et al. 2019): I_i = mean over positions t of |⟨Z_i[t], ∂L/∂Z_i[t]⟩|, Z the head outputs, L the summed
-// loss of the row that t is in, so that neither the batch nor the other rows change it. Padding is left out; a context
-// in front counts. Nothing is propagated into a memory. For the other sides see head_products.h.
+// The measure "taylor" (Michel et al. 2019): I_i = mean over positions t of |⟨Z_i[t], ∂L/∂Z_i[t]⟩|, with Z the head
+// outputs and L the loss summed over the row that contains t, so that I_i does not depend on batching. The mean leaves
+// out padding and includes context positions. Gradients do not flow into a memory. For other sides see head_products.h.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -30,7 +30,7 @@ HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
 at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
   const auto& sides = sides_.at({shape.kind, shape.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
-  // Of one head all sides are multiplied by the same.
+  // All sides of a layer share one factor per head, so that its gradient sums the products of the sides.
   if (ones_.empty() || ones_.back().shape != &shape)
     ones_.push_back(
         {&shape, at::ones({x.size(0), x.size(1), x.size(2)}, x.options().dtype(at::kFloat)).set_requires_grad(true)});
@@ -64,7 +64,7 @@ class Means : public Measure {
   }
 };
 
-// Both are told how long rows are.
+// Forwards the lengths of rows, which HeadProducts does not need, to the means.
 struct Both : HeadProducts {
   Means means;
   Both(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}

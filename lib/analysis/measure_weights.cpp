@@ -1,14 +1,14 @@
-// Sizes of parameters, in which no text has a part.
+// Importance by norms of parameters, independent of any text.
 //
-//   weight-norm  √Σ w² over all numbers of the layer that belong to the head: of a score head its queries and keys,
-//                rows of mixing matrices, positions; of a value head its values, columns of mixing matrices and of
-//                alphas, gates; of an output head its columns of W^O and rows of alphas. Of a whole head all of
-//                these; a number of two of its sides counts once.
-//   alpha        the same of the matrices from heads to heads alone: alphas (rows are output heads, columns value
-//                heads) and mixing matrices (rows are score heads, columns value heads). Those that are made from
-//                queries have only their constant part.
+//   weight-norm  √Σ w² over all weights of the layer that belong to the head. Score heads: query and key projections,
+//                rows of mixing matrices, relative positions. Value heads: value projections, columns of mixing
+//                matrices and of alphas, gates. Output heads: columns of W^O and rows of alphas. Whole heads: all of
+//                these, where a weight that belongs to two sides of the head counts once
+//   alpha        the same for only the matrices between heads: alphas (rows are output heads, columns value heads) and
+//                mixing matrices (rows are score heads, columns value heads). For matrices computed from queries, only
+//                the constant part counts
 //
-// What layers share belongs to no head.
+// Parameters that layers share belong to no head.
 #include <algorithm>
 #include <cmath>
 
@@ -20,12 +20,12 @@ namespace {
 using attention::HeadSide;
 using nn::HeadAxis;
 
-// Σ over what one head has along an axis, (h); x is 0 or more.
+// Returns the sum of x over the block of each head along an axis, (h).
 at::Tensor by_head(const at::Tensor& x, const HeadAxis& part) {
   return x.movedim(part.axis, 0).reshape({part.heads, -1}).sum(1);
 }
 
-// The same of what it has along both axes.
+// Returns, for each head, the sum of x over the intersection of its blocks along both axes, (a.heads).
 at::Tensor by_both(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
   const int64_t heads = std::min(a.heads, b.heads), rows = x.size(a.axis) / a.heads, columns = x.size(b.axis) / b.heads;
   at::Tensor sums = at::zeros({a.heads}, at::kDouble);
@@ -59,10 +59,10 @@ class Norms : public Importance {
   }
 
  private:
-  // The axes of a parameter that are a layer's heads of this side.
+  // Returns the head axes of a parameter of the layer that belong to this side.
   std::vector<HeadAxis> parts_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.shape().name + ".", 0) != 0) return {};
-    std::vector<HeadAxis> parts;  // what outlives a head is not its own
+    std::vector<HeadAxis> parts;  // without axes whose blocks survive the pruning of their heads
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.stays) parts.push_back(axis);
     if (matrices_alone_ && parts.size() < 2) return {};
@@ -76,7 +76,7 @@ class Norms : public Importance {
     return parts;
   }
 
-  // Sums of squares (h) fp64 of a layer's heads; undefined where nothing belongs to them.
+  // Returns the sums of squares of a layer's heads, (h) fp64; undefined if no parameter belongs to them.
   at::Tensor squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
     at::Tensor sums;
     for (const nn::Parameter& p : parameters.all()) {

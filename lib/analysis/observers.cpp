@@ -1,3 +1,4 @@
+// Forwards each call to all observers.
 #include "analysis/observers.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Chooses the pairs of head rotation and checks their options.
 #include "analysis/rotation.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kReleasedHeads = 4;
 
-// Least important first.
+// Returns the heads in ascending order of importance.
 std::vector<Head> ranked(const LayerScores& scores, std::vector<Head> heads) {
   auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
   std::sort(heads.begin(), heads.end());
@@ -118,7 +119,7 @@ std::map<Kind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters
       throw Error(Exit::usage,
                   Problem{key("t_max"), str("at most ", most, " in ", name_of(kind), ", the pairs of opposite layers"),
                           str(t_max), "lower it"});
-    // Any head may meet any other.
+    // Any two layers may be paired, so all layers must match the first one that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)
       if (layer != first && *layer > 0)

@@ -1,3 +1,4 @@
+// Lists and evaluates the cases of an ablation scan.
 #include "analysis/scan.h"
 
 #include <cmath>
@@ -8,7 +9,7 @@ namespace mh::analysis {
 
 namespace {
 
-// The metric of the model without each of these sets of heads, one run after the other.
+// Returns the metric of the model without each of these sets of heads, in one run per set.
 std::vector<double> judged_without(const Subject& subject, const std::vector<HeadSet>& without, const Judge& judge) {
   const auto models = static_cast<int64_t>(without.size());
   std::vector<double> values;

@@ -1,3 +1,4 @@
+// Singular values by the eigenvalues of Gram matrices, and statistics of spectra.
 #include "analysis/spectrum.h"
 
 #include <ATen/ATen.h>
@@ -16,13 +17,14 @@ namespace mh::analysis {
 
 namespace {
 
-// Rows of the product x xᵀ that are made at once. Of a causal 512 × 512 matrix, a quarter of the work is left.
+// Columns of x xᵀ per matrix product. Blocks leave out hidden keys and most of the upper triangle: a causal 512 × 512
+// matrix takes a quarter of the work of the full product.
 constexpr int64_t kRows = 64;
-constexpr int64_t kSmall = 16;  // up to here plain loops are faster than calls
-// By tensors, so many numbers are turned to double precision at once: half a GB.
+constexpr int64_t kSmall = 16;  // largest m for which plain loops are faster than a call of at::mm
+// Numbers that values_by_tensors() converts to fp64 at once: 0.5 GB.
 constexpr int64_t kNumbers = int64_t{1} << 26;
 
-// The lower triangle of x xᵀ, x (m, n) fp64 contiguous, in the layout of kernels::symmetric_eigenvalues.
+// Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().
 void gram(const at::Tensor& x, double* a) {
   const int64_t m = x.size(0), n = x.size(1), stride = kernels::eigenvalue_stride(m);
   const auto* data = x.const_data_ptr<double>();
@@ -38,7 +40,7 @@ void gram(const at::Tensor& x, double* a) {
   at::Tensor out = at::from_blob(a, {m, m}, {stride, 1}, at::kDouble);
   for (int64_t first = 0; first < m; first += kRows) {
     const int64_t count = std::min(kRows, m - first);
-    int64_t width = 0;  // behind it, these rows are zero
+    int64_t width = 0;  // columns [width, n) of these rows are zero
     for (int64_t i = first; i < first + count; ++i) {
       const double* row = data + i * n;
       int64_t end = n;
@@ -53,7 +55,8 @@ void gram(const at::Tensor& x, double* a) {
   }
 }
 
-// σ of one matrix after another of (m, n), m ≤ n, in memory that is taken once: fresh pages would cost a tenth.
+// Computes the singular values of matrices (m, n), m ≤ n, one after the other. The workspace is reused, since page
+// faults of new memory would cost 10% of the time.
 class Worker {
  public:
   Worker(int64_t m, int64_t n)
@@ -61,7 +64,7 @@ class Worker {
         a_(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m))),
         scratch_(static_cast<size_t>(kernels::eigenvalue_scratch(m))) {}
 
-  // Into values (m); false where they are not finite.
+  // Writes the singular values of x to values (m); returns false if they are not finite.
   bool values_of(const at::Tensor& x, double* values) {
     const int64_t m = x_.size(0);
     x_.copy_(x);
@@ -107,7 +110,7 @@ at::Tensor values_by_tensors(const at::Tensor& given) {
 at::Tensor singular_values(const at::Tensor& given) {
   c10::NoGradGuard no_gradient;
   if (!given.is_cpu()) {
-    // The solver may refuse or not end with what is not finite.
+    // Checked first: the solver may fail or not terminate on values that are not finite.
     if (!given.detach().isfinite().all().item<bool>()) refuse_infinite();
     return values_by_tensors(given).to(at::kCPU);
   }
@@ -133,7 +136,7 @@ at::Tensor singular_values(const at::Tensor& given) {
 
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b) {
   c10::NoGradGuard no_gradient;
-  // a = Q R, bᵀ = Q' R': σ(a b) = σ(R R'ᵀ), as rotations change none.
+  // With a = Q R and bᵀ = Q' R', a b = Q R R'ᵀ Q'ᵀ has the singular values of R R'ᵀ.
   const at::Tensor left = std::get<1>(at::linalg_qr(a.detach().to(at::kDouble), "r"));
   const at::Tensor right = std::get<1>(at::linalg_qr(b.detach().to(at::kDouble).transpose(-1, -2).contiguous(), "r"));
   return singular_values(at::matmul(left, right.transpose(-1, -2)));
@@ -145,7 +148,7 @@ Ranks ranks_of(const at::Tensor& values) {
   r.curve = p.cumsum(-1);
   r.first = r.curve.select(-1, 0);
   r.area = r.curve.mean(-1);
-  // 0 ln 0 = 0; NaN stays NaN.
+  // xlogy(0, 0) = 0, and NaN (a matrix of zeros) stays NaN.
   r.effective = (-at::xlogy(p, p).sum(-1)).exp();
   r.share = r.effective / static_cast<double>(values.size(-1));
   r.stable = values.square().sum(-1) / values.select(-1, 0).square();
@@ -155,7 +158,7 @@ Ranks ranks_of(const at::Tensor& values) {
 at::Tensor curve_by_share(const at::Tensor& curve) {
   const int64_t n = curve.size(-1);
   const at::Tensor from_0 = at::constant_pad_nd(curve, {1, 0});
-  // In whole numbers: at j n = kGrid k the curve is c_k, to the bit.
+  // Integer arithmetic, so that a grid point at k / n gives c_k without rounding.
   const at::Tensor at = at::arange(1, kGrid + 1, at::kLong) * n;
   const at::Tensor below = at.floor_divide(kGrid), rest = at - below * kGrid;
   const at::Tensor low = from_0.index_select(-1, below), high = from_0.index_select(-1, (below + 1).clamp_max(n));
@@ -176,7 +179,7 @@ void SpectrumMeans::add(const at::Tensor& values) {
   for (int64_t b = 0; b < values.size(0); ++b) {
     ++blocks_;
     if (!sampled_) continue;
-    // Reservoir sampling: every block so far has the same chance of being among those kept.
+    // Reservoir sampling: every block so far is in the sample with the same probability.
     if (blocks_ <= kSample) {
       sample_.push_back(r.curve[b].to(at::kFloat));
     } else if (const auto place = random_.below(static_cast<uint64_t>(blocks_));

@@ -1,3 +1,4 @@
+// Turns the statistics of spectra into figures of heads and layers.
 #include "analysis/spectrum_figures.h"
 
 #include <ATen/ATen.h>

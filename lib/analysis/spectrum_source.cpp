@@ -1,3 +1,4 @@
+// The sources of matrices for spectra, which register themselves by name.
 #include "analysis/spectrum_source.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +21,8 @@ Registry<SpectrumSource>& spectrum_sources() {
 PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& name, bool by_head, bool by_share) {
   for (const auto& p : places_)
     if (p->name == name) return *p;
-  // A layer's prefix is that of its parameters.
+  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only parameters, so a suffix is added
+  // to a prefix.
   const auto where = layer_of(name + ".x");
   const auto parameter = layer_of(name);
   const auto& found = where ? where : parameter;
@@ -110,7 +112,8 @@ class BeforeMixing : public SpectrumSource {
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model whose heads are mixed", "a mixer in no layer",
                                        "--of attention is the same there"});
   }
-  // Logits come whole, as with --of logits.
+  // With wants_scores() the score stage computes all logits, including those that a causal mask hides, as for --of
+  // logits.
   bool wants_scores() const override { return logits_; }
   at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override {
     const auto found = of_logits_.find(shape.name);
@@ -121,7 +124,7 @@ class BeforeMixing : public SpectrumSource {
   }
 
  private:
-  std::map<std::string, bool> of_logits_;  // by layer, those that mix
+  std::map<std::string, bool> of_logits_;  // by name of each layer that mixes: whether it mixes logits
   bool logits_ = false;
 };
 
@@ -156,7 +159,7 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
   }
 };
 
-// A parameter's matrices, each one block.
+// Base class of sources that read parameters; a parameter counts as one block.
 class OfParameters : public SpectrumSource {
  public:
   bool reads_text() const override { return false; }
@@ -199,7 +202,7 @@ class OutputValue : public OfParameters {
             Exit::usage,
             Problem{"--of output-value", "as many output heads as value heads in every layer",
                     str(s.name, ", ", s.value_heads, " value heads and ", s.output_heads, " output heads"), ""});
-      // x W^V_i W^O_i of a row x: weights are (out, in).
+      // Head i maps a row x to x W^V_i W^O_i. Stored weights are transposed, (out, in).
       const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
       const at::Tensor output = o->master().detach().view({s.width, s.value_heads, s.value_size}).transpose(0, 1);
       add("output-value", s.name, singular_values_of_product(output, value), true);

@@ -1,3 +1,4 @@
+// Runs a model over a corpus for an observer.
 #include "analysis/subject.h"
 
 #include <c10/core/GradMode.h>

@@ -1,3 +1,4 @@
+// Checks and swaps pairs of heads.
 #include "analysis/swap.h"
 
 #include <c10/core/GradMode.h>
@@ -30,7 +31,7 @@ bool moves(const nn::Parameter& p, const SwapOptions& options) {
   return false;
 }
 
-// The sizes of what one head, or one pair of heads, has of a parameter.
+// Returns the sizes of the block of one head, or of one pair of heads, in a parameter.
 std::vector<int64_t> block_of(const nn::Parameter& p) {
   auto sizes = p.master().sizes().vec();
   for (const nn::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
@@ -43,7 +44,8 @@ bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
                     [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
 }
 
-// `heads`: of each layer of this kind.
+// Throws Error(usage) unless the layers of a pair agree in the parameters that would move. `heads`: value heads of each
+// layer of this kind.
 void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
                    const SwapOptions& options, const std::string& where) {
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
@@ -70,14 +72,14 @@ void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& he
   if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other lacks"));
 }
 
-// A parameter and its companions, as they are and as they were.
+// A parameter and its companions (`now`), and copies of them from before the swap (`before`).
 struct Held {
   const nn::Traits* traits;
   LayerName layer;
   std::vector<at::Tensor> now, before;
 };
 
-// Of tensor x the part of head i, and of the pair i, j where both axes are heads.
+// Returns the block of head i in tensor x, or of the pair (i, j) if both axes are heads.
 at::Tensor part_of(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
   auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
     const int64_t size = t.size(axis.axis) / axis.blocks();
@@ -169,7 +171,7 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
     for (int64_t i = 0; i < heads; ++i)
       for (int64_t j = 0; j < columns; ++j) {
         const Head row = source(kind, {layer, i}), column = square ? source(kind, {layer, j}) : row;
-        if (row.layer != column.layer) continue;  // the two have parted
+        if (row.layer != column.layer) continue;  // heads i and j now come from different layers
         const Held& other = held.at(prefix_of(kind, row.layer) + part);
         if (other.before.size() != h.now.size())
           throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) + " have other companions");
