@@ -1,4 +1,4 @@
-// The jobs of a tool: each adds its subcommand, in a file of its own.
+// The jobs of a tool. Each job adds its subcommand and lives in its own file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,21 +10,23 @@
 
 namespace mh {
 
-// A subcommand, and what runs where it was given.
+// A subcommand and the function to run if it is on the command line.
 struct Job {
   CLI::App* app;
   std::function<void()> run;
 };
 using Jobs = std::vector<Job>;
 
-// Runs the job whose subcommand was given, of several the last in `jobs`; false: none was.
+// Runs the job whose subcommand is on the command line, or the last of them in `jobs` if there are several. Returns
+// false if there is none.
 inline bool run_given(const Jobs& jobs) {
   for (auto job = jobs.rbegin(); job != jobs.rend(); ++job)
     if (job->app->parsed()) return job->run(), true;
   return false;
 }
 
-// Adds the job `run` of a subcommand, whose options are the fields of `options`; they are filled in before it runs.
+// Adds the job `run` of a subcommand. The fields of `options` become command-line options, and are filled in before
+// `run`.
 template <class Options>
 void add_job(Jobs& jobs, CLI::App* app, const std::shared_ptr<Options>& options, const std::function<void()>& run) {
   const auto fields = std::make_shared<CommandLineFields>(*app);

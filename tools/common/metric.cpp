@@ -1,3 +1,4 @@
+// The options of --metric, their checks, and the computation of the metric.
 #include "common/metric.h"
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,5 @@
-// What a model is judged by: perplexity, BLEU of what it makes of a shard's sources, or a score of a task.
+// The --metric option, by which tools evaluate a model: perplexity, BLEU of its translations of a shard, or a score of
+// a task.
 #pragma once
 
 #include <functional>
@@ -20,23 +21,23 @@ namespace mh {
 
 class Metric {
  public:
-  // Adds --metric and, for bleu, the options of a search and of BLEU.
+  // Adds --metric and, for BLEU, the options of beam search and of BLEU.
   void add_to(CLI::App& app);
-  // After parsing. Error(usage) for options of a search without one.
+  // Reads the options after parsing. Throws Error(usage) for options of search or BLEU with another metric.
   void take();
-  const std::string& name() const { return name_; }  // that of its column
-  const char* title() const;                         // of an axis
+  const std::string& name() const { return name_; }  // name of the table's column
+  const char* title() const;                         // title of a plot's axis
   bool is_perplexity() const { return name_ == "perplexity"; }
-  // Error(usage) for BLEU of what is no pairs, a score that the examples have not, a sample, or a model that cannot
-  // decode. `how`: as given.
+  // Throws Error(usage) if the data do not have the metric (BLEU needs pairs), if `how` takes a sample of the data, or
+  // if the model cannot decode. `how`: options from the command line. Does nothing for perplexity.
   void check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
              const data::ScoringOptions& how) const;
-  // Of all pairs or rows; not of perplexity. `observer` sees each pass, and may be null; `progress` is told of
-  // sentences or rows, and may be left out.
+  // Returns the metric of the model on all pairs or rows; not for perplexity. `observer` observes each pass and may be
+  // null; `progress` receives numbers of sentences or rows and may be empty.
   double of(model::LoadedModel& m, const task::Dataset& dataset,
             const std::function<void(int64_t done, int64_t all)>& progress,
             attention::Observer* observer = nullptr) const;
-  // The columns that say how it was made; none but for BLEU.
+  // Returns the columns that describe how BLEU was computed; empty for other metrics.
   nlohmann::ordered_json protocol() const;
 
   void describe(Fields& f);
@@ -48,7 +49,7 @@ class Metric {
   std::string name_ = "perplexity";
   task::TranslationOptions translation_;
   metrics::BleuOptions bleu_;
-  std::unique_ptr<CommandLineFields> fields_;  // options of a search and of BLEU
+  std::unique_ptr<CommandLineFields> fields_;  // options of search and BLEU
 };
 
 }  // namespace mh

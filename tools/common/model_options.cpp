@@ -1,3 +1,4 @@
+// Adds the options of tools that run a model.
 #include "common/model_options.h"
 
 #include <CLI/CLI.hpp>

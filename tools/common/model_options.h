@@ -1,4 +1,4 @@
-// Options that every tool which runs a model takes: where it runs, how, and with which keys changed.
+// The options of all tools that run a model: device, precision, attention path, threads and overridden keys.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ class Option;
 
 namespace mh {
 
-// --precision and --attention are left empty where they set keys of the configuration (mh-train).
+// `precision` and `attention` are empty by default in tools where they set keys of the configuration (mh-train).
 struct ModelArguments {
   std::string device = "auto", precision, attention;
   int threads = 0;
@@ -22,11 +22,11 @@ struct ModelOptionSet {
   std::vector<CLI::Option*> all() const { return {device, precision, attention, threads}; }
 };
 
-// Adds --device, --precision, --attention and --threads. `key`: what of the configuration the middle two set, such as
-// "train."; "" where they are of this call alone.
+// Adds --device, --precision, --attention and --threads. `key`: section of the configuration whose keys --precision and
+// --attention set, such as "train."; "": they affect only this run of the tool.
 ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::string& key = "");
 
-// Adds --set, for keys of a model that is loaded (load_as()).
+// Adds --set, which overrides keys of a loaded model (load_as()).
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets);
 
 }  // namespace mh

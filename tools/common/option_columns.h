@@ -1,4 +1,4 @@
-// Options as columns of a table, named as they are.
+// Writes options as columns of a table, with the names of the options.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ nlohmann::ordered_json option_columns(Options options) {
   struct Columns : Fields {
     nlohmann::ordered_json row = nlohmann::ordered_json::object();
     bool visit(const Field& field, std::string& /*text*/) override {
-      row[field.key] = nlohmann::ordered_json::parse(field.text);  // both write values alike
+      row[field.key] =
+          nlohmann::ordered_json::parse(field.text);  // TOML and JSON have the same syntax for these values
       return false;
     }
   } columns;

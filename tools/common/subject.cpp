@@ -1,3 +1,4 @@
+// Opens shards, checks them against models, and loads models.
 #include "common/subject.h"
 
 #include "base/error.h"
@@ -49,7 +50,7 @@ Config run_config_of(const model::LoadedModel& m) {
 
 }  // namespace
 
-// Rows are made as in the model's training.
+// Rows are built with the options of the model's training.
 std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& m) const {
   require(m.config.model, m.tokenizers, m.name);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
@@ -67,7 +68,7 @@ std::shared_ptr<const task::Dataset> TextSource::labelled_dataset_for(const mode
 
 namespace {
 
-// Whether a key of this assignment is an option of a task that steers scores.
+// Returns whether an assignment "key=value" sets an option of a task that affects scores.
 bool steers_scores(const std::string& assignment) {
   for (const std::string& name : task::tasks().names())
     if (const auto task = task::tasks().make(name, "task");

@@ -1,3 +1,4 @@
+// The command-line options of training, and the configuration that follows from them.
 #include "common/train_setup.h"
 
 #include <CLI/CLI.hpp>
@@ -38,7 +39,7 @@ std::unique_ptr<io::Checkpoint> beginning(const Arguments& a) {
 
 namespace {
 
-// Adds how the checkpoint's model is trained, and the keys of a head for the training shard.
+// Adds the training procedure inherited from the checkpoint, and the keys of a head that fits the training shard.
 void take_over(const Arguments& a, const io::Checkpoint& from, Config& config) {
   const std::string over = train::taken_over(from);
   config.load_text(over, from.name() + ": configuration");
@@ -50,7 +51,7 @@ void take_over(const Arguments& a, const io::Checkpoint& from, Config& config) {
   for (const std::string& key : task->head_keys(shard.header(), a.train)) config.set(key);
 }
 
-// Throws Error(usage) where a run of this configuration cannot begin with the checkpoint's parameters.
+// Throws Error(usage) if a run with this configuration cannot load the parameters of the checkpoint.
 void check_start(const Arguments& a, const io::Checkpoint& from, Config config) {
   const auto model = model::ModelConfig::read(config);
   const auto sizes = model::sizes_of(text::tokenizers_of(from));

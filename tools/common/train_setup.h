@@ -1,4 +1,4 @@
-// What the tools that train share: their options, and the run that these make.
+// Shared by the tools that train (mh-train, mh-finetune): their options, and the run that the options describe.
 #pragma once
 
 #include <memory>
@@ -20,27 +20,29 @@ struct Arguments : ModelArguments {
   std::vector<std::string> configs, sets, only;
   std::string train, valid, out, from, format = "table";
   bool resume = false, dry_run = false;
-  // Whether a run that begins with a checkpoint takes over how its model is trained (train/finetune.h).
+  // Whether a run that starts from a checkpoint inherits its training procedure (train/finetune.h).
   bool takes_over = false;
-  std::string from_option;  // that names the checkpoint, such as "--from"
-  int64_t seed = -1;
-  int64_t seeds = 0;  // of mh-finetune: runs; 0: one, in the folder itself
+  std::string from_option;  // name of the option for the checkpoint, such as "--from"
+  int64_t seed = -1;        // -1: not set
+  int64_t seeds = 0;        // mh-finetune: number of runs; 0: one run, in the folder --out itself
 };
 
-// Adds all options but those that only one tool has. `from_help`: what `from_option` does.
+// Adds all options that the tools share. `from_help`: help text of `from_option`.
 void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help);
 
-// The checkpoint that the run begins with, or null.
+// Opens the checkpoint of a warm start; null if the run has none.
 std::unique_ptr<io::Checkpoint> beginning(const Arguments& a);
-// The configuration that the options make: the model of that checkpoint, files, then single keys, later ones winning.
-// Error(usage) where it no longer has the checkpoint's parameters.
+// Returns the configuration of the run: the model of the checkpoint, then configuration files, then single keys; later
+// values override earlier ones. Throws Error(usage) if a model of this configuration cannot load the parameters of the
+// checkpoint.
 Config configuration(const Arguments& a, const io::Checkpoint* from);
 
-// The run that the arguments make.
+// Creates the trainer that the arguments describe.
 std::unique_ptr<train::Trainer> prepare(const Arguments& a);
-// Trains, or shows what it would.
+// Trains, or prints the summary of --dry-run.
 void run(const Arguments& a, Tool& tool);
-// Prints what a configuration would build. Needs data only where it does not say how large the vocabulary is.
+// Prints a summary of the model and the run without training. Needs data only if the configuration does not set the
+// size of the vocabulary.
 void dry_run(const Arguments& a);
 
 // Writes to standard output.

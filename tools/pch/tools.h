@@ -1,4 +1,4 @@
-// Precompiled for the tools: these take most of the time to compile one.
+// Precompiled header of the tools: these headers dominate the time to compile a tool.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>

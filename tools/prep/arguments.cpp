@@ -1,4 +1,4 @@
-// Inputs and outputs of the subcommands of mh-prep, and those that make shards.
+// The input and output arguments of mh-prep's subcommands, and the subcommands that write shards.
 #include "prep.h"
 #include "text/records/preparation.h"
 

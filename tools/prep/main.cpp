@@ -1,4 +1,4 @@
-// Text to vocabularies and shards, and back.
+// mh-prep: turns text into vocabularies and shards, and shards back into text.
 //
 //   mh-prep vocab --type word train.txt > my.vocab
 //   mh-prep lm --vocab my.vocab train.txt > train.mhs

@@ -9,17 +9,17 @@
 namespace mh::prep {
 
 void add_vocab(CLI::App& app, Jobs& jobs);
-void add_preparations(CLI::App& app, Jobs& jobs);  // those that make shards (text/records/preparation.h)
+void add_preparations(CLI::App& app, Jobs& jobs);  // subcommands that write shards (text/records/preparation.h)
 void add_info(CLI::App& app, Jobs& jobs);
 void add_cat(CLI::App& app, Jobs& jobs);
 void add_codes(CLI::App& app, Jobs& jobs);
 
 using Arguments = text::PrepArguments;
 
-// Adds the inputs, of which `help` says what they are.
+// Adds the positional argument for the input files. `help`: its help text, such as "shards".
 CLI::Option* add_inputs(CLI::App& app, Arguments& a, const std::string& help);
 void add_output(CLI::App& app, Arguments& a);
-// Adds inputs of text, --output and --crlf.
+// Adds text files as inputs, --output and --crlf.
 CLI::Option* add_text(CLI::App& app, Arguments& a, const std::string& help);
 
 }  // namespace mh::prep

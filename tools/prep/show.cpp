@@ -1,4 +1,5 @@
-// mh-prep info and mh-prep cat: what a shard holds; mh-prep codes: a vocabulary as another tool's file.
+// mh-prep info prints the contents of shards, mh-prep cat prints them as text, and mh-prep codes converts a vocabulary
+// to the file format of subword-nmt or WordPiece.
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -23,7 +24,7 @@ std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& n
   return parse_tokenizer(h.tokenizer_of(side), name)->type();
 }
 
-// Reads all of it, and what is told of its kind.
+// Reads the whole stream and returns the counts specific to its kind of records.
 ordered_json counted(ShardStream& stream) {
   ordered_json j = ordered_json::object();
   if (has_records(stream.header())) return count_records(stream);
@@ -133,7 +134,8 @@ struct Shown {
   bool ids = false;
 };
 
-// A subcommand that shows files, each by `show`, after its options have been added.
+// Adds the inputs and the job of a subcommand that prints files with `show`. Returns the arguments, to which the caller
+// can bind further options.
 std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)(const Shown&), Jobs& jobs) {
   const auto shown = std::make_shared<Shown>();
   add_inputs(*app, shown->a, inputs);

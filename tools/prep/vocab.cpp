@@ -1,4 +1,4 @@
-// mh-prep vocab: a vocabulary from text.
+// mh-prep vocab: learns a vocabulary from text.
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
