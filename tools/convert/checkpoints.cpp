@@ -1,4 +1,4 @@
-// mh-convert --average, --fold: checkpoints into another one.
+// mh-convert --average and --fold: convert checkpoints to a new checkpoint.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace mh::convert {
 
 namespace {
 
-// What can be seen before a file is opened.
+// Checks the arguments before any file is opened.
 void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{where, expected, found, next});
@@ -36,7 +36,7 @@ void check(const Arguments& a) {
   check_output(a);
 }
 
-// Of parameters that no optimiser changes.
+// Logs that parameters which no optimiser changes were averaged, too.
 void tell_of_statistics(const nn::ParameterList& parameters) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.all())

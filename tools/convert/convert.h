@@ -1,4 +1,4 @@
-// The jobs of mh-convert, a file for each kind of input.
+// The jobs of mh-convert, one file per kind of input.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@ struct Arguments {
   std::vector<std::string> files;
   std::string output = "-";
   bool average = false, fold = false;
-  std::string to;  // "huggingface"; empty: a checkpoint of ours
+  std::string to;  // "huggingface"; empty: a checkpoint of this project
   bool padded = false;
   uint64_t seed = 1;
   int threads = 0;
 };
 
-// Checkpoints of multihead into one: their mean, with combiners folded.
+// Writes one checkpoint from several (--average) or from one with its combiners folded (--fold), or both.
 void models(const Arguments& a);
 
-// Whether what is given is a folder of Hugging Face, to be read.
+// Returns whether the arguments select conversion from a Hugging Face folder.
 bool is_from_huggingface(const Arguments& a);
 void from_huggingface(const Arguments& a);
 void to_huggingface(const Arguments& a);
 
-// Adds to what is told of how the file was made. `file` stands in messages.
+// Appends a step to the origin in the metadata, the list of conversions that produced the file. `file`: name of the
+// input, for error messages.
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step);
-// Error(usage) where a checkpoint would go to a terminal, or onto one of the inputs.
+// Throws Error(usage) if the output is a terminal or one of the inputs.
 void check_output(const Arguments& a);
 
 }  // namespace mh::convert

@@ -1,4 +1,4 @@
-// mh-convert FOLDER, and mh-convert --to huggingface MODEL FOLDER.
+// mh-convert FOLDER reads a model from a Hugging Face folder; mh-convert --to huggingface MODEL FOLDER writes one.
 #include <algorithm>
 #include <filesystem>
 
@@ -21,14 +21,14 @@ namespace {
   throw Error(Exit::usage, Problem{where, expected, found, next});
 }
 
-// What is done to checkpoints of ours alone.
+// Throws Error(usage) for --average and --fold, which apply only to checkpoints of this project.
 void refuse_steps(const Arguments& a, const char* what) {
   const char* next = "make the checkpoint first, then do the other by itself";
   if (a.average) refuse("--average", std::string("it without ") + what, "both", next);
   if (a.fold) refuse("--fold", std::string("it without ") + what, "both", next);
 }
 
-// Returns the name of a folder without slashes at its end.
+// Returns the name of a folder without trailing slashes.
 std::string without_slashes(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return folder;
@@ -55,7 +55,7 @@ void from_huggingface(const Arguments& a) {
   const std::string folder = without_slashes(a.files.front());
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
   train::RunConfig run = train::RunConfig::parse(model.toml, folder);
-  // What tools take where no other length is asked for.
+  // The default block length of tools must not exceed the positions of the model.
   run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
   metadata.merge(text::entries_of(model.tokenizers));

@@ -1,5 +1,4 @@
-// Makes checkpoints of checkpoints: the mean of several, and models whose combiners are folded; and takes models from
-// Hugging Face's transformers, and gives them back.
+// mh-convert: averages checkpoints, folds combiners, and converts models from and to Hugging Face transformers.
 //
 //   mh-convert --average run1/checkpoints/*.safetensors > average.safetensors
 //   mh-convert --fold run1/best.safetensors -o folded.safetensors

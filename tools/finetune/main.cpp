@@ -1,4 +1,4 @@
-// Continues a model on other data, all or part of its parameters, as a run of its own.
+// mh-finetune: trains all or some parameters of a checkpoint on new data, in a run of its own.
 //
 //   mh-finetune --init mt/best.safetensors --train-only gates --train new.mhs --valid v.mhs --out ft
 //   mh-finetune --resume --out ft

@@ -1,3 +1,4 @@
+// Runs the seeds of mh-finetune and prints their table.
 #include "seeds.h"
 
 #include <cmath>

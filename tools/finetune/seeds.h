@@ -1,12 +1,13 @@
-// mh-finetune --seeds: runs that differ by their seed alone.
+// mh-finetune --seeds: runs that differ only in their seed.
 #pragma once
 
 #include "common/train_setup.h"
 
 namespace mh::train_setup {
 
-// Trains OUT/seedN for a.seeds seeds from a.seed on (1 where none is given), one after another; with a validation set
-// prints a line for each one's best model, then the mean and the sample deviation. A signal ends it as it ends a run.
+// Trains a.seeds runs in OUT/seedN, one after the other, with seeds N from a.seed (default 1). With a validation set,
+// prints a line for the best model of each run, then the mean and the sample standard deviation. Signals stop it like a
+// single run.
 void run_seeds(const Arguments& a, Tool& tool);
 
 }  // namespace mh::train_setup

@@ -1,3 +1,4 @@
+// The tables of mh-train --list.
 #include "list.h"
 
 #include "base/error.h"

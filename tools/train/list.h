@@ -1,4 +1,4 @@
-// mh-train --list.
+// mh-train --list: tables of configuration choices and checkpoint contents.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace mh::train_setup {
 
-// The values of --list.
+// Returns the valid values of --list.
 const std::vector<std::string>& lists();
 
-// Prints the table of that name: what a configuration can choose, or what checkpoints hold.
+// Prints the table of this name: choices of configurations, or contents of checkpoints.
 void list(const std::string& what);
 
 }  // namespace mh::train_setup
