@@ -1,3 +1,4 @@
+// Options, checks and loading of models for scan, rank and curve.
 #include "asking.h"
 
 #include <CLI/CLI.hpp>
@@ -58,7 +59,7 @@ Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_
   text_ = std::make_unique<TextSource>(q.files.back());
   for (size_t i = 0; i < models(); ++i) {
     Asked& asked = ask(i);
-    analysis::all_heads(*asked.model.model, asked.side, asked.kinds);  // refuses a side that is not there
+    analysis::all_heads(*asked.model.model, asked.side, asked.kinds);  // throws if a layer lacks the side
     for (const std::string& measure : q.measures)
       analysis::check_importance(measure, "--by", *asked.model.model, asked.side, asked.kinds);
     if (check) check(asked);

@@ -1,4 +1,4 @@
-// What scan, rank and curve share: models that are asked about a text.
+// Shared by the subcommands scan, rank and curve: options, and models with the shard on which they are analysed.
 #pragma once
 
 #include <memory>
@@ -19,6 +19,7 @@ class App;
 
 namespace mh::prune {
 
+// The options of a subcommand.
 struct Question : ModelArguments {
   Question() { precision = "fp32", attention = "auto"; }
   std::vector<std::string> files, sets, measures, kinds;
@@ -32,31 +33,33 @@ struct Question : ModelArguments {
   }
 };
 
-// Options that all of them take.
+// Adds the options that all three subcommands have.
 void add_question(CLI::App& app, Question& q);
-// Those of the ones that measure, and draw.
+// Adds the options of subcommands that measure importance and draw plots.
 void add_measures(CLI::App& app, Question& q);
 
-// A model and the text, ready to be asked.
+// A loaded model with its dataset and options.
 struct Asked {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions how;
   analysis::Side side;
-  analysis::Kinds kinds;  // whose heads are asked about; none: all
-  // With a progress bar of this name. It refers to this.
+  analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
+  // Returns the subject of an analysis, with a progress bar named `label`. The subject refers to this object.
   analysis::Subject subject(const std::string& label);
 };
 
-// The files of a question. All that can be known about them is checked before there is work.
+// The models and the shard of a subcommand. The constructor checks all of them, so that errors appear before long
+// computations.
 class Asking {
  public:
-  // `check` looks at each model, without running it.
+  // `check` is called for each model and must not run it.
   explicit Asking(const Question& q, const std::function<void(Asked&)>& check = {});
   size_t models() const { return checkpoints_.size(); }
   const std::string& data() const { return text_->name(); }
   Plot* plot() { return plot_.get(); }  // null without --plot
-  Asked& ask(size_t index);             // until the next one is asked for
+  // Returns model `index`, loading it if needed; valid until the next call with another index.
+  Asked& ask(size_t index);
 
  private:
   const Question& q_;
@@ -64,10 +67,10 @@ class Asking {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::unique_ptr<TextSource> text_;
   std::unique_ptr<Asked> asked_;
-  size_t index_ = 0;  // of asked_
+  size_t index_ = 0;  // index of the model in asked_
 };
 
-// A row, and behind it the columns that say what its figures were measured on.
+// Returns the row with the columns of the scoring protocol appended.
 nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const Question& q, const data::ScoringOptions& how);
 
 }  // namespace mh::prune

@@ -1,4 +1,4 @@
-// mh-prune curve --by MEASURE MODEL… DATA: what a model loses as its heads go, the least important first.
+// mh-prune curve --by MEASURE MODEL… DATA: pruning curves, the loss of a model as its least important heads are masked.
 #include "analysis/curve.h"
 
 #include <algorithm>

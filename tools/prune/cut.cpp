@@ -1,4 +1,4 @@
-// mh-prune cut: a checkpoint without some of the model's heads.
+// mh-prune cut: writes a checkpoint of the model without some of its heads.
 #include "analysis/cut.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Arguments : ModelArguments {
   data::ScoringOptions scoring;
 };
 
-// What can be seen before anything is read.
+// Checks the arguments before any file is read.
 void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found,
                    const std::string& next = "") {
@@ -50,9 +50,10 @@ void check(const Arguments& a) {
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
 }
 
+// The heads to prune, and a description of how they were chosen.
 struct Choice {
   analysis::HeadSet heads;
-  std::string by;  // "" where they were named
+  std::string by;  // "" for heads from --heads
 };
 
 Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
@@ -77,7 +78,7 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
   return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
 }
 
-// "8 8 6", of the layers of a kind.
+// Returns the head counts of the layers of a kind, such as "8 8 6".
 std::string numbers(model::LanguageModel& model, Kind kind, HeadSide side) {
   std::vector<std::string> all;
   for (const attention::AttentionLayer* layer : model.attention_layers())
@@ -112,7 +113,7 @@ void cut(const Arguments& a) {
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
   const model::LoadedModel m = load_as(a, checkpoint);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
-  auto sink = open_sink(a.output);  // before there is work
+  auto sink = open_sink(a.output);  // opened before the long computation, so that errors appear early
   const Choice gone = chosen(a, m, data.get());
   const analysis::Kept kept =
       analysis::kept_without(*m.model, gone.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");

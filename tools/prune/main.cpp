@@ -1,4 +1,4 @@
-// Which heads of a model matter, and models without those that do not.
+// mh-prune: measures the importance of heads, and writes models without unimportant heads.
 //
 //   mh-prune scan run1/best.safetensors test.mhs
 //   mh-prune rank --by taylor run1/best.safetensors valid.mhs

@@ -1,4 +1,4 @@
-// mh-prune rank --by MEASURE MODEL… DATA: heads in the order of their importance.
+// mh-prune rank --by MEASURE MODEL… DATA: prints the heads in ascending order of importance.
 #include "analysis/curve.h"
 #include "asking.h"
 #include "base/error.h"

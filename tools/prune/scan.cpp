@@ -1,4 +1,4 @@
-// mh-prune scan MODEL… DATA: what a model loses without each of its heads.
+// mh-prune scan MODEL… DATA: ablation scans, the loss of a model without each of its heads.
 #include "analysis/scan.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct ScanQuestion : Question {
   Metric metric;
 };
 
-// The heads that --heads names, or all.
+// Returns the heads of --heads, or all heads.
 HeadSet chosen(const ScanQuestion& q, Asked& asked) {
   model::LanguageModel& model = *asked.model.model;
   const HeadSet all = analysis::all_heads(model, asked.side, asked.kinds);
@@ -50,9 +50,9 @@ analysis::Scan scanned(const ScanQuestion& q, Asked& asked) {
   return analysis::scan_heads(asked.subject("scan"), std::move(cases), judge);
 }
 
-// A row for the whole model, then one for each case.
+// Prints a row for the full model, then one for each case.
 void print_cases(const ScanQuestion& q, Table& table, const Asked& asked, const analysis::Scan& scan) {
-  // What the full model and a whole layer have no number of is NaN, so that a column of numbers stays one.
+  // The full model has no layer and no head, a layer case no head: NaN keeps these columns numeric.
   auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t which, double deviation) {
     const task::Score& score = scan.scores[which];
@@ -77,18 +77,19 @@ void print_cases(const ScanQuestion& q, Table& table, const Asked& asked, const 
   }
 }
 
-// A layer of one model, for the summary.
+// The results of one layer of one model, for the summary.
 struct Line {
-  size_t index;  // of the model
+  size_t index;  // index of the model
   std::string model;
-  double full = 0;              // by the metric
-  std::vector<double> without;  // each head
+  double full = 0;              // metric of the full model
+  std::vector<double> without;  // metric of each case
   data::ScoringOptions how;
   int64_t tokens = 0;
 };
 using Lines = std::map<analysis::ScanLayer, std::vector<Line>>;
 
-// Layer by layer, the models below each other; each is compared with the first, where that has the layer.
+// Prints one row per layer and model, the models of a layer one below the other. The column "change" compares a model
+// with the first model, if that has the layer.
 void print_summary(const ScanQuestion& q, Table& table, const Lines& lines) {
   for (const auto& [place, models] : lines)
     for (const Line& line : models) {
