@@ -1,4 +1,4 @@
-// mh-swap MODEL: the same checkpoint with heads exchanged; all else stays byte for byte.
+// mh-swap MODEL: writes the checkpoint with heads swapped; all other bytes of tensors are unchanged.
 #include "analysis/exchange.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ bool has(const std::vector<std::string>& parts, const char* part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
-// What can be seen before a file is opened.
+// Checks the arguments before any file is opened.
 void check(const Exchange& a) {
   auto refuse = [](const std::string& where, const std::string& expected, const std::string& found,
                    const std::string& next) {
@@ -61,18 +61,18 @@ void check(const Exchange& a) {
   refuse_output_onto_input(a.dry_run ? "-" : a.output, inputs);
 }
 
-// The pairs that are exchanged, and what they were chosen by.
+// The pairs to swap, and the scores they were chosen by.
 struct Choice {
   std::vector<HeadPair> pairs;
-  std::map<Kind, analysis::LayerScores> scores;  // with data
+  std::map<Kind, analysis::LayerScores> scores;  // empty without --data
   data::ScoringOptions how;
 };
 
-// Measures the heads of the kinds that `choice` and `heads` have.
+// Measures the importance of the heads of all kinds in `choice` and `heads`.
 void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data,
           const std::map<Kind, std::vector<int64_t>>& heads, Choice& choice) {
   const auto dataset = data.labelled_dataset_for(m);
-  analysis::Kinds kinds;  // of what is exchanged
+  analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : heads) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
   analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole, kinds);
@@ -81,10 +81,10 @@ void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data
       a.by, {*m.model, dataset->corpus(), choice.how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
-// A row for each pair that would be exchanged.
+// Prints a row for each pair that would be swapped.
 void print(const Exchange& a, const std::string& model, const Choice& choice) {
   Table table(Table::format_named(a.shared->format));
-  // What tells of a text is NaN without one, and so is a seed from which nothing is drawn.
+  // Without --data the columns of scoring are NaN; so is the seed if nothing is random.
   const double none = std::numeric_limits<double>::quiet_NaN();
   const bool measured = !a.data.empty(), draws = measured || !a.mode.empty();
   auto score = [&](Kind kind, const analysis::Head& head) {
@@ -118,7 +118,7 @@ void exchange(const Exchange& a) {
                            : nullptr;
   Choice choice;
   choice.how = a.shared->scoring;
-  std::map<Kind, std::vector<int64_t>> heads;  // that take part in a choice
+  std::map<Kind, std::vector<int64_t>> heads;  // head counts of the layers from which --mode chooses
   const Selection selection = analysis::selection_named(a.mode);
   if (a.mode.empty()) {
     for (const std::string& text : a.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
@@ -129,7 +129,8 @@ void exchange(const Exchange& a) {
       return "--" + name;
     });
   }
-  const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // before there is work
+  const auto sink =
+      a.dry_run ? nullptr : open_sink(a.output);  // opened early, so that errors appear before the ranking
   if (data != nullptr) rank(a, m, *data, heads, choice);
   const auto seed = static_cast<uint64_t>(a.shared->scoring.sample.seed);
   const auto chosen = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
@@ -146,7 +147,7 @@ void exchange(const Exchange& a) {
   log_info(str("heads change places: ", join(analysis::to_strings(choice.pairs), " "), by));
 }
 
-// Options of scoring are refused where there is nothing to score.
+// Throws Error(usage) for options of scoring without --data, and for a seed if nothing is random.
 void check_scoring(const Exchange& a, const ScoringFields& fields) {
   if (!a.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");

@@ -1,4 +1,4 @@
-// Exchanges heads between layers of a model, or says how much the heads of a layer differ.
+// mh-swap: swaps heads between layers of a model, or reports how much the heads of a layer differ.
 //
 //   mh-swap run1/best.safetensors --pairs decoder.self:1.0-5.3,decoder.self:1.1-5.2 -o swapped.safetensors
 //   mh-swap run1/best.safetensors --mode soft --k 3 --data valid.mhs -o - | mh-eval - test.mhs

@@ -1,4 +1,4 @@
-// mh-swap report MODEL… DATA: how much the heads of each layer differ, and the change against the first model.
+// mh-swap report MODEL… DATA: prints the head discrepancy of each layer and its change relative to the first model.
 #include <algorithm>
 #include <limits>
 
@@ -38,7 +38,7 @@ void check_report(const Report& a) {
   refuse_output_onto_input("-", a.files);
 }
 
-// "3", or of several kinds "encoder.self 2, decoder.self 3, decoder.cross 3".
+// Returns the number of layers, "3", or with several kinds "encoder.self 2, decoder.self 3, decoder.cross 3".
 std::string layers_of(const io::Checkpoint& checkpoint) {
   const model::ModelOptions options = model::config_of(checkpoint).model;
   const auto kinds = model::backbones().make(options.backbone, "model.backbone")->layers(options);
@@ -48,7 +48,8 @@ std::string layers_of(const io::Checkpoint& checkpoint) {
   return join(parts, ", ");
 }
 
-// Of each layer that has heads, before and after its combiner, a row of differences and their change.
+// Prints two rows for each layer with heads: the discrepancy before and after its combiner, with the change relative to
+// `baseline`.
 void print_layers(Table& table, const ordered_json& protocol, const std::string& model, const Discrepancy& seen,
                   std::map<Kind, std::vector<Discrepancy::Layer>>& baseline) {
   for (const auto& [kind, layers] : seen.layers())
@@ -56,8 +57,8 @@ void print_layers(Table& table, const ordered_json& protocol, const std::string&
       for (auto [name, part] :
            {std::pair{"before", &Discrepancy::Layer::before}, {"after", &Discrepancy::Layer::after}}) {
         const auto& now = layers[layer].*part;
-        if (now.heads == 0) continue;                // a layer that has lost all its heads
-        const auto& first_of_kind = baseline[kind];  // none where the first model has lost all of its heads
+        if (now.heads == 0) continue;                // all heads of the layer were pruned
+        const auto& first_of_kind = baseline[kind];  // empty if the first model has no heads of this kind left
         const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
         auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
         ordered_json row{{"model", model},

@@ -12,7 +12,7 @@
 
 namespace mh::swap {
 
-// The options of scoring: those of a pass, and those of a sample.
+// The options of scoring and of its sample.
 struct ScoringFields {
   explicit ScoringFields(CLI::App& app) : scoring(app), sample(app) {}
   CommandLineFields scoring, sample;
@@ -20,18 +20,18 @@ struct ScoringFields {
   void take(data::ScoringOptions& options) { scoring.take(options), sample.take(options.sample); }
 };
 
-// Options of mh-swap itself, which hold for its subcommand too unless that excludes them.
+// The options of mh-swap without a subcommand. The subcommand accepts them, too, unless it excludes them.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
   std::string format = "table";
   data::ScoringOptions scoring;
-  std::unique_ptr<ScoringFields> fields;  // of `scoring`
+  std::unique_ptr<ScoringFields> fields;  // the command-line options of `scoring`
 };
 
-// Of no subcommand: writes the model with its heads exchanged, or, in a dry run, prints what would be exchanged.
-// `own`: receives the options that its subcommand excludes.
+// Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs. `own`
+// receives the options that the subcommand must exclude.
 Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own);
-// Head discrepancy of models, layer by layer.
+// Adds the subcommand that reports the head discrepancy of models, layer by layer.
 void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
                 Jobs& jobs);
 
