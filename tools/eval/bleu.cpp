@@ -1,4 +1,4 @@
-// mh-eval bleu HYP REF…: BLEU and chrF of plain text.
+// mh-eval bleu HYP REF…: computes BLEU and chrF of plain text.
 #include "metrics/bleu.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct BleuJob {
   std::vector<std::string> references;
   bool sentence = false, chrf = false;
   metrics::BleuOptions bleu;
-  metrics::ChrfOptions chrf_options;  // its lower case is BLEU's
+  metrics::ChrfOptions chrf_options;  // `lowercase` is copied from BLEU's options
   void describe(Fields& f);
 };
 
@@ -103,7 +103,7 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOp
   sub->add_option("hypotheses", job->hypotheses, "what is scored; - is standard input")->required()->type_name("HYP");
   sub->add_option("references", job->references, "what it should be")->required()->type_name("REF...");
   exclude(*sub, shared.scoring);
-  exclude(*sub, shared.models);  // it runs no model
+  exclude(*sub, shared.models);  // the subcommand runs no model
   add_job(jobs, sub, job, [=] {
     job->format = a->format;
     score_text(*job);

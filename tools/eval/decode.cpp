@@ -1,4 +1,4 @@
-// mh-eval MODEL… DATA --hypotheses FILE: translations of a shard, and their BLEU.
+// mh-eval MODEL… DATA --hypotheses FILE: translates a shard and computes BLEU.
 #include <chrono>
 
 #include "base/error.h"

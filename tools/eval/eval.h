@@ -12,7 +12,7 @@
 
 namespace mh::eval {
 
-// Options of mh-eval itself, which hold for its subcommands too unless they exclude them.
+// The options of mh-eval without a subcommand. Subcommands accept them, too, unless they exclude them.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
   std::vector<std::string> sets;
@@ -21,24 +21,24 @@ struct Arguments : ModelArguments {
 
 struct SharedOptions {
   CLI::Option* format = nullptr;
-  std::vector<CLI::Option*> models;   // --set, --device and the like: how a model is loaded
-  std::vector<CLI::Option*> scoring;  // of scores alone
+  std::vector<CLI::Option*> models;   // options that load a model: --set, --device and the like
+  std::vector<CLI::Option*> scoring;  // options that only scoring uses
 };
 
-// Of no subcommand: scores models on a shard. Returns its job, whose options are those of `app`.
+// Adds scoring of models on a shard, which runs without a subcommand; its options belong to `app`.
 Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions& shared);
 
 void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
 void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
 void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
 
-// The subcommand takes none of these options.
+// Makes the options invalid together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
-// The model, on the device and path that the arguments ask for.
+// Loads the model with the device, attention path and precision of the arguments.
 model::LoadedModel load(const Arguments& a, const std::string& path);
 
-// Whether two names of files, which need not be there, are one; none is the empty name.
+// Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
 bool same_place(const std::string& a, const std::string& b);
 
 }  // namespace mh::eval

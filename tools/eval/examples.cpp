@@ -1,4 +1,4 @@
-// mh-eval MODEL… DATA of examples: the scores of their task, and predictions.
+// mh-eval MODEL… DATA for a shard of examples: computes the scores of their task and writes predictions.
 #include <cmath>
 
 #include "base/error.h"
@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Null for no path. Opened before there is work.
+// Returns a sink for the path; null if it is empty.
 std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() ? nullptr : open_sink(path); }
 
 void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
@@ -47,8 +47,9 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   const ExamplesJob& job = score.examples;
   check(score, source, dataset);
   task::EvaluationOptions how;
-  how.scoring = scoring_for(m, score.scoring, dataset);  // refuses options of texts
+  how.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that only texts have
   how.progress = progress_bar("score", "rows");
+  // Opened before the long computation, so that errors appear early.
   const auto predictions = opened(job.predictions), best = opened(job.best);
   const task::Evaluation found = dataset.evaluate(*m.model, how);
   how.progress = {};

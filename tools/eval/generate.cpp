@@ -1,4 +1,4 @@
-// mh-eval generate: text from a model.
+// mh-eval generate: continues a prompt with a language model.
 #include <algorithm>
 
 #include "base/command_line.h"
@@ -20,7 +20,7 @@ struct Generation {
   void describe(Fields& f) { options.describe(f); }
 };
 
-constexpr size_t kLongestPrompt = 1 << 20;  // bytes; more than any model reads
+constexpr size_t kLongestPrompt = 1 << 20;  // bytes; longer than the context of any model
 
 std::string read_prompt(const Generation& a) {
   if (a.prompt_file.empty()) return a.prompt;
@@ -32,11 +32,11 @@ std::string read_prompt(const Generation& a) {
   if (size > kLongestPrompt)
     throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"), "more",
                                      "give its last lines only"});
-  if (!text.empty() && text.back() == '\n') text.pop_back();  // the last line is the one to continue
+  if (!text.empty() && text.back() == '\n') text.pop_back();  // the model continues the last line
   return text;
 }
 
-// The text starts a new line, so the model first sees an end-of-line symbol.
+// Returns the tokens of the prompt. They begin with an end-of-line symbol, since the prompt starts a new line.
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
   if (!tokenizer.takes_any_bytes()) text = text::checked_text(text, name);
   std::vector<int32_t> tokens;
@@ -60,7 +60,7 @@ void write_text(const Generation& a) {
                            : a.prompt_file == "-" ? "standard input"
                                                   : a.prompt_file;
   const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, read_prompt(a), name);
-  // The last token is not read again.
+  // The last generated token is not fed back to the model.
   m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");
   for (int64_t sample = 0; sample < options.samples; ++sample) {
@@ -86,7 +86,7 @@ void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Shar
   sub->add_option("--prompt-file", g->prompt_file, "continue this text instead; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
-  exclude(*sub, shared.scoring);  // it scores nothing
+  exclude(*sub, shared.scoring);  // the subcommand scores nothing
   sub->excludes(shared.format);
   add_job(jobs, sub, g, [=] { write_text(*g); });
 }

@@ -1,4 +1,5 @@
-// Scores models on a text or on pairs, or lets them write; scores text against references.
+// mh-eval: scores models on texts, pairs or tasks, generates text and translations, and scores plain text against
+// references.
 //
 //   mh-eval run1/best.safetensors run2/best.safetensors test.mhs
 //   mh-eval generate run1/best.safetensors --prompt "The history of" --length 50

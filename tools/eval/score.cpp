@@ -1,4 +1,4 @@
-// mh-eval MODEL… DATA: perplexity.
+// mh-eval MODEL… DATA: checks the arguments, and computes the perplexity of models on texts and pairs.
 #include "score.h"
 
 #include <algorithm>
@@ -34,12 +34,12 @@ bool same_place(const std::string& a, const std::string& b) {
 
 namespace {
 
-// Where what is written of model `index` goes; with several models each has a file of its own.
+// Returns the output path for model `index`: with several models, ".index" is appended to `path`.
 std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
   return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
 }
 
-// What can be seen before the first model is scored.
+// Checks the arguments before the first model is scored.
 void check(const ScoreJob& a) {
   const DecodeJob& job = a.decoding;
   if (a.files.size() < 2)
@@ -120,7 +120,7 @@ void score(ScoreJob& job) {
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
     model::LoadedModel m = load(*job.shared, job.files[i]);
     const auto dataset = source.dataset_for(m);
-    job.decoding.check(*dataset, source.name());  // refuses options of pairs for other data
+    job.decoding.check(*dataset, source.name());  // throws for options of translation if the data are no pairs
     const ordered_json row =
         of_tokens ? score_tokens(job, source, m, *dataset, i) : score_examples(job, source, m, *dataset);
     if (job.examples.prints_scores()) table.row(row);
@@ -150,7 +150,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
   for (CLI::Option* option : add_model_options(app, *a).all()) shared.models.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
-  // Any of these asks for translations.
+  // Any of these options turns translation on.
   std::vector<CLI::Option*> decodes{
       file("--hypotheses", job->decoding.hypotheses, "pairs: translate the sources to this file, and print BLEU"),
       file("--references", job->decoding.references, "compare with these lines [the shard's targets, decoded]")};

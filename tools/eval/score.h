@@ -1,4 +1,4 @@
-// What mh-eval MODEL... DATA does with a shard: scores, translations and predictions.
+// The parts of mh-eval MODEL... DATA: scores, translations and predictions of a shard.
 #pragma once
 
 #include <memory>
@@ -14,41 +14,43 @@
 
 namespace mh::eval {
 
-// Translations of a shard of pairs, and what they are compared with.
+// The translation of a shard of pairs, and the references for BLEU.
 struct DecodeJob {
-  bool wanted = false;
-  std::string hypotheses, references;  // files; the second empty: the shard's targets
+  bool wanted = false;                 // whether an option of translation is on the command line
+  std::string hypotheses, references;  // paths; `references` empty: the shard's targets
   task::TranslationOptions translation;
   metrics::BleuOptions bleu;
-  std::shared_ptr<const text::Lines> lines;  // of `references`
+  std::shared_ptr<const text::Lines> lines;  // contents of the file `references`
   void describe(Fields& f);
-  // Before a model is read: refuses options, and reads the references.
+  // Checks the options and reads the references. Called before a model is loaded.
   void start();
+  // If translation is wanted, throws Error(usage) for a dataset without pairs, and Error(input) if the number of
+  // references is not that of the pairs.
   void check(const task::Dataset& dataset, const std::string& shard) const;
 };
 
 // Predictions for a shard of examples.
 struct ExamplesJob {
-  std::string predictions, best;  // files
+  std::string predictions, best;  // paths
   void check(const std::vector<std::string>& files) const;
-  // Whether standard output takes the scores; else predictions take it.
+  // Returns whether scores go to standard output; if not, predictions go there.
   bool prints_scores() const { return predictions != "-" && best != "-"; }
 };
 
 struct ScoreJob {
   std::shared_ptr<Arguments> shared;
   std::vector<std::string> files;  // models, then the shard
-  std::string per_token;           // file
+  std::string per_token;           // path
   data::ScoringOptions scoring;
   DecodeJob decoding;
   ExamplesJob examples;
 };
 
-// Returns the scores of a model on examples, and writes its predictions.
+// Returns the table row with the scores of a model on examples, and writes its predictions.
 nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
                                       const task::Dataset& dataset);
 
-// Writes the hypotheses to `file`, unless it is empty; returns the columns of BLEU.
+// Translates the pairs, writes the hypotheses to `file` unless it is empty, and returns the columns of BLEU.
 nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs,
                               const std::string& shard, const std::string& file);
 

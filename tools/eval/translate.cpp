@@ -1,4 +1,4 @@
-// mh-eval translate: lines in, their translations out.
+// mh-eval translate: translates lines of text.
 #include <algorithm>
 
 #include "base/command_line.h"
@@ -14,8 +14,8 @@ namespace mh::eval {
 
 namespace {
 
-constexpr size_t kLines = 512;  // that are translated and written together
-constexpr int kDigits = 4;      // of a score: fewer than rounding that follows the batch may change
+constexpr size_t kLines = 512;  // lines that are translated and written at once
+constexpr int kDigits = 4;      // digits of a printed score; further digits may depend on the batch by rounding
 
 struct TranslateJob {
   std::string model, prefix_file;
@@ -25,7 +25,7 @@ struct TranslateJob {
   task::TranslationOptions translation;
   search::SamplingOptions sampling;
   void describe(Fields& f);
-  // Refuses options that make no sense together, before any file is read.
+  // Throws Error(usage) for options that contradict each other. Called before any file is read.
   void check() const;
 };
 
@@ -53,7 +53,7 @@ void TranslateJob::check() const {
     refuse("--temperature, --top-k, --seed", "--samples, which they are for", "none");
 }
 
-// Writes what was found for the lines from number `first` (from 0) on.
+// Writes the translations of consecutive lines. `first`: number of the first line, from 0.
 void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
                         const std::vector<std::vector<search::Hypothesis>>& found) {
   const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
@@ -67,10 +67,10 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
       sink->write(translator.text_of(h) + "\n");
     }
   }
-  sink->close();  // now, for whoever reads along
+  sink->close();  // flushes, so that a reader of the pipe gets the translations now
 }
 
-// Warns of unknown tokens, and of sources that were cut off.
+// Warns about unknown tokens and truncated sources.
 void warn_of_losses(const task::Translator& translator) {
   if (translator.unknown() > 0)
     log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
