@@ -1,4 +1,4 @@
-// mh-spectrum experts MODEL DATA: what the experts of a mixture do.
+// mh-spectrum experts MODEL DATA: reports the specialisation of the experts of a mixture.
 
 #include "analysis/experts_report.h"
 #include "base/error.h"
@@ -23,7 +23,7 @@ struct Experts {
 
 using Print = std::function<void(ordered_json row)>;
 
-// Perplexity, or the metric, with the model's own gates, specialised ones and random ones.
+// Prints perplexity, or the metric, with the model's own gates, with specialised gates and with random gates.
 void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& dataset,
                  const analysis::Subject& subject, const Print& print) {
   std::function<double(attention::Observer*)> judged;
@@ -42,7 +42,7 @@ void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& d
   }
 }
 
-// The tokens of each expert.
+// Prints the tokens with the highest PMI of each expert.
 void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& m, const Print& print) {
   const text::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
   for (const auto& t : report.tokens)
@@ -55,7 +55,7 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
            {"pmi", t.pmi}});
 }
 
-// The entropy of each layer's gates, and the share of units of each expert.
+// Prints the entropy of each layer's gates, and the percentage of units of each expert.
 void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& m, const Print& print) {
   const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)
@@ -102,7 +102,7 @@ void show_experts(const Experts& e) {
   else show_gates(report, m, print);
 }
 
-// Refuses an option of another --show than the one that was given.
+// Throws Error(usage) if `option`, which is only for --show `show`, is used with another --show.
 void only_for(const Experts& e, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && e.show != show)
     throw Error(Exit::usage,

@@ -1,4 +1,4 @@
-// Spectra of attention: how many directions a model's matrices really have.
+// mh-spectrum: singular values and effective ranks of attention matrices and parameters.
 //
 //   mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv
 //   mh-spectrum run1/best.safetensors --of output-value

@@ -1,3 +1,4 @@
+// Writes the table, the curves and the plots of mh-spectrum.
 #include "rows.h"
 
 #include <algorithm>
@@ -16,22 +17,22 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// What does not exist is NaN, so that a column of numbers stays one.
+// Returns x, or NaN for a missing layer or head (x < 0), which keeps the column numeric.
 ordered_json number_or_none(int64_t x) {
   return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
 }
 
-// The end of a chart's title: the kind of attention, where there are several.
+// Returns the suffix of a chart's title: the kind of attention if there are several.
 std::string kind_of_chart(const std::string& kind, size_t kinds) {
   return kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
 }
 
-// The smaller side of the matrices, or its mean.
+// Returns the smaller dimension of the matrices, or its mean if they differ.
 ordered_json size_of(const analysis::SpectrumMeans& s) {
   return s.by_share() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
 }
 
-// k of a curve's point, or its share of the smaller side.
+// Returns k of a point of a curve, or k / n if matrices differ in size.
 std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
   return s.by_share() ? shortest(static_cast<double>(point + 1) / analysis::kGrid) : str(point + 1);
 }
@@ -46,7 +47,7 @@ void add_figures(ordered_json& row, const SpectrumFigures& f) {
   for (size_t i = 0; i < f.parts.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.parts[i];
 }
 
-// Curves by name, and the mean of all where it is asked for. `by_share`: over k / n.
+// Returns a chart of named curves and, with `with_mean`, their mean. `by_share`: the x axis is k / n.
 Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumFigures>>& curves,
                bool with_mean, bool by_share) {
   Chart chart{title, by_share ? "k / n, n the smaller side" : "k", "c_k", {}};
@@ -116,7 +117,7 @@ void Rows::close() {
   plot_->draw();
 }
 
-// A picture of characters takes the table's place.
+// With --plot - the plot in the terminal replaces the table.
 void Rows::write_row(const ordered_json& row) {
   if (output_.plot != "-") table_.row(row);
 }

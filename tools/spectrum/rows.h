@@ -1,4 +1,4 @@
-// What mh-spectrum writes of spectra: rows, the table of curves, pictures.
+// The output of mh-spectrum: a table of figures, a table of curves, plots.
 #pragma once
 
 #include <map>
@@ -16,11 +16,11 @@
 
 namespace mh::spectrum {
 
-// Which of them, and where to.
+// The outputs to write and their files.
 struct Output {
   std::string of, format, curves, plot;
   bool summary = false;
-  bool by_share = false;  // curves are of matrices of several sizes
+  bool by_share = false;  // the matrices differ in size (SpectrumMeans)
   size_t models = 1;
 };
 
@@ -28,11 +28,11 @@ using Places = std::vector<std::unique_ptr<analysis::PlaceSpectra>>;
 
 class Rows {
  public:
-  // Refuses a picture that cannot be drawn, before there is work.
+  // Throws if the plot cannot be drawn, before any computation.
   explicit Rows(Output output);
-  // Opens the table of curves; before the first model.
+  // Opens the table of curves. Call it before the first write().
   void open_curves();
-  // Of a model: `name` in rows, `title` in pictures; `settings`: columns at the end of each row.
+  // Writes the spectra of a model. `name`: in the table; `title`: in plots; `settings`: columns at the end of each row.
   void write(const std::string& name, const std::string& title, const Places& places,
              const nlohmann::ordered_json& settings);
   void close();
@@ -48,7 +48,7 @@ class Rows {
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;
-  std::map<std::string, Curves> summaries_;  // by kind, of several models
+  std::map<std::string, Curves> summaries_;  // by kind: mean curve of each model, if there are several
 };
 
 }  // namespace mh::spectrum

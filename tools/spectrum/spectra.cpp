@@ -1,4 +1,4 @@
-// mh-spectrum MODEL... [DATA]: spectra as rows, curves and pictures.
+// mh-spectrum MODEL... [DATA]: computes spectra and writes them as tables and plots.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -28,7 +28,7 @@ struct Spectra {
   bool summary = false;
 };
 
-// Refuses what can be seen of the names of files alone.
+// Checks the names of files before any file is opened.
 void check_files(const Spectra& a, const std::vector<std::string>& models, bool reads_text) {
   if (a.files.empty() || (reads_text && a.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
@@ -57,7 +57,7 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
                                      ""});
 }
 
-// The models, one loaded at a time, and the shard that they read, if they read any.
+// The models, of which one is loaded at a time, and their shard, if the source of matrices reads text.
 class Inputs {
  public:
   Inputs(const Spectra& a, const std::string& argument, bool reads_text) : a_(a), models_(a.files) {
@@ -101,7 +101,7 @@ class Inputs {
   size_t index_ = 0;
 };
 
-// The source of a model's spectra, and how it reads the text.
+// The source of a model's matrices, and the resolved options of scoring.
 struct Prepared {
   std::unique_ptr<analysis::SpectrumSource> source;
   data::ScoringOptions how;
@@ -114,7 +114,8 @@ void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text)
               str("none in ", model), reads_text ? "the model has none, or the text is shorter than a block" : ""});
 }
 
-// Refuses a model that has nothing to look at; what is looked at in parameters is, in this.
+// Starts the source for a model; sources that read parameters are complete afterwards. Throws Error(usage) if the model
+// has no matrices for the source, or the text has no block of full length.
 Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m) {
   auto [source, argument] = analysis::source_named(a.of, "--of");
   const bool reads_text = source->reads_text();
@@ -135,7 +136,7 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
   return {std::move(source), how};
 }
 
-// Shows the source the forward passes over the text; --dump sees them too.
+// Runs the model over the text with the source and, for --dump, the attention dump as observers.
 void watch(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
   const data::ScoringOptions& how = prepared.how;
   const auto dataset = inputs.dataset_for(m);
@@ -177,7 +178,7 @@ void show(const Spectra& a) {
   rows.close();
 }
 
-// Refuses options of a text where --of names matrices of parameters.
+// Throws Error(usage) for options of scoring if --of names matrices of parameters.
 void check_scoring(const Spectra& a, const CommandLineFields& fields) {
   if (analysis::source_named(a.of, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())

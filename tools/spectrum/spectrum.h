@@ -13,28 +13,29 @@
 
 namespace mh::spectrum {
 
-// Options of mh-spectrum itself, which hold for its subcommand too unless that excludes them.
+// The options of mh-spectrum without a subcommand. The subcommand accepts them, too, unless it excludes them.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto", scoring.sample.blocks = 64; }
   std::vector<std::string> sets, kinds;
   std::string format = "table";
   data::ScoringOptions scoring;
-  std::unique_ptr<CommandLineFields> fields;  // of `scoring`
+  std::unique_ptr<CommandLineFields> fields;  // the command-line options of `scoring`
 
-  // Declares the fields of `scoring` and its sample, as main does for itself.
+  // Adds the options of `scoring` and its sample to `app`, the tool or its subcommand.
   std::unique_ptr<CommandLineFields> declare(CLI::App& app);
-  // Fills `scoring` with what main was given, then with what its subcommand was, if there is one. Blocks that nobody
-  // asked for are no more than there are.
+  // Fills `scoring` from the options of the tool, then from those of the subcommand, unless that is null. The default
+  // number of blocks is only an upper limit; an explicit --blocks larger than the corpus is an error.
   void take(CommandLineFields* of_subcommand);
 };
 
-// Of no subcommand: spectra as rows, curves and pictures. `own`: receives the options that its subcommand excludes.
+// Adds the job without a subcommand, which writes spectra as tables and plots. `own` receives the options that the
+// subcommand must exclude.
 Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own);
-// What the experts of a mixture do.
+// Adds the subcommand that reports the specialisation of experts.
 void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
                  Jobs& jobs);
 
-// Adds the columns of options that change figures, for every row.
+// Adds the columns of the options that affect results to a row.
 void add_settings(nlohmann::ordered_json& row, const Arguments& a, const data::ScoringOptions& how);
 
 }  // namespace mh::spectrum
