@@ -26,8 +26,7 @@ Registry<EncoderHead>& encoder_heads();
 
 std::unique_ptr<EncoderHead> head_of(const BertOptions& options);
 
-// Throws Error(usage) for options of [model.bert] that the chosen head does not accept, or whose values it does not
-// accept.
+// Throws Error(usage) for options of [model.bert], or values of them, that the chosen head does not accept.
 void check_head(const BertOptions& options);
 
 }  // namespace mh::model

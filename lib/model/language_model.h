@@ -33,8 +33,8 @@ class DecodingState {
   virtual int64_t length() const = 0;  // number of positions read so far
   // Reorders the rows: new row i is old row rows[i], rows (B') int64. Used by beam search and to drop finished rows.
   virtual void reorder(const at::Tensor& rows) = 0;
-  // Reorders the rows if the number of rows is unchanged and each row continues a row of the same source. `rows` is on
-  // the device of the model, and the host does not wait for its values.
+  // Reorders the rows like reorder(), provided that their number is unchanged and that each new row continues a row
+  // with the same source. `rows` is on the device of the model, and the host does not wait for its values.
   virtual void reorder_within(const at::Tensor& rows) { reorder(rows); }
 };
 
@@ -50,7 +50,7 @@ struct Input {
 };
 
 // The targets of a model, (B, n) int64; negative entries are not scored. A decoder has one target per input position,
-// n = T. An encoder's head (model.bert.head) determines n:
+// n = T. For an encoder, the head (model.bert.head) determines n:
 //   words    n = T: entries at masked positions, else negative; column 0 holds the next-sentence class of the row
 //   classes  n = 1
 //   number   n = 1, in thousandths

@@ -12,7 +12,7 @@
 namespace mh::model {
 
 struct LoadedModel {
-  std::string name;  // path of the checkpoint
+  std::string name;  // name of the checkpoint's file
   ModelConfig config;
   std::string toml;  // the whole resolved configuration, [train] included
   text::Tokenizers tokenizers;

@@ -1,5 +1,5 @@
 // The memory of a Transformer-XL: the inputs of each layer in earlier segments (Dai et al. 2019). A step that skips a
-// layer leaves the memory of this layer unchanged, so its positions lie further back ("Skip Cross-Head Transformer-XL",
+// layer leaves the memory of this layer unchanged, so that it holds older positions ("Skip Cross-Head Transformer-XL",
 // phase 1).
 #pragma once
 

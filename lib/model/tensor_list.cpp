@@ -199,7 +199,7 @@ std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   });
   Settings settings = sizes();
   settings.push_back(str("model.backbone=", backbone));
-  // Transformer-XL refuses absolute positions.
+  // Transformer-XL refuses absolute positions, so the default is invalid there.
   if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
   return listed(str("backbone ", backbone), settings, rows, {});
 }

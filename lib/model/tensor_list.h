@@ -14,9 +14,9 @@ struct ListedTensor {
   std::string setting;  // options that add the tensor or give it this shape; "": the defaults do
 };
 
-// Returns the tensors of all models that it builds on the device "meta": each backbone with its defaults, with each
-// value of each option of [model], with each pair of such values, and with a third value if one of the pair is invalid
-// on its own. Stages are listed in the same way with their own options. So options that add tensors are found
+// Builds many models on the device "meta" and returns their tensors. Each backbone is built with its defaults, with
+// each value of each option of [model], with each pair of such values, and with a third value if one of the pair is
+// invalid on its own; stages are built in the same way with their own options. So options that add tensors are found
 // automatically.
 std::vector<ListedTensor> list_tensors();
 
