@@ -62,7 +62,7 @@ struct Split {
 
 Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
   Split result;
-  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // indices of the models in each
+  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // indices of the models
   std::iota(blocks[0].begin(), blocks[0].end(), 0);
   for (const AttentionLayer* layer : model.attention_layers()) {
     std::vector<std::vector<size_t>> now(blocks.size());

@@ -28,7 +28,7 @@ class Discrepancy : public attention::Observer {
     double pairs() const { return static_cast<double>(heads * (heads - 1)); }
   };
   struct Layer {
-    Sums before, after;  // the combiner
+    Sums before, after;  // before and after the combiner
   };
   // Returns the discrepancies of each kind, indexed by layer.
   std::map<Kind, std::vector<Layer>> layers() const;

@@ -60,8 +60,8 @@ void check_importance(const std::string& name, const std::string& where, model::
 // require_finite(). If a signal asks the process to stop, returns early with the scores so far.
 std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject);
 
-// Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017), unless all are
-// 0.
+// Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose
+// scores are all 0 are unchanged.
 void normalise_by_layer(LayerScores& scores);
 
 struct RankedHead {

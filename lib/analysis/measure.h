@@ -44,7 +44,7 @@ class Measure : public attention::Observer {
   Words key_words(Kind kind, int64_t row, int64_t keys) const {
     return words_of(lengths_, keys_of_encoder(kind), row, keys);
   }
-  // Returns whether rows are sentences, so that begin() received lengths of both sides.
+  // Returns whether rows are sentences: begin() received the lengths of the encoder's sequences.
   bool sentences() const { return lengths_.encoder.defined(); }
 
  private:

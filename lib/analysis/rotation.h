@@ -1,8 +1,7 @@
-// Head rotation (Azov & Landau): which pairs of heads are swapped, and when. Pure functions, for training and for
-// tools.
+// Head rotation (Azov & Landau): which pairs of heads are swapped, and when. Pure functions for training and tools.
 //
-//   hard    one ranking of all heads of a kind: k pairs of the most important head with the least important one, the
-//           second with the second last, …
+//   hard    ranks all heads of a kind together and pairs the most important head with the least important one, the
+//           second with the second last, …, k pairs in total
 //   soft    pairs layer i with layer L - 1 - i, for i = 0 … t_max - 1, and swaps the k least important heads of both,
 //           rank by rank. t_max is at most ⌊L/2⌋; t_max = 0 means ⌊L/2⌋. With an odd number of layers the middle layer
 //           has no partner

@@ -112,8 +112,7 @@ class BeforeMixing : public SpectrumSource {
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model whose heads are mixed", "a mixer in no layer",
                                        "--of attention is the same there"});
   }
-  // With wants_scores() the score stage computes all logits, including those that a causal mask hides, as for --of
-  // logits.
+  // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return logits_; }
   at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override {
     const auto found = of_logits_.find(shape.name);

@@ -3,9 +3,8 @@
 //
 //   attention      attention matrices after mixing, before dropout
 //   before-mixing  input of the mixer: attention matrices, or logits if it mixes logits
-//   logits         scaled logits before mask and mixer. They include keys that a causal mask hides, which a causal
-//   model
-//                  never uses; scores with relative positions see negative distances there
+//   logits         scaled logits before mask and mixer, including those that a causal mask hides: a causal model never
+//                  uses these, and relative positions enter them with negative distances
 //   mixing         matrices that mix heads; one per position if they depend on the position
 //   alphas         parameters whose two axes are both heads: alphas and mixing matrices
 //   output-value   W^V_i W^O_i, the map of head i from input to output, ignoring mixer and combiner
@@ -50,7 +49,7 @@ class SpectrumSource : public attention::Observer {
     bool curves = false;     // whether percentiles of curves are needed
     int64_t block = 0;       // tokens in a row of full length; 0: rows of any length
     bool sentences = false;  // whether rows are sentences
-    Kinds kinds = {};        // kinds of attention to look at
+    Kinds kinds = {};        // kinds of attention to look at; empty: all
   };
   // Returns whether the source observes forward passes; if not, start() collects everything.
   virtual bool reads_text() const { return true; }

@@ -1,7 +1,7 @@
 // Selects the positions of a row that are words. In a text all real (not padding) positions are words. In sentences
-// (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last source token and the
-// first input token of the decoder. It is left out because heads with nothing to attend to put their weight on it
-// (Voita et al. 2019), and because the first query of a decoder sees only itself.
+// (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last token of the encoder's
+// input and the first token of the decoder's input. It is left out because heads with nothing to attend to put their
+// weight on it (Voita et al. 2019), and because the first query of a decoder sees only itself.
 #pragma once
 
 #include <algorithm>
