@@ -13,8 +13,7 @@ nlohmann::ordered_json option_columns(Options options) {
   struct Columns : Fields {
     nlohmann::ordered_json row = nlohmann::ordered_json::object();
     bool visit(const Field& field, std::string& /*text*/) override {
-      row[field.key] =
-          nlohmann::ordered_json::parse(field.text);  // TOML and JSON have the same syntax for these values
+      row[field.key] = nlohmann::ordered_json::parse(field.text);  // these values have equal syntax in TOML and JSON
       return false;
     }
   } columns;

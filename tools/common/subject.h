@@ -56,7 +56,7 @@ data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::Scorin
 // Returns the options that affect results as columns: block, context, memory, blocks, seed, precision.
 nlohmann::ordered_json settings_of(const data::ScoringOptions& how, const std::string& precision);
 
-// Returns a description of how heads were chosen, for a message: " by taylor in blocks of 32 tokens, all of them; seed
+// Returns the end of a message that says how heads were chosen: " by taylor in blocks of 32 tokens, all of them; seed
 // 1".
 std::string measured_by(const std::string& measure, const data::ScoringOptions& how);
 

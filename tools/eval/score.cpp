@@ -65,7 +65,8 @@ void check(const ScoreJob& a) {
   }
 }
 
-// Returns the scores of model `index` on texts or pairs, and writes what the options ask for.
+// Returns the table row with the scores of model `index` on texts or pairs, and writes the files of --per-token and
+// --hypotheses.
 ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
                           const task::Dataset& dataset, size_t index) {
   const data::ScoringOptions options = scoring_for(m, job.scoring, dataset);

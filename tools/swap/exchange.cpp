@@ -1,4 +1,4 @@
-// mh-swap MODEL: writes the checkpoint with heads swapped; all other bytes of tensors are unchanged.
+// mh-swap MODEL: writes the checkpoint with heads swapped; everything else is unchanged byte for byte.
 #include "analysis/exchange.h"
 
 #include <algorithm>
@@ -129,8 +129,7 @@ void exchange(const Exchange& a) {
       return "--" + name;
     });
   }
-  const auto sink =
-      a.dry_run ? nullptr : open_sink(a.output);  // opened early, so that errors appear before the ranking
+  const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // opened early, so that errors precede the ranking
   if (data != nullptr) rank(a, m, *data, heads, choice);
   const auto seed = static_cast<uint64_t>(a.shared->scoring.sample.seed);
   const auto chosen = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);

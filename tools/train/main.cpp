@@ -1,4 +1,4 @@
-// mh-train: trains a model from a configuration, or resumes a run with bit-identical results.
+// mh-train: trains a model from a configuration, or resumes a run exactly.
 //
 //   mh-train --config wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1 --set train.length=300u
 //   mh-train --resume --out run1
