@@ -96,7 +96,7 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_pl
 at::Tensor taken(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
-  const at::Tensor moved = at::empty(sizes, store.options());
+  at::Tensor moved = at::empty(sizes, store.options());
   at::Tensor into = moved.narrow(2, 0, length);
   at::index_select_out(into, store.narrow(2, first, length), 0, rows);
   return moved;

@@ -63,6 +63,7 @@ void Config::insert(const std::string& key, const Value& value, Renaming renamin
   static std::set<std::string> warned;
   if (same || renaming == Renaming::silent || !warned.insert(key).second) return;
   std::vector<std::string> forms;
+  forms.reserve(present.size());
   for (const Assignment& assignment : present) forms.push_back(assignment.key + " = " + assignment.text);
   log_warning(
       str(value.origin, ": ", key, " = ", value.text, " is of an earlier version; it is now ", join(forms, ", ")));

@@ -13,8 +13,6 @@
 #include "base/file.h"
 #include "base/text.h"
 
-extern char** environ;
-
 namespace mh {
 
 namespace {
@@ -153,6 +151,7 @@ void Plot::draw() const {
 
 std::vector<std::string> short_names(const std::vector<std::string>& paths) {
   std::vector<std::vector<std::string>> parts;
+  parts.reserve(paths.size());
   for (const std::string& path : paths) parts.push_back(split(path, '/'));
   const auto common = [&](auto part) {  // part(path, i): the i-th from one end
     size_t i = 0;

@@ -35,7 +35,7 @@ class PairBatches : public Batches {
   std::vector<Part> parts(int64_t update) override {
     const Part all = batch_of(update);
     if (options_.micro_tokens == 0) return {{0, all.count}};
-    int64_t widest = 0;
+    int64_t widest = 1;
     for (int64_t i = 0; i < all.count; ++i) widest = std::max(widest, width(pair_at(all, i)));
     std::vector<Part> parts;
     const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / widest);

@@ -88,7 +88,7 @@ void give_keys(const std::vector<Key>& keys, const Settings& settings, Json& con
 std::string plain_name(const std::string& tensor, const std::string& prefix) {
   std::string name = tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor;
   for (const auto& [old, now] : {std::pair<std::string, std::string>{".gamma", ".weight"}, {".beta", ".bias"}})
-    if (name.ends_with(old)) name = name.substr(0, name.size() - old.size()) + now;
+    if (name.ends_with(old)) name.replace(name.size() - old.size(), old.size(), now);
   return name;
 }
 

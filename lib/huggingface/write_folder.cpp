@@ -44,7 +44,7 @@ class Writer {
     check(config);
     auto files = architecture_->files_of(loaded_.tokenizers, settings_, loaded_.name);
     files["config.json"] = config.dump(2) + "\n";
-    for (const auto& [name, text] : files) write_file_atomically(folder + "/" + name, text);
+    for (const auto& [name, text] : files) write_file_atomically(str(folder, "/", name), text);
     write_tensors(folder + "/model.safetensors");
     log_info("written as " + config.at("architectures").at(0).get<std::string>() + ", with all that our model has");
   }

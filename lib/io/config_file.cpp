@@ -57,6 +57,7 @@ void ConfigFile::require(const std::string& key, const Json& otherwise, const st
   const Json found = value(key, otherwise);
   if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return;
   std::vector<std::string> texts;
+  texts.reserve(allowed.size());
   for (const Json& one : allowed) texts.push_back(one.dump());
   throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), found.dump(), why});
 }

@@ -119,8 +119,10 @@ TensorFiles open_model_files(const std::string& folder) {
     }
     if (!std::filesystem::exists(index)) continue;
     std::set<std::string> tensors;
-    for (const std::string& file : files_of_index(index, tensors))
-      files.add(folder + "/" + file, form.open(folder + "/" + file));
+    for (const std::string& file : files_of_index(index, tensors)) {
+      const std::string place = str(folder, "/", file);
+      files.add(place, form.open(place));
+    }
     for (const std::string& name : tensors)
       if (files.find(name) == nullptr)
         throw Error(Exit::input, Problem{index, "a file with " + name, "none", "copy the folder again"});

@@ -183,6 +183,7 @@ class DeviceSearch {
     // (steps, S, …). Only the first of these waits for the device.
     const auto read = [&](at::Tensor Ways::*part) {
       std::vector<at::Tensor> all;
+      all.reserve(seen.size());
       for (const Ways& one : seen) all.push_back(one.*part);
       return at::stack(all).to(at::kCPU).contiguous();
     };

@@ -70,6 +70,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     const auto begin = order.begin() + result.rows;
     const std::vector<int64_t> rows(begin, begin + std::min(all - result.rows, std::max<int64_t>(1, kTokens / widest)));
     std::vector<text::Example> examples_now;
+    examples_now.reserve(rows.size());
     for (int64_t row : rows) examples_now.push_back(source.make(0, row));
     const data::Batch batch = load_examples(examples_, examples_now);
     if (options.observer != nullptr) options.observer->begin(batch.input.lengths);

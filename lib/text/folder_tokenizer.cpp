@@ -165,6 +165,7 @@ class FolderReader {
       }
     }
     std::vector<int64_t> found;
+    found.reserve(wanted.size());
     for (const std::string& piece : wanted) found.push_back(number_of(piece));
     return found;
   }

@@ -391,7 +391,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   if (!end.done)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
                                       "run it again, and see SentencePiece's messages with -v"});
-  const std::string result = end.result.substr(1);
+  std::string result = end.result.substr(1);
   if (end.result[0] == kLongWord) refuse_long_word(lines, result);
   if (end.result[0] == kStatus) {
     log_detail("SentencePiece: " + std::string(without_place(result)));

@@ -17,6 +17,7 @@ namespace {
 struct Pair {
   int32_t left = 0, right = 0;
   bool operator==(const Pair&) const = default;
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy sees the 0 of the comparison that the compiler writes.
   auto operator<=>(const Pair&) const = default;
 };
 struct PairHash {

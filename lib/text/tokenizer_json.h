@@ -40,7 +40,7 @@ template <class Token>
 std::set<std::string> token_flags(const Token& token) {
   std::set<std::string> flags;
   for (const char* flag : kTokenFlags)
-    if (const auto value = token.find(flag); value != token.end() && *value == true) flags.insert(flag);
+    if (const auto value = token.find(flag); value != token.end() && *value == Token(true)) flags.insert(flag);
   return flags;
 }
 

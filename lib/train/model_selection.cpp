@@ -50,7 +50,7 @@ void ModelSelection::restart() {
 }
 
 std::string ModelSelection::best_weights() const {
-  const std::string best = folder_.file("best.safetensors");
+  std::string best = folder_.file("best.safetensors");
   if (!std::isfinite(state_.best))
     throw Error(Exit::failed, Problem{best, "the best weights so far, to go on from", "no validation was finite", ""});
   return best;

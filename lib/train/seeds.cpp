@@ -24,6 +24,7 @@ task::NamedScores over(const std::vector<SeedResult>& results,
   task::NamedScores all;
   for (size_t s = 0; s < results[0].scores.size(); ++s) {
     std::vector<double> values;
+    values.reserve(results.size());
     for (const SeedResult& result : results) values.push_back(result.scores[s].second);
     all.emplace_back(results[0].scores[s].first, statistic(values));
   }

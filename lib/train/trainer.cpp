@@ -28,7 +28,7 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 
 Validation Trainer::validate(attention::Observer* observer) {
   const double began = now();
-  const Validation result = validator_->run(*model_, observer);
+  Validation result = validator_->run(*model_, observer);
   progress_->add_validation(now() - began);
   return result;
 }

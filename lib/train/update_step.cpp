@@ -59,7 +59,7 @@ nn::SlicedLoss UpdateStep::micro_batch(const model::Input& input, const model::T
   attention::Observer* observer = config_.regularisers.observer();
   if (observer != nullptr) observer->begin(input.lengths);
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);
-  const nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
+  nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
   // Terms are per token, as the loss is once it is divided by the tokens of the update.
   const at::Tensor term = config_.regularisers.loss(here_);
   const at::Tensor total = term.defined()

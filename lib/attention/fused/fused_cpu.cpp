@@ -118,7 +118,7 @@ struct PlainOnCpu {
   static constexpr bool kReadsOut = true;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
-    const ForwardResult result = empty_result(x);
+    ForwardResult result = empty_result(x);
     if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, gradient, result);
     else forward_heads<uint16_t>(x, gradient, result);
     return result;

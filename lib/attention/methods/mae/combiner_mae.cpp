@@ -81,7 +81,7 @@ class MixtureOfExperts : public Weighing {
   // Learned gates sample only if a pass requests it (SampleExperts), which is not a property of the layer.
   bool draws() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
-    const at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
+    at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
     if (c.observer != nullptr)
       c.observer->show(
           c.shape, WeightObservation{w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat))});

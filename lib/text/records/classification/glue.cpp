@@ -24,7 +24,7 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
 // As much of a first line as tells what it is.
 std::string shown(const Words& fields) {
   constexpr size_t kShown = 200;
-  const std::string all = join(fields, ", ");
+  std::string all = join(fields, ", ");
   if (all.size() <= kShown) return all;
   size_t end = kShown;
   while ((all[end] & 0xC0) == 0x80) --end;  // not within a character
