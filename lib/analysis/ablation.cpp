@@ -1,7 +1,6 @@
 // Plans one pass for several ablated models, whose rows split where their masked heads differ, and scores them.
 #include "analysis/ablation.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "analysis/importance.h"
 #include "attention/head_scales.h"
 #include "base/signals.h"
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

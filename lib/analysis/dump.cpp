@@ -1,12 +1,11 @@
 // Collects and writes attention matrices.
 #include "analysis/dump.h"
 
-#include <ATen/ATen.h>
-
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "model/load.h"
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

@@ -1,8 +1,9 @@
 // Computes the entropy of attention rows and its means.
 #include "analysis/entropy.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

@@ -1,14 +1,13 @@
 // Chooses pairs of heads, reads optimiser moments and rewrites a checkpoint.
 #include "analysis/exchange.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <functional>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "model/load.h"
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

@@ -1,7 +1,6 @@
 // Observes and replaces the gates of mixtures of experts.
 #include "analysis/experts_report.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "attention/weighing.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

@@ -1,7 +1,6 @@
 // Singular values by the eigenvalues of Gram matrices, and statistics of spectra.
 #include "analysis/spectrum.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "cpu/eigenvalues.h"
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

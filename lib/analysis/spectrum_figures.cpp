@@ -1,10 +1,10 @@
 // Turns the statistics of spectra into figures of heads and layers.
 #include "analysis/spectrum_figures.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <limits>
+
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

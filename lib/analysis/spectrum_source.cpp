@@ -1,8 +1,6 @@
 // The sources of matrices for spectra, which register themselves by name.
 #include "analysis/spectrum_source.h"
 
-#include <ATen/ATen.h>
-
 #include <map>
 
 #include "analysis/heads.h"
@@ -10,6 +8,7 @@
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "nn/aten.h"
 
 namespace mh::analysis {
 

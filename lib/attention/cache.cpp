@@ -1,11 +1,11 @@
 // Storage of the key/value cache: growth, the row table for in-place decoding, and reordering of rows.
 #include "attention/cache.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <optional>
 #include <vector>
+
+#include "nn/aten.h"
 
 namespace mh::attention {
 

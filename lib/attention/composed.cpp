@@ -1,11 +1,11 @@
 // The composed path: tensor operations for any device and any stages; the only path that forms the probabilities.
-#include <ATen/ATen.h>
 
 #include <utility>
 
 #include "attention/causal_product.h"
 #include "attention/layer.h"
 #include "base/error.h"
+#include "nn/aten.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 

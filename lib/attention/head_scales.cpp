@@ -1,14 +1,13 @@
 // An interceptor that multiplies the tensors of heads by scale factors.
 #include "attention/head_scales.h"
 
-#include <ATen/ATen.h>
-
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "nn/aten.h"
 
 namespace mh::attention {
 

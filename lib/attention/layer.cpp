@@ -1,12 +1,11 @@
 // The forward pass of an attention layer: projections, dispatch, interceptors, combiner, output projection.
 #include "attention/layer.h"
 
-#include <ATen/ATen.h>
-
 #include <tuple>
 #include <utility>
 
 #include "attention/fused/split_projection.h"
+#include "nn/aten.h"
 #include "nn/ops.h"
 
 namespace mh::attention {

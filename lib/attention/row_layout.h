@@ -1,7 +1,7 @@
 // Memory layouts of tensors (B, h, T, d) that kernels read and write.
 #pragma once
 
-#include <ATen/ATen.h>
+#include "nn/aten.h"
 
 namespace mh::attention {
 

@@ -8,8 +8,6 @@
 // outputs; output heads for the result of a combiner.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +19,7 @@
 #include "attention/shape.h"
 #include "base/fields.h"
 #include "base/registry.h"
+#include "nn/aten.h"
 #include "nn/forward_context.h"
 #include "nn/parameter.h"
 #include "normaliser.h"

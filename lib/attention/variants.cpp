@@ -1,11 +1,10 @@
 // Repeats the rows of tensors for the variants of a batch.
 #include "attention/variants.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 
 #include "attention/stage.h"
+#include "nn/aten.h"
 
 namespace mh::attention {
 

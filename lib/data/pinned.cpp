@@ -1,6 +1,6 @@
 #include "data/pinned.h"
 
-#include <ATen/ATen.h>
+#include "nn/aten.h"
 
 namespace mh::data {
 

@@ -1,4 +1,3 @@
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "base/text.h"
 #include "huggingface/model.h"
 #include "io/tensor_files.h"
+#include "nn/aten.h"
 #include "nn/finite.h"
 
 namespace mh::huggingface {

@@ -1,7 +1,6 @@
 // Warm start: checks which parameters match a checkpoint, loads them and measures how the model changed.
 #include "model/adopt.h"
 
-#include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "nn/aten.h"
 
 namespace mh::model {
 

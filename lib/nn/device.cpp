@@ -1,7 +1,6 @@
 // Loads the CUDA libraries, and copies tensors to the device.
 #include "nn/device.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cuda/table.h"
+#include "nn/aten.h"
 
 namespace mh::nn {
 

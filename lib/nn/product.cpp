@@ -1,7 +1,6 @@
 // Matrix products through oneDNN's linear operator, and the cache of packed weights for decoding.
 #include "nn/product.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <map>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "cpu/level.h"
+#include "nn/aten.h"
 #include "nn/parameter.h"
 
 namespace mh::nn {

@@ -1,5 +1,4 @@
-// Precompiled for the sources of libmultihead: ATen alone takes 7 s to parse.
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
+// Precompiled for the sources of libmultihead: what nearly all of them include. A header here costs every source the
+// instantiation of its inline functions' templates, so one that few sources need is not here.
 #include "base/json_types.h"
+#include "nn/aten.h"

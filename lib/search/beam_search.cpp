@@ -1,6 +1,5 @@
 #include "search/beam_search.h"
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
@@ -11,6 +10,7 @@
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/signals.h"
+#include "nn/aten.h"
 #include "nn/product.h"
 #include "search/beams.h"
 #include "search/candidates.h"

@@ -1,12 +1,11 @@
 #include "search/beams.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "cpu/attention.h"
+#include "nn/aten.h"
 
 namespace mh::search {
 

@@ -1,6 +1,5 @@
 #include "search/candidates.h"
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "nn/aten.h"
 
 namespace mh::search {
 

@@ -1,11 +1,11 @@
 #include "search/device_search.h"
 
-#include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 
 #include "base/signals.h"
+#include "nn/aten.h"
 #include "nn/product.h"
 #include "search/candidates.h"
 

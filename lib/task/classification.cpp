@@ -3,8 +3,6 @@
 // Scores: those that the shard names (metrics/scores.h): accuracy, f1, matthews; of numbers pearson, spearman.
 #include "text/records/classification.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -13,6 +11,7 @@
 #include "io/shard.h"
 #include "metrics/scores.h"
 #include "model/language_model.h"
+#include "nn/aten.h"
 #include "task/example_dataset.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"

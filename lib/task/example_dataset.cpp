@@ -1,6 +1,5 @@
 #include "task/example_dataset.h"
 
-#include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "model/language_model.h"
+#include "nn/aten.h"
 
 namespace mh::task {
 

@@ -3,8 +3,6 @@
 // Scores: word_accuracy, the share of the masked words, and with model.bert.next_sentence next_accuracy, of the rows.
 #include "task/masked_words.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <limits>
 #include <mutex>
@@ -12,6 +10,7 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "io/shard.h"
+#include "nn/aten.h"
 #include "task/example_dataset.h"
 #include "text/records/masked_words.h"
 #include "text/tokenizers.h"

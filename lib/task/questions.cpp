@@ -3,8 +3,6 @@
 // Scores: exact and f1, those of the official scripts, in percent.
 #include "text/records/questions.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 
 #include "base/file.h"
@@ -15,6 +13,7 @@
 #include "metrics/answers.h"
 #include "metrics/predictions.h"
 #include "model/language_model.h"
+#include "nn/aten.h"
 #include "task/example_dataset.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"

@@ -9,14 +9,13 @@
 // layers on the composed path); what it needs of the parameters it finds by their names.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "analysis/observers.h"
 #include "attention/options.h"
+#include "nn/aten.h"
 #include "nn/parameter.h"
 #include "train/plugins.h"
 #include "train/standing.h"

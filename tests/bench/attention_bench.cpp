@@ -9,7 +9,6 @@
 // memory of the same length; decode-a, decode-b, one query after so many keys, forward alone. Milliseconds of a call,
 // the median of those of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU
 // by its events and its allocator's counts, after a few calls; fp16 there alone.
-#include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
@@ -30,6 +29,7 @@
 #include "attention/fused/fused_gpu.h"
 #include "attention/fused/mixed_cpu.h"
 #include "base/error.h"
+#include "fixtures/aten.h"
 #include "fixtures/peak_memory.h"
 #include "nn/device.h"
 #include "nn/ops.h"

@@ -1,6 +1,6 @@
 // Milliseconds that the attention layers of a model take, whole and with half of its heads cut, one call after the
 // other: cut_bench PATH [MIXER [ROWS [LENGTH [ROUNDS]]]], PATH composed or fused; prints two medians.
-#include <ATen/ATen.h>
+#include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "analysis/cut.h"
 #include "attention/layer.h"
+#include "nn/aten.h"
 
 using namespace mh;
 

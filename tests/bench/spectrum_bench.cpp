@@ -1,6 +1,5 @@
 // Milliseconds that the singular values of a matrix take, in a batch:
 // spectrum_bench FILE COUNT N THREADS [VALUES]. FILE holds COUNT fp32 matrices of N × N; the values go to VALUES, fp64.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 
 #include "analysis/spectrum.h"
 #include "base/file.h"
+#include "nn/aten.h"
 
 int main(int argc, char** argv) {
   if (argc < 5) return 2;

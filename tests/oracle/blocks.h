@@ -2,13 +2,12 @@
 // attention (oracle/attention.h) and feed-forward parts, each with its sum and norm.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "fixtures/aten.h"
 #include "model/language_model.h"
 #include "oracle/attention.h"
 

@@ -2,13 +2,13 @@
 // the equations: in double a reference, in fp32 or bf16 what composed operations make of it.
 #pragma once
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <vector>
 
 #include "attention/fused/attention_spec.h"
+#include "fixtures/aten.h"
 
 namespace reference::policy {
 

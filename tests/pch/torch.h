@@ -1,4 +1,3 @@
 // Precompiled for torch-tests.
-#include <ATen/ATen.h>
-
 #include "core.h"
+#include "fixtures/aten.h"

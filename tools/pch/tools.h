@@ -1,6 +1,5 @@
 // Precompiled header of the tools: these headers dominate the time to compile a tool.
-#include <ATen/ATen.h>
-
 #include <CLI/CLI.hpp>
 
 #include "base/json_types.h"
+#include "nn/aten.h"

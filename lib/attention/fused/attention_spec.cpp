@@ -1,10 +1,10 @@
 // Converts an AttentionSpec to kernel parameters, and implements helpers that several backends share.
 #include "attention/fused/attention_spec.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "nn/aten.h"
 
 namespace mh::attention {
 

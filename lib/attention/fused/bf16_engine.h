@@ -2,9 +2,8 @@
 // products of pairs of bf16 numbers.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include "cpu/bf16_engine.h"
+#include "nn/aten.h"
 
 namespace mh::attention {
 

@@ -1,7 +1,6 @@
 // Runs the kernel for each head of each row of a decoding step.
 #include "attention/fused/cached_attention.h"
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
 #include <cmath>
@@ -10,6 +9,7 @@
 
 #include "attention/row_layout.h"
 #include "cpu/cached_attention.h"
+#include "nn/aten.h"
 
 namespace mh::attention {
 

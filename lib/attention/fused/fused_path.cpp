@@ -1,5 +1,4 @@
 // The fused path of a layer: translates its stages to kernel arguments, for a forward pass and for a step of decoding.
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/mixed_cpu.h"
 #include "attention/layer.h"
+#include "nn/aten.h"
 #include "nn/ops.h"
 
 namespace mh::attention {

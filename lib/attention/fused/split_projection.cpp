@@ -1,12 +1,12 @@
 // The autograd function of split_projection().
 #include "attention/fused/split_projection.h"
 
-#include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
 
 #include "attention/weighing.h"
+#include "nn/aten.h"
 
 namespace mh::attention {
 

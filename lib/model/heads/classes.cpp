@@ -1,8 +1,8 @@
 // The head "classes" predicts the class of a text: logits W dropout(p) + b, with p the output of the pooler.
-#include <ATen/ATen.h>
 
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
+#include "nn/aten.h"
 
 namespace mh::model {
 

@@ -1,8 +1,8 @@
 // The head "number" predicts one number for a text: W dropout(p) + b, with p the output of the pooler.
-#include <ATen/ATen.h>
 
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
+#include "nn/aten.h"
 #include "nn/device.h"
 
 namespace mh::model {

@@ -1,9 +1,8 @@
 // Dense layer, pooler and class loss of encoder heads.
 #include "model/heads/pooled_head.h"
 
-#include <ATen/ATen.h>
-
 #include "model/inits.h"
+#include "nn/aten.h"
 #include "nn/device.h"
 
 namespace mh::model {

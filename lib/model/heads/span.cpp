@@ -1,9 +1,9 @@
 // The head "span" predicts where an answer begins and ends (extractive question answering): each position t has two
 // scores, W h_t + b, and each end is a softmax over the positions.
-#include <ATen/ATen.h>
 
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
+#include "nn/aten.h"
 #include "nn/device.h"
 
 namespace mh::model {

@@ -1,12 +1,12 @@
 // The head "words" (Devlin et al. 2019) predicts masked words: logits E norm(activation(W h_t + b)) + c, where E is the
 // token embedding if model.tied. With model.bert.next_sentence it also predicts whether one sentence follows another,
 // from the pooler's output p: logits W' p + b'.
-#include <ATen/ATen.h>
 
 #include "model/block.h"
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
 #include "model/inits.h"
+#include "nn/aten.h"
 #include "nn/device.h"
 
 namespace mh::model {

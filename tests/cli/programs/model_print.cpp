@@ -1,7 +1,6 @@
 // What a model makes of tokens, for the check against the package transformers: model-print MODEL
 // Each line of standard input is a row of tokens, and behind a bar their segments. Printed are the last hidden states
 // of all places, a bar, the logits, a bar, and the logits of the next sentence where the model has them.
-#include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "fixtures/aten.h"
 #include "model/load.h"
 
 namespace {

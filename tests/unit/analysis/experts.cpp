@@ -1,7 +1,6 @@
 // What the experts of a mixture do, and gates that an observer puts in their place.
 #include "attention/methods/mae/experts.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -11,6 +10,7 @@
 
 #include "analysis/experts_report.h"
 #include "data/text.h"
+#include "fixtures/aten.h"
 #include "fixtures/corpora.h"
 #include "fixtures/layers.h"
 #include "fixtures/status.h"

@@ -1,5 +1,4 @@
 // Singular values, what is said of them, entropies, and where the matrices come from.
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -14,6 +13,7 @@
 #include "analysis/spectrum_source.h"
 #include "attention/head_mix.h"
 #include "data/text.h"
+#include "fixtures/aten.h"
 #include "fixtures/corpora.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"

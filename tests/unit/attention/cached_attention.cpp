@@ -1,7 +1,6 @@
 // A cache whose rows are read where they were written, against tensors of them and loops in double precision.
 #include "attention/fused/cached_attention.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "attention/fused/mixed_cpu.h"
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "oracle/fused_policy.h"
 

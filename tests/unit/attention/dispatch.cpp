@@ -1,7 +1,6 @@
 // The constraints of the fused path, each by itself, and what the dispatcher does with a refusal.
 #include "attention/dispatch.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "fixtures/aten.h"
 #include "fixtures/layers.h"
 
 using namespace mh;

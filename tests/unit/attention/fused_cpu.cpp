@@ -1,7 +1,6 @@
 // The attention kernel against loops in double precision, and against the composed path's own error.
 #include "attention/fused/fused_cpu.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "attention/fused/split_projection.h"
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"

@@ -2,7 +2,6 @@
 // on the CPU, on its tensors; they and those of the CPU are compared with the equations.
 #include "attention/fused/fused_gpu.h"
 
-#include <ATen/ATen.h>
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -12,6 +11,7 @@
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/mixed_cpu.h"
 #include "emulator/host_launcher.h"
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/reduced_cases.h"
 #include "nn/ops.h"

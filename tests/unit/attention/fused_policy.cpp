@@ -3,7 +3,6 @@
 // read those of others, scales of heads, in any combination.
 #include "oracle/fused_policy.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -16,6 +15,7 @@
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/mixed_cpu.h"
 #include "cpu/level.h"
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"

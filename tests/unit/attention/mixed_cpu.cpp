@@ -2,7 +2,6 @@
 // and dropouts, forward and every gradient; and layers on both paths.
 #include "attention/fused/mixed_cpu.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -14,6 +13,7 @@
 
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/split_projection.h"
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"

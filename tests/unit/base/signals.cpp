@@ -1,13 +1,13 @@
 // Signals that arrive in the middle of a product.
 #include "base/signals.h"
 
-#include <ATen/ATen.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 
+#include "fixtures/aten.h"
 #include "nn/product.h"
 
 using namespace mh;

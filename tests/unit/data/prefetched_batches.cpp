@@ -1,13 +1,13 @@
 // Batches that a thread loads ahead are those that are asked for, whichever these are.
 #include "data/prefetched_batches.h"
 
-#include <ATen/ATen.h>
 #include <rapidcheck.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "fixtures/aten.h"
 #include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
 #include "fixtures/pairs.h"

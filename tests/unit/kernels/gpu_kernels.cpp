@@ -1,6 +1,5 @@
 // The attention kernels on a GPU: `torch-tests --device cuda`. The result and every gradient are no further from the
 // equations in double than twice what the same equations give on the GPU, in the same type, by the tensor library.
-#include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -13,6 +12,7 @@
 
 #include "attention/fused/fused_gpu.h"
 #include "base/error.h"
+#include "fixtures/aten.h"
 #include "fixtures/device.h"
 #include "fixtures/errors.h"
 #include "fixtures/numbers.h"

@@ -1,5 +1,4 @@
 // Adaptive input and adaptive softmax against plain loops in double precision; published parameter counts.
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -9,6 +8,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "fixtures/aten.h"
 #include "fixtures/layers.h"
 #include "fixtures/models.h"
 #include "fixtures/peak_memory.h"

@@ -1,12 +1,12 @@
 // Whole models on the device of the tests (--device cuda) against the CPU: updates, decoding, spectra, and a recorded
 // pass. Without a GPU most of them compare the CPU with itself, so that the tests are tested.
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
 #include <vector>
 
 #include "analysis/spectrum.h"
+#include "fixtures/aten.h"
 #include "fixtures/device.h"
 #include "fixtures/every_model.h"
 #include "fixtures/numbers.h"

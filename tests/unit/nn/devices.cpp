@@ -1,7 +1,6 @@
 // What a model makes on its way lives where its parameters live. Told without a GPU: parameters are on the tensor
 // library's device "meta", which knows sizes alone and refuses a tensor of the CPU beside its own, and any look at
 // numbers. What has to be read on the way is not told of so: bands of the vocabulary, and the loss.
-#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
@@ -13,6 +12,7 @@
 #include "attention/layer.h"
 #include "attention/mask.h"
 #include "attention/methods/mae/sample_experts.h"
+#include "fixtures/aten.h"
 #include "fixtures/every_model.h"
 #include "fixtures/translators.h"
 #include "model/memories.h"

@@ -1,6 +1,5 @@
 // What stands between tensors and the kernels of a GPU beside attention: the kernels run thread by thread on the CPU,
 // on its tensors, and what operations, a model and the optimisers make by them is compared with the CPU's own.
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "emulator/host_table.h"
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/models.h"
 #include "fixtures/numbers.h"

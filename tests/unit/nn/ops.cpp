@@ -1,7 +1,6 @@
 // The other primitive operations against double precision.
 #include "nn/ops.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -9,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/numbers.h"
 #include "nn/parameter.h"

@@ -1,10 +1,10 @@
 // Sliced cross-entropy against loops in double precision.
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "fixtures/aten.h"
 #include "fixtures/numbers.h"
 #include "fixtures/peak_memory.h"
 #include "nn/ops.h"

@@ -1,10 +1,10 @@
 // Dropout against its definition, one element at a time, and the properties that resume and distribution rest on.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
 
 #include "base/random.h"
+#include "fixtures/aten.h"
 #include "nn/ops.h"
 
 using namespace mh;

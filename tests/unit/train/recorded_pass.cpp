@@ -2,7 +2,6 @@
 // and puts what that gives where the recording's results lie.
 #include "train/recorded_pass.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -10,6 +9,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "fixtures/aten.h"
 #include "fixtures/models.h"
 
 using namespace models;
