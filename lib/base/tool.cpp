@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <new>
@@ -95,6 +96,12 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     log_error(memory ? "out of memory: " + message : message);
     return static_cast<int>(memory ? Exit::device : Exit::failed);
   }
+}
+
+void Tool::run_and_exit(int argc, char** argv, const std::function<void()>& body) {
+  const int status = run(argc, argv, body);
+  std::fflush(nullptr);
+  std::_Exit(status);
 }
 
 }  // namespace mh

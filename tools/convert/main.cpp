@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
       ->check(whole_number(0));
   app.add_option("-o,--output", a.output, "the new checkpoint; - is standard output [-]")->type_name("FILE");
   app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
-  return tool.run(argc, argv, [&] {
+  tool.run_and_exit(argc, argv, [&] {
     if (!a.to.empty()) convert::to_huggingface(a);
     else if (convert::is_from_huggingface(a)) convert::from_huggingface(a);
     else convert::models(a);

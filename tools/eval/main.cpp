@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   eval::add_generate(tool.app(), a, shared, jobs);
   eval::add_translate(tool.app(), a, shared, jobs);
   eval::add_bleu(tool.app(), a, shared, jobs);
-  return tool.run(argc, argv, [&] {
+  tool.run_and_exit(argc, argv, [&] {
     nn::prepare_cpu(a->threads);
     quietly([&] {
       if (!run_given(jobs)) score.run();

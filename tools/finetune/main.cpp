@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
                  "sample deviation")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20));
-  return tool.run(argc, argv, [&] {
+  tool.run_and_exit(argc, argv, [&] {
     if (a.from.empty() && !a.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to begin with, or --resume", "neither",
                                        "mh-train begins from nothing"});

@@ -27,5 +27,5 @@ int main(int argc, char** argv) {
   prep::add_info(app, jobs);
   prep::add_cat(app, jobs);
   prep::add_codes(app, jobs);
-  return tool.run(argc, argv, [&] { run_given(jobs); });
+  tool.run_and_exit(argc, argv, [&] { run_given(jobs); });
 }

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   const Job spectra = spectrum::add_spectra(tool.app(), a, of_spectra);
   Jobs jobs;
   spectrum::add_experts(tool.app(), a, of_spectra, jobs);
-  return tool.run(argc, argv, [&] {
+  tool.run_and_exit(argc, argv, [&] {
     if (!run_given(jobs)) spectra.run();
   });
 }

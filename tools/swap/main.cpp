@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   const Job exchange = swap::add_exchange(tool.app(), a, of_exchange);
   Jobs jobs;
   swap::add_report(tool.app(), a, of_exchange, jobs);
-  return tool.run(argc, argv, [&] {
+  tool.run_and_exit(argc, argv, [&] {
     if (!run_given(jobs)) exchange.run();
   });
 }

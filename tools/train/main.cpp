@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   app.add_option("--list", what, "print a table and end: " + join(train_setup::lists(), ", "))
       ->type_name("WHAT")
       ->check(one_of(train_setup::lists()));
-  return tool.run(argc, argv, [&] {
+  tool.run_and_exit(argc, argv, [&] {
     if (!what.empty()) return quietly([&] { train_setup::list(what); });
     train_setup::run(a, tool);
   });
