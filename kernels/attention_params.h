@@ -10,7 +10,7 @@
 
 namespace mh::kernels {
 
-struct Bf16Engine;  // cpu/bf16_engine.h
+struct Bf16Gemm;  // cpu/bf16_gemm.h
 
 // Keys that follow one another without a gap: `count` of them from key `first`. The distance of query t to key s among
 // them has row `row` + queries - 1 - t + s - first of r.
@@ -76,16 +76,16 @@ struct AttentionParams {
   int64_t l2_bytes = 0;  // the second-level cache (cpu/level.h)
   // Multiplies bf16, except for relative positions and few queries; null: products are in fp32. Null for fp32. Plain
   // attention: the processor has AVX-512.
-  const Bf16Engine* bf16 = nullptr;
+  const Bf16Gemm* bf16 = nullptr;
 
   constexpr bool has_relative() const { return relative.u != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
   constexpr int64_t key_head(int64_t j) const { return key_heads != nullptr ? key_heads[j] : j; }
   constexpr int64_t value_head(int64_t i) const { return value_heads != nullptr ? value_heads[i] : i; }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
-  // Query i sees the keys from first_seen to seen - 1.
-  int64_t seen(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
-  int64_t first_seen(int64_t i) const { return window > 0 ? std::max<int64_t>(0, seen(i) - window) : 0; }
+  // Query i sees the keys from visible_begin to visible_end - 1.
+  int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
+  int64_t visible_begin(int64_t i) const { return window > 0 ? std::max<int64_t>(0, visible_end(i) - window) : 0; }
   // The matrix, or its transpose, that all queries of row b share, or null.
   constexpr const float* shared_matrix(const float* matrices, int64_t b) const {
     return matrix_query_stride == 0 ? matrices + b * matrix_batch_stride : nullptr;

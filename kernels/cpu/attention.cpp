@@ -53,33 +53,33 @@ struct Distances {
   int64_t row;                             // floats of a query's products with distances
   float* by_distance;                      // (block, row)
   float* queries;                          // (block, size)
-  MH_INLINE Distances(const AttentionParams& how, int64_t span, float* scratch)
+  MH_INLINE Distances(const AttentionParams& params, int64_t span, float* scratch)
       : row(distances_of(span, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
-    if (!how.has_relative()) return;
-    const RelativeParams& r = how.relative;
-    size = how.key_size, count = r.distances;
-    u = r.u + how.head * size, v = r.v + how.head * size;
-    rows = static_cast<const float*>(r.rows) + how.head * count * size,
-    transposed = r.transposed + how.head * count * size;
+    if (!params.has_relative()) return;
+    const RelativeParams& r = params.relative;
+    size = params.key_size, count = r.distances;
+    u = r.u + params.head * size, v = r.v + params.head * size;
+    rows = static_cast<const float*>(r.rows) + params.head * count * size,
+    transposed = r.transposed + params.head * count * size;
   }
 };
 
-MH_INLINE Reach reach_of(const AttentionParams& how, const Block& b, int64_t run) {
-  return reach_of(how.relative.runs[run], how.queries, b.first, b.m, b.low,
-                  std::min(b.width, how.seen(b.first + b.m - 1)));
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& b, int64_t run) {
+  return distance_range(params.relative.runs[run], params.queries, b.first, b.m, b.low,
+                        std::min(b.width, params.visible_end(b.first + b.m - 1)));
 }
 
 // x: scaled queries of a block, to which the bias of keys is added; d: what distances need.
-MH_INLINE void with_biases(const AttentionParams& how, const Block& b, const Distances& d, float* x) {
-  add_bias(d.v, b.m, d.size, how.scale, x, d.queries);
-  add_bias(d.u, b.m, d.size, how.scale, x, x);
+MH_INLINE void with_biases(const AttentionParams& params, const Block& b, const Distances& d, float* x) {
+  add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
+  add_bias(d.u, b.m, d.size, params.scale, x, x);
 }
 
 // Adds the terms of distances to logits s (block, row).
 template <class Tile>
-MH_INLINE void add_distances(const AttentionParams& how, const Block& b, const Distances& d, int64_t row, float* s) {
-  for (int64_t run = 0; run < how.relative.num_runs; ++run) {
-    const Reach z = reach_of(how, b, run);
+MH_INLINE void add_distances(const AttentionParams& params, const Block& b, const Distances& d, int64_t row, float* s) {
+  for (int64_t run = 0; run < params.relative.num_runs; ++run) {
+    const DistanceRange z = distance_range(params, b, run);
     if (z.keys <= 0) continue;
     product<Tile, false>(b.rows, padded(z.rows), d.size, {d.queries, d.size, 1}, {d.transposed + z.row, d.count},
                          {d.by_distance, d.row});
@@ -90,11 +90,11 @@ MH_INLINE void add_distances(const AttentionParams& how, const Block& b, const D
 
 // The gradients of those, from that of the logits ds (block, row): dr, and dy (block, size) of d.queries.
 template <class Tile>
-MH_INLINE void distances_backward(const AttentionParams& how, const Block& b, const Distances& d, int64_t row,
+MH_INLINE void distances_backward(const AttentionParams& params, const Block& b, const Distances& d, int64_t row,
                                   const float* ds, float* dr, float* dy) {
   std::fill_n(dy, b.rows * d.size, 0.0F);
-  for (int64_t run = 0; run < how.relative.num_runs; ++run) {
-    const Reach z = reach_of(how, b, run);
+  for (int64_t run = 0; run < params.relative.num_runs; ++run) {
+    const DistanceRange z = distance_range(params, b, run);
     if (z.keys <= 0) continue;
     std::fill_n(d.by_distance, b.rows * d.row, 0.0F);
     for (int64_t i = 0; i < b.m; ++i)
@@ -108,9 +108,9 @@ MH_INLINE void distances_backward(const AttentionParams& how, const Block& b, co
 }
 
 // Decides the dropout of a query's probabilities, from the block's first key on up to its `end`.
-MH_INLINE void decide_query(const AttentionParams& how, const Block& b, int64_t i, int64_t end, float* keep) {
-  const auto row = static_cast<uint64_t>((b.first + i) * how.dropout_row + b.low);
-  decide_range(how.dropout, how.dropout_first + row, end, keep);
+MH_INLINE void decide_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end, float* keep) {
+  const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.low);
+  decide_range(params.dropout, params.dropout_first + row, end, keep);
 }
 
 // x (count) is multiplied with keep; what is dropped is 0 whatever it was.
@@ -125,32 +125,33 @@ MH_INLINE void drop(const float* keep, int64_t count, float* x) {
   for (; j < count; ++j) x[j] = kept(keep[j], x[j]);
 }
 
-bool takes_few(const AttentionParams& how) {
-  return how.queries <= kFewQueries && !how.gradient && !how.has_dropout() && !how.has_relative() &&
-         how.normaliser == Normaliser::softmax;
+bool is_decode(const AttentionParams& params) {
+  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative() &&
+         params.normaliser == Normaliser::softmax;
 }
 
-// Of kFewQueries at most: nothing is unpacked.
+// Of kMaxDecodeQueries at most: nothing is unpacked.
 template <class T>
-MH_INLINE void forward_few(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
+MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   const Matrix<const T> q = x.q, k = x.k, v = x.v;
-  const int64_t d = how.key_size, keys = padded(how.keys);
+  const int64_t d = params.key_size, keys = padded(params.keys);
   float* s = scratch;     // (keys)
   float* row = s + keys;  // a scaled query (d)
-  for (int64_t i = 0; i < how.queries; ++i) {
-    const int64_t first = how.first_seen(i);
-    unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, how.scale, row);
-    x.lse[i] = attend_one(row, how.seen(i) - first, d, KeysAndValues{InRows<T>{k, first}, InRows<T>{v, first}},
-                          how.head_scale(how.head), s, x.out.data + i * x.out.stride);
+  for (int64_t i = 0; i < params.queries; ++i) {
+    const int64_t first = params.visible_begin(i);
+    unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, row);
+    x.lse[i] =
+        attend_one(row, params.visible_end(i) - first, d, KeysAndValues{InRows<T>{k, first}, InRows<T>{v, first}},
+                   params.head_scale(params.head), s, x.out.data + i * x.out.stride);
   }
 }
 
 // Which keys of its block's, counted from b.low, query i sees: those from `first` to end - 1, if any.
 struct Seen {
   int64_t first, end;
-  MH_INLINE Seen(const AttentionParams& how, const Block& b, int64_t i)
-      : first(std::max<int64_t>(0, how.first_seen(b.first + i) - b.low)),
-        end(std::min(how.seen(b.first + i), b.width) - b.low) {}
+  MH_INLINE Seen(const AttentionParams& params, const Block& b, int64_t i)
+      : first(std::max<int64_t>(0, params.visible_begin(b.first + i) - b.low)),
+        end(std::min(params.visible_end(b.first + i), b.width) - b.low) {}
   MH_INLINE bool none() const { return end <= first; }
 };
 
@@ -160,16 +161,17 @@ MH_INLINE void hide(int64_t count, float value, float* x) {
 
 // s (block, row) of a block.
 template <class Tile, class Products>
-MH_INLINE void logits_of(const AttentionParams& how, const Block& b, const Distances& distances, Products& products,
+MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Distances& distances, Products& products,
                          int64_t row, float* s) {
-  if (how.has_relative()) with_biases(how, b, distances, products.queries());
+  if (params.has_relative()) with_biases(params, b, distances, products.queries());
   products.logits(b, s);
-  if (how.has_relative()) add_distances<Tile>(how, b, distances, row, s);
+  if (params.has_relative()) add_distances<Tile>(params, b, distances, row, s);
 }
 
 // Softmax of the keys seen so far (Milakov and Gimelshein 2018): exponentials of a query's logits x (width), as they
 // weigh beside those before, whose maximum `top`, sum and weighed values (d) are brought up to date.
-MH_INLINE void soften(const Seen& see, int64_t width, int64_t d, float* x, float& top, float& sum, float* values) {
+MH_INLINE void online_softmax(const Seen& see, int64_t width, int64_t d, float* x, float& top, float& sum,
+                              float* values) {
   if (see.none()) return hide(width, 0, x);
   hide(see.first, -INFINITY, x);
   const float before = top;
@@ -185,69 +187,69 @@ MH_INLINE void soften(const Seen& see, int64_t width, int64_t d, float* x, float
 }
 
 template <class Tile, class Products, class T>
-MH_INLINE void forward_by(const AttentionParams& how, const HeadTensors<T>& t, float* scratch) {
+MH_INLINE void forward_by(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
   const Matrix<const T> q = t.q, k = t.k, v = t.v;
   const Matrix<T> out = t.out;
   float* const lse = t.lse;
-  const int64_t d = how.key_size, step = forward_span(how), row = row_of(step);
+  const int64_t d = params.key_size, step = forward_span(params), row = row_of(step);
   Parts parts{scratch};
-  Products products(how, false, row, k, v, parts);
+  Products products(params, false, row, k, v, parts);
   float* s = parts.take(kBlock * row);
   float* sums = parts.take(kBlock * d);
-  const Distances distances(how, step, parts.take(distances_scratch(how, step)));
+  const Distances distances(params, step, parts.take(distances_scratch(params, step)));
   float* keep = parts.at + kDropoutGroup;
-  for (int64_t first = 0; first < how.queries; first += kBlock) {
+  for (int64_t first = 0; first < params.queries; first += kBlock) {
     float top[kBlock], sum[kBlock];
     std::fill_n(top, kBlock, -INFINITY), std::fill_n(sum, kBlock, 0.0F), std::fill_n(sums, kBlock * d, 0.0F);
-    for (int64_t key = 0; key < how.keys; key += step) {
-      const Block b = Products::block_at(how, first, {key, key + step});
+    for (int64_t key = 0; key < params.keys; key += step) {
+      const Block b = Products::block_at(params, first, {key, key + step});
       if (b.keys() <= 0) continue;
       products.take_queries(b, q);
-      logits_of<Tile>(how, b, distances, products, row, s);
+      logits_of<Tile>(params, b, distances, products, row, s);
       for (int64_t i = 0; i < b.m; ++i) {
         float* x = s + i * row;
-        if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
-        const Seen see(how, b, i);
-        soften(see, b.keys(), d, x, top[i], sum[i], sums + i * d);
-        if (!how.has_dropout() || see.none()) continue;
-        decide_query(how, b, i, see.end, keep);
+        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
+        const Seen see(params, b, i);
+        online_softmax(see, b.keys(), d, x, top[i], sum[i], sums + i * d);
+        if (!params.has_dropout() || see.none()) continue;
+        decide_query(params, b, i, see.end, keep);
         drop(keep, see.end, x);
       }
       products.weigh_values(b, s, sums);
     }
-    for (int64_t i = 0; i < std::min(kBlock, how.queries - first); ++i) {
+    for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
       lse[first + i] = log_sum(top[i], sum[i]);
-      pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : how.head_scale(how.head) / sum[i],
+      pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : params.head_scale(params.head) / sum[i],
            Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }
   }
 }
 
 template <class Tile, class Products, class T>
-MH_INLINE void backward_by(const AttentionParams& how, const HeadTensors<T>& t, float* scratch) {
+MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
   const Matrix<const T> q = t.q, k = t.k, v = t.v, dout = t.dout;
   const Matrix<T> out = t.out;
   const float* const lse = t.lse;
-  const int64_t d = how.key_size, keys = Products::keys(how), step = backward_span(how), row = row_of(step);
+  const int64_t d = params.key_size, keys = Products::keys(params), step = backward_span(params), row = row_of(step);
   Parts parts{scratch};
-  Products products(how, true, row, k, v, parts);
+  Products products(params, true, row, k, v, parts);
   float* dk = parts.take(keys * d);
   float* dv = parts.take(keys * d);
-  float* dq = parts.take(how.queries * d);
+  float* dq = parts.take(params.queries * d);
   float* p = parts.take(kBlock * row);
   float* ds = parts.take(kBlock * row);
   float* sums = parts.take(kBlock * d);
   float* dy = parts.take(kBlock * d);
-  float* slopes = parts.take(row);                  // of Sigsoftmax, of a query
-  float* deltas = parts.take(padded(how.queries));  // of each query: sum over all keys of P dP, dropout included
-  const Distances distances(how, step, parts.take(distances_scratch(how, step)));
+  float* slopes = parts.take(row);                     // of Sigsoftmax, of a query
+  float* deltas = parts.take(padded(params.queries));  // of each query: sum over all keys of P dP, dropout included
+  const Distances distances(params, step, parts.take(distances_scratch(params, step)));
   float* keep = parts.at + kDropoutGroup;
-  if (how.has_relative()) {
+  if (params.has_relative()) {
     for (float* of_bias : {t.du, t.dv_bias}) std::fill_n(of_bias, d, 0.0F);
     std::fill_n(t.dr, distances.count * d, 0.0F);
   }
-  std::fill_n(dk, (2 * keys + how.queries) * d, 0.0F);
-  for (int64_t i = 0; i < how.queries; ++i) {
+  std::fill_n(dk, (2 * keys + params.queries) * d, 0.0F);
+  for (int64_t i = 0; i < params.queries; ++i) {
     Floats sum{};  // dO times O, which is that
     for (int64_t j = 0; j < d; j += lanes) {
       Floats o, g;
@@ -257,31 +259,31 @@ MH_INLINE void backward_by(const AttentionParams& how, const HeadTensors<T>& t, 
     }
     deltas[i] = sum_of(sum);
   }
-  const float scale = how.head_scale(how.head);
+  const float scale = params.head_scale(params.head);
   double of_scale = 0;  // sum over all P dP of a scale of 1
   // Keys and values of a span, and their gradients, are near while all queries go by.
-  for (int64_t key = 0; key < how.keys; key += step)
-    for (int64_t first = 0; first < how.queries; first += kBlock) {
-      const Block b = Products::block_at(how, first, {key, key + step});
+  for (int64_t key = 0; key < params.keys; key += step)
+    for (int64_t first = 0; first < params.queries; first += kBlock) {
+      const Block b = Products::block_at(params, first, {key, key + step});
       const int64_t width = b.keys();
       if (width <= 0) continue;
       products.take_queries(b, q);
       products.take_given(b, dout);
-      logits_of<Tile>(how, b, distances, products, row, p);
+      logits_of<Tile>(params, b, distances, products, row, p);
       products.with_values(b, ds);
       for (int64_t i = 0; i < b.rows; ++i) {
         float *pi = p + i * row, *dsi = ds + i * row;
-        const Seen see(how, b, std::min(i, b.m - 1));
+        const Seen see(params, b, std::min(i, b.m - 1));
         // Rows that only fill the tile, or of which nothing here weighs anything.
         if (i >= b.m || see.none() || lse[first + i] == INFINITY) {
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;
         }
-        const bool sloped = how.normaliser == Normaliser::sigsoftmax;
+        const bool sloped = params.normaliser == Normaliser::sigsoftmax;
         if (sloped) sigsoftmax_logits(pi, width, slopes);
         exponentials(pi, see.end, width, lse[first + i]);
         hide(see.first, 0, pi);
-        if (how.has_dropout()) decide_query(how, b, i, see.end, keep), drop(keep, see.end, dsi);
+        if (params.has_dropout()) decide_query(params, b, i, see.end, keep), drop(keep, see.end, dsi);
         const float delta = deltas[first + i];
         Floats of_row{};
         for (int64_t j = 0; j < width; j += lanes) {
@@ -297,43 +299,43 @@ MH_INLINE void backward_by(const AttentionParams& how, const HeadTensors<T>& t, 
           store(g, dsi + j);
         }
         of_scale += sum_of(of_row);
-        if (how.has_dropout()) drop(keep, see.end, pi);
+        if (params.has_dropout()) drop(keep, see.end, pi);
       }
       std::fill_n(sums, kBlock * d, 0.0F);
       products.to_queries(b, ds, sums);
-      if (how.has_relative()) {
-        distances_backward<Tile>(how, b, distances, row, ds, t.dr, dy);
-        add_rows(sums, b.m, d, how.scale, t.du);
-        add_rows(dy, b.m, d, how.scale, t.dv_bias);
+      if (params.has_relative()) {
+        distances_backward<Tile>(params, b, distances, row, ds, t.dr, dy);
+        add_rows(sums, b.m, d, params.scale, t.du);
+        add_rows(dy, b.m, d, params.scale, t.dv_bias);
         add_to(dy, b.m * d, sums);
       }
       add_to(sums, b.m * d, dq + first * d);
       products.to_keys(b, ds, dk);
       products.to_values(b, p, dv);
     }
-  pack(dq, how.queries, d, how.scale, t.dq);
-  pack(dk, how.keys, d, Products::scales_queries ? 1 : how.scale, t.dk);
-  pack(dv, how.keys, d, how.head_scale(how.head), t.dv);
+  pack(dq, params.queries, d, params.scale, t.dq);
+  pack(dk, params.keys, d, Products::scales_queries ? 1 : params.scale, t.dk);
+  pack(dv, params.keys, d, params.head_scale(params.head), t.dv);
   if (t.dscale != nullptr) *t.dscale = static_cast<float>(of_scale);
 }
 
-using Tile = std::conditional_t<kLevel == Level::avx512, Large, Small>;
+using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
 
 }  // namespace
 
 template <Level L, class T>
-void AttentionLoops<L, T>::forward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
-  if (takes_few(how)) return forward_few(how, x, scratch);
+void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
+  if (is_decode(params)) return decode_forward(params, x, scratch);
   if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_engine(how)) return forward_by<Tile, Bf16Products>(how, x, scratch);
-  forward_by<Tile, Fp32Products<Tile, T>>(how, x, scratch);
+    if (uses_bf16_gemm(params)) return forward_by<Tile, Bf16Products>(params, x, scratch);
+  forward_by<Tile, Fp32Products<Tile, T>>(params, x, scratch);
 }
 
 template <Level L, class T>
-void AttentionLoops<L, T>::backward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
+void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_engine(how)) return backward_by<Tile, Bf16Products>(how, x, scratch);
-  backward_by<Tile, Fp32Products<Tile, T>>(how, x, scratch);
+    if (uses_bf16_gemm(params)) return backward_by<Tile, Bf16Products>(params, x, scratch);
+  backward_by<Tile, Fp32Products<Tile, T>>(params, x, scratch);
 }
 
 template struct AttentionLoops<kLevel, float>;

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "attention_params.h"
-#include "cpu/bf16_engine.h"
+#include "cpu/bf16_gemm.h"
 #include "cpu/matrix.h"
 #include "cpu/simd.h"
 
@@ -18,7 +18,7 @@ namespace mh::kernels {
 
 // The most queries for which unpacking the keys does not pay, as in decoding: without a gradient each key is read where
 // it is, once a query. The last bits of a query's result differ between the two ways.
-constexpr int64_t kFewQueries = 8;
+constexpr int64_t kMaxDecodeQueries = 8;
 
 // The tensors of one head of one row of the batch, (length, size) each. T is float or uint16_t (bf16).
 template <class T>
@@ -37,22 +37,22 @@ struct HeadTensors {
 
 template <Level, class T>
 struct AttentionLoops {
-  static void forward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch);
-  static void backward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch);
+  static void forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch);
+  static void backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch);
 };
 
 // Floats of scratch memory that a call needs, aligned to 64 bytes.
-int64_t attention_forward_scratch(const AttentionParams& how);
-int64_t attention_backward_scratch(const AttentionParams& how);
+int64_t attention_forward_scratch(const AttentionParams& params);
+int64_t attention_backward_scratch(const AttentionParams& params);
 
 // how.key_size is the size of values too, a multiple of 16.
 template <class T>
-void attention_forward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
-  at_level([&](auto at) { AttentionLoops<at, T>::forward(how, x, scratch); });
+void attention_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
+  at_level([&](auto at) { AttentionLoops<at, T>::forward(params, x, scratch); });
 }
 template <class T>
-void attention_backward(const AttentionParams& how, const HeadTensors<T>& x, float* scratch) {
-  at_level([&](auto at) { AttentionLoops<at, T>::backward(how, x, scratch); });
+void attention_backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
+  at_level([&](auto at) { AttentionLoops<at, T>::backward(params, x, scratch); });
 }
 
 }  // namespace mh::kernels

@@ -4,27 +4,30 @@ namespace mh::kernels {
 
 namespace {
 
-using Fp32 = Fp32Products<Small, float>;  // sizes are the same for all tiles and types
+using Fp32 = Fp32Products<Tile4x1, float>;  // sizes are the same for all tiles and types
 
 // Scratch besides that of products.
-int64_t forward_floats(const AttentionParams& how) {
-  const int64_t span = forward_span(how);
-  return kBlock * row_of(span) + kBlock * how.key_size + distances_scratch(how, span) + decisions_scratch(how, span);
+int64_t forward_floats(const AttentionParams& params) {
+  const int64_t span = forward_span(params);
+  return kBlock * row_of(span) + kBlock * params.key_size + distances_scratch(params, span) +
+         decisions_scratch(params, span);
 }
-int64_t backward_floats(const AttentionParams& how, int64_t keys) {
-  const int64_t span = backward_span(how), row = row_of(span);
-  return (2 * keys + how.queries) * how.key_size + 2 * kBlock * row + 2 * kBlock * how.key_size + row +
-         padded(how.queries) + distances_scratch(how, span) + decisions_scratch(how, span);
+int64_t backward_floats(const AttentionParams& params, int64_t keys) {
+  const int64_t span = backward_span(params), row = row_of(span);
+  return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row + 2 * kBlock * params.key_size + row +
+         padded(params.queries) + distances_scratch(params, span) + decisions_scratch(params, span);
 }
 
 }  // namespace
 
-int64_t attention_forward_scratch(const AttentionParams& how) {
-  return (uses_engine(how) ? Bf16Products::floats(how, false) : Fp32::floats(how, false)) + forward_floats(how);
+int64_t attention_forward_scratch(const AttentionParams& params) {
+  return (uses_bf16_gemm(params) ? Bf16Products::floats(params, false) : Fp32::floats(params, false)) +
+         forward_floats(params);
 }
-int64_t attention_backward_scratch(const AttentionParams& how) {
-  return uses_engine(how) ? Bf16Products::floats(how, true) + backward_floats(how, Bf16Products::keys(how))
-                          : Fp32::floats(how, true) + backward_floats(how, Fp32::keys(how));
+int64_t attention_backward_scratch(const AttentionParams& params) {
+  return uses_bf16_gemm(params)
+             ? Bf16Products::floats(params, true) + backward_floats(params, Bf16Products::keys(params))
+             : Fp32::floats(params, true) + backward_floats(params, Fp32::keys(params));
 }
 
 }  // namespace mh::kernels

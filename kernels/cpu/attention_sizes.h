@@ -8,28 +8,30 @@
 namespace mh::kernels {
 
 // Biases of relative positions are added in fp32, and stay so.
-MH_INLINE bool uses_engine(const AttentionParams& how) { return how.bf16 != nullptr && !how.has_relative(); }
+MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
+  return params.bf16 != nullptr && !params.has_relative();
+}
 
-MH_INLINE int64_t distances_scratch(const AttentionParams& how, int64_t span) {
-  return how.has_relative() ? kBlock * (distances_of(span, kBlock) + how.key_size) : 0;
+MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span) {
+  return params.has_relative() ? kBlock * (distances_of(span, kBlock) + params.key_size) : 0;
 }
 
 // Of decide_query, whole groups included.
-MH_INLINE int64_t decisions_scratch(const AttentionParams& how, int64_t span) {
-  return how.has_dropout() ? span + 2 * kDropoutGroup : 0;
+MH_INLINE int64_t decisions_scratch(const AttentionParams& params, int64_t span) {
+  return params.has_dropout() ? span + 2 * kDropoutGroup : 0;
 }
 
 // How keys are cut into spans, multiples of 64 as a product may want them: `tiles` of a block take a quarter of the
 // cache, whatever the size of a key. Measured at n = 16384: a backward pass takes 0.6 of the time of one without spans,
 // and half or twice as many keys change nothing.
-MH_INLINE int64_t span_of(const AttentionParams& how, int64_t tiles) {
+MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
   constexpr int64_t grain = 64;
   const int64_t of_key = tiles * kBlock * static_cast<int64_t>(sizeof(float));
-  const int64_t most = std::max<int64_t>(1, how.l2_bytes / 4 / of_key / grain) * grain;
-  return std::min(most, (how.keys + grain - 1) / grain * grain);
+  const int64_t most = std::max<int64_t>(1, params.l2_bytes / 4 / of_key / grain) * grain;
+  return std::min(most, (params.keys + grain - 1) / grain * grain);
 }
-MH_INLINE int64_t forward_span(const AttentionParams& how) { return span_of(how, 1); }
-MH_INLINE int64_t backward_span(const AttentionParams& how) { return span_of(how, 2); }
+MH_INLINE int64_t forward_span(const AttentionParams& params) { return span_of(params, 1); }
+MH_INLINE int64_t backward_span(const AttentionParams& params) { return span_of(params, 2); }
 
 // A tile's row is a line longer, so that rows are not a power of two apart.
 MH_INLINE int64_t row_of(int64_t span) { return span + lanes; }

@@ -1,16 +1,16 @@
-// Operands of products of bf16 as an engine reads them (cpu/bf16_engine.h). Sizes are padded to 16 with zeros; right
+// Operands of products of bf16 as an engine reads them (cpu/bf16_gemm.h). Sizes are padded to 16 with zeros; right
 // operands lie in blocks of 64 columns, block after block, each with all rows.
 #pragma once
 
 #include <algorithm>
 
 #include "cpu/attention_row.h"
-#include "cpu/bf16_engine.h"
+#include "cpu/bf16_gemm.h"
 #include "cpu/matrix.h"
 
 namespace mh::kernels {
 
-constexpr int64_t kEngineColumns = 64;
+constexpr int64_t kGemmColumns = 64;
 
 // `count` numbers as the lower halves of words, fewer than 16 allowed.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
@@ -39,20 +39,20 @@ MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, i
       if (r < rows) load_words(from + r * position + i, size - i, low);
       if (r + 1 < rows) load_words(from + (r + 1) * position + i, size - i, high);
       low |= high << 16;
-      const int64_t first = i / kEngineColumns * kEngineColumns, columns = std::min(kEngineColumns, wide - first);
+      const int64_t first = i / kGemmColumns * kGemmColumns, columns = std::min(kGemmColumns, wide - first);
       std::memcpy(to + first * filled + r * columns + 2 * (i - first), &low, sizeof low);
     }
 }
 
 // to: from (rows, size) transposed as a right operand of padded size rows and `filled` columns, a multiple of 64.
-MH_INLINE void turn_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
-                         uint16_t* to) {
+MH_INLINE void transpose_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+                              uint16_t* to) {
   const int64_t wide = padded(size);
   std::fill_n(to, filled * wide, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r) {
-    uint16_t* column = to + r / kEngineColumns * kEngineColumns * wide + 2 * (r % kEngineColumns);
+    uint16_t* column = to + r / kGemmColumns * kGemmColumns * wide + 2 * (r % kGemmColumns);
     for (int64_t i = 0; i < size; i += 2)
-      std::memcpy(column + i * kEngineColumns, from + r * position + i,
+      std::memcpy(column + i * kGemmColumns, from + r * position + i,
                   static_cast<size_t>(std::min<int64_t>(2, size - i)) * sizeof(uint16_t));
   }
 }
@@ -65,12 +65,12 @@ struct RightOperand {
 
 // c (m, n) = or += a (m, k) times k rows of b, which has n columns.
 template <bool add>
-MH_INLINE void engine_product(const Bf16Engine& engine, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
-                              const RightOperand& b, Matrix<float> c) {
-  for (int64_t x = 0; x < n; x += kEngineColumns) {
-    const int64_t columns = std::min(kEngineColumns, n - x);
-    engine.product({m, columns, k, a.stride, columns, c.stride, add}, a.data, b.data + x * b.rows + b.first * columns,
-                   c.data + x);
+MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
+                            const RightOperand& b, Matrix<float> c) {
+  for (int64_t x = 0; x < n; x += kGemmColumns) {
+    const int64_t columns = std::min(kGemmColumns, n - x);
+    gemm.product({m, columns, k, a.stride, columns, c.stride, add}, a.data, b.data + x * b.rows + b.first * columns,
+                 c.data + x);
   }
 }
 
@@ -90,18 +90,18 @@ MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t
 template <class Seen>
 MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < kEngineColumns; j += lanes) {
+    for (int64_t j = 0; j < kGemmColumns; j += lanes) {
       Words w;
       rounded(tile, row, seen, i, j, w);
       const Halves h = __builtin_convertvector(w, Halves);
-      std::memcpy(to + i * kEngineColumns + j, &h, sizeof h);
+      std::memcpy(to + i * kGemmColumns + j, &h, sizeof h);
     }
 }
 
 // to (64, rows): 64 columns of a tile, rounded, as rows. rows is even.
 template <class Seen>
-MH_INLINE void turn_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
-  for (int64_t j = 0; j < kEngineColumns; j += lanes)
+MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
+  for (int64_t j = 0; j < kGemmColumns; j += lanes)
     for (int64_t first = 0; first < rows; first += 2 * lanes) {
       Floats pairs[lanes];
       const int64_t count = std::min<int64_t>(2 * lanes, rows - first);
@@ -121,8 +121,8 @@ MH_INLINE void turn_tile(const float* tile, int64_t row, int64_t rows, const See
 // floats; query i has numbers up to key seen(i). Keys run from low to width - 1; both bounds are
 // multiples of 64, or the keys past them are unseen. `rounded`: 64 m numbers.
 template <class At, class Seen>
-struct EngineTile {
-  const Bf16Engine& engine;
+struct GemmTile {
+  const Bf16Gemm& gemm;
   int64_t m, low, width, row;
   At at;
   Seen seen;
@@ -130,23 +130,23 @@ struct EngineTile {
 
   // sums (m, wide) += the tile times `right`, an operand of `rows` rows.
   MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
-    for (int64_t s = low; s < width; s += kEngineColumns) {
+    for (int64_t s = low; s < width; s += kGemmColumns) {
       round_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      engine_product<true>(engine, m, wide, kEngineColumns, {rounded, kEngineColumns}, {right, rows, s}, {sums, wide});
+      gemm_product<true>(gemm, m, wide, kGemmColumns, {rounded, kGemmColumns}, {right, rows, s}, {sums, wide});
     }
   }
   // to (keys, wide) += the tile transposed times `right`, an operand of m rows.
   MH_INLINE void over_queries(const uint16_t* right, int64_t wide, float* to) const {
-    for (int64_t s = low; s < width; s += kEngineColumns) {
-      turn_tile(
+    for (int64_t s = low; s < width; s += kGemmColumns) {
+      transpose_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      engine_product<true>(engine, kEngineColumns, wide, m, {rounded, m}, {right, m}, {to + s * wide, wide});
+      gemm_product<true>(gemm, kGemmColumns, wide, m, {rounded, m}, {right, m}, {to + s * wide, wide});
     }
   }
 };
 template <class At, class Seen>
-EngineTile(const Bf16Engine&, int64_t, int64_t, int64_t, int64_t, At, Seen, uint16_t*) -> EngineTile<At, Seen>;
+GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, At, Seen, uint16_t*) -> GemmTile<At, Seen>;
 
 // x (rows, columns; row at ld) *= factor.
 MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {

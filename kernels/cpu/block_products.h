@@ -25,12 +25,12 @@ struct Span {
 struct Block {
   int64_t first, m, rows;  // queries, and the rows that they fill
   int64_t low, width;      // keys from low to width - 1, multiples of `grain`; none where width is not above low
-  MH_INLINE Block(const AttentionParams& how, int64_t begin, const Span& span, int64_t fill, int64_t grain)
+  MH_INLINE Block(const AttentionParams& params, int64_t begin, const Span& span, int64_t fill, int64_t grain)
       : first(begin),
-        m(std::min(kBlock, how.queries - begin)),
+        m(std::min(kBlock, params.queries - begin)),
         rows((m + fill - 1) / fill * fill),
-        low(std::max(span.begin, how.first_seen(begin) / grain * grain)),
-        width(std::min(span.end, (how.seen(begin + m - 1) + grain - 1) / grain * grain)) {}
+        low(std::max(span.begin, params.visible_begin(begin) / grain * grain)),
+        width(std::min(span.end, (params.visible_end(begin + m - 1) + grain - 1) / grain * grain)) {}
   MH_INLINE int64_t keys() const { return width - low; }
 };
 
@@ -60,26 +60,26 @@ struct Parts {
 template <class Tile, class T>
 class Fp32Products {
  public:
-  static MH_INLINE int64_t keys(const AttentionParams& how) { return padded(how.keys); }
-  static MH_INLINE int64_t floats(const AttentionParams& how, bool backward) {
-    return ((backward ? 3 : 2) * keys(how) + (backward ? 2 : 1) * kBlock) * how.key_size;
+  static MH_INLINE int64_t keys(const AttentionParams& params) { return padded(params.keys); }
+  static MH_INLINE int64_t floats(const AttentionParams& params, bool backward) {
+    return ((backward ? 3 : 2) * keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
   }
-  static MH_INLINE Block block_at(const AttentionParams& how, int64_t first, const Span& span) {
-    return {how, first, span, lanes, lanes};
+  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const Span& span) {
+    return {params, first, span, lanes, lanes};
   }
 
-  MH_INLINE Fp32Products(const AttentionParams& how, bool backward, int64_t row, Matrix<const T> k, Matrix<const T> v,
-                         Parts& parts)
-      : d_(how.key_size), keys_(keys(how)), row_(row), scale_(how.scale) {
-    plain_ = parts.take(keys_ * d_), turned_k_ = parts.take(keys_ * d_), rows_ = parts.take(kBlock * d_);
+  MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const T> k,
+                         Matrix<const T> v, Parts& parts)
+      : d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
+    plain_ = parts.take(keys_ * d_), transposed_k_ = parts.take(keys_ * d_), rows_ = parts.take(kBlock * d_);
     if (backward) {
-      turned_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
-      unpack(v, how.keys, keys_, d_, 1.0F, plain_);
-      turn(plain_, turned_v_);
+      transposed_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
+      unpack(v, params.keys, keys_, d_, 1.0F, plain_);
+      transpose_keys(plain_, transposed_v_);
     }
-    unpack(k, how.keys, keys_, d_, 1.0F, plain_);
-    turn(plain_, turned_k_);
-    if (!backward) unpack(v, how.keys, keys_, d_, 1.0F, plain_);
+    unpack(k, params.keys, keys_, d_, 1.0F, plain_);
+    transpose_keys(plain_, transposed_k_);
+    if (!backward) unpack(v, params.keys, keys_, d_, 1.0F, plain_);
   }
 
   MH_INLINE void take_queries(const Block& b, Matrix<const T> q) {
@@ -94,13 +94,13 @@ class Fp32Products {
   static constexpr bool scales_queries = true;
 
   MH_INLINE void logits(const Block& b, float* s) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {turned_k_ + b.low, keys_}, {s, row_});
+    product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {transposed_k_ + b.low, keys_}, {s, row_});
   }
   // sums (block, size) += p V
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
   // dO Vᵀ
   MH_INLINE void with_values(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {given_, d_, 1}, {turned_v_ + b.low, keys_}, {dp, row_});
+    product<Tile, false>(b.rows, b.keys(), d_, {given_, d_, 1}, {transposed_v_ + b.low, keys_}, {dp, row_});
   }
   // sums (block, size) += dS K
   MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
@@ -110,7 +110,7 @@ class Fp32Products {
 
  private:
   // to (size, keys) = from (keys, size) transposed.
-  MH_INLINE void turn(const float* from, float* to) const {
+  MH_INLINE void transpose_keys(const float* from, float* to) const {
     for (int64_t r = 0; r < keys_; r += lanes)
       for (int64_t i = 0; i < d_; i += lanes) {
         Floats rows[lanes];
@@ -128,48 +128,49 @@ class Fp32Products {
 
   int64_t d_, keys_, row_;
   float scale_;
-  float *plain_, *turned_k_, *turned_v_ = nullptr;  // keys, or forward values (keys, size); keys and values transposed
-  float *rows_, *given_ = nullptr;                  // of the block (block, size)
+  float *plain_, *transposed_k_,
+      *transposed_v_ = nullptr;     // keys, or forward values (keys, size); keys and values transposed
+  float *rows_, *given_ = nullptr;  // of the block (block, size)
 };
 
 // The engine is given shapes of few kinds, for each of which it may make code: keys by 64, and whole blocks.
 class Bf16Products {
-  static constexpr int64_t grain = kEngineColumns;  // keys at once
+  static constexpr int64_t grain = kGemmColumns;  // keys at once
 
   // Nothing is read of rows after the last query.
-  MH_INLINE auto engine_tile(const Block& b, const float* tile) const {
-    return EngineTile{engine_,
-                      kBlock,
-                      b.low,
-                      b.width,
-                      row_,
-                      [tile, &b](int64_t s) { return tile + s - b.low; },
-                      [&b](int64_t i) { return i < b.m ? b.width : 0; },
-                      rounded_};
+  MH_INLINE auto gemm_tile(const Block& b, const float* tile) const {
+    return GemmTile{gemm_,
+                    kBlock,
+                    b.low,
+                    b.width,
+                    row_,
+                    [tile, &b](int64_t s) { return tile + s - b.low; },
+                    [&b](int64_t i) { return i < b.m ? b.width : 0; },
+                    rounded_};
   }
 
  public:
-  static MH_INLINE int64_t keys(const AttentionParams& how) { return (how.keys + grain - 1) / grain * grain; }
-  static MH_INLINE int64_t floats(const AttentionParams& how, bool backward) {
-    const int64_t n = keys(how), d = how.key_size;
+  static MH_INLINE int64_t keys(const AttentionParams& params) { return (params.keys + grain - 1) / grain * grain; }
+  static MH_INLINE int64_t floats(const AttentionParams& params, bool backward) {
+    const int64_t n = keys(params), d = params.key_size;
     return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + grain * kBlock) / 2;
   }
-  static MH_INLINE Block block_at(const AttentionParams& how, int64_t first, const Span& span) {
-    return {how, first, span, 1, grain};
+  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const Span& span) {
+    return {params, first, span, 1, grain};
   }
 
-  MH_INLINE Bf16Products(const AttentionParams& how, bool backward, int64_t row, Matrix<const uint16_t> k,
+  MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const uint16_t> k,
                          Matrix<const uint16_t> v, Parts& parts)
-      : engine_(*how.bf16), d_(how.key_size), keys_(keys(how)), row_(row), scale_(how.scale) {
+      : gemm_(*params.bf16), d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
     const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(parts.take(numbers / 2)); };
-    turned_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
+    transposed_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
     rows_ = take(kBlock * d_), rounded_ = take(grain * kBlock);
-    turn_rows(k.data, k.stride, how.keys, keys_, d_, turned_k_);
+    transpose_rows(k.data, k.stride, params.keys, keys_, d_, transposed_k_);
     const Matrix<const uint16_t> paired = backward ? k : v;
-    pair_rows(paired.data, paired.stride, how.keys, keys_, d_, pairs_);
+    pair_rows(paired.data, paired.stride, params.keys, keys_, d_, pairs_);
     if (!backward) return;
-    turned_v_ = take(keys_ * d_);
-    turn_rows(v.data, v.stride, how.keys, keys_, d_, turned_v_);
+    transposed_v_ = take(keys_ * d_);
+    transpose_rows(v.data, v.stride, params.keys, keys_, d_, transposed_v_);
     paired_rows_ = take(kBlock * d_), given_ = take(kBlock * d_), paired_given_ = take(kBlock * d_);
   }
 
@@ -185,34 +186,34 @@ class Bf16Products {
   static constexpr bool scales_queries = false;   // which would round them
 
   MH_INLINE void logits(const Block& b, float* s) const {
-    with_turned(b, rows_, turned_k_, s);
+    with_transposed(b, rows_, transposed_k_, s);
     scale_rows(scale_, b.m, b.keys(), s, row_);
   }
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const {
-    engine_tile(b, p).over_keys(pairs_, keys_, d_, sums);
+    gemm_tile(b, p).over_keys(pairs_, keys_, d_, sums);
   }
-  MH_INLINE void with_values(const Block& b, float* dp) const { with_turned(b, given_, turned_v_, dp); }
+  MH_INLINE void with_values(const Block& b, float* dp) const { with_transposed(b, given_, transposed_v_, dp); }
   MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const {
-    engine_tile(b, ds).over_keys(pairs_, keys_, d_, sums);
+    gemm_tile(b, ds).over_keys(pairs_, keys_, d_, sums);
   }
   MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const {
-    engine_tile(b, ds).over_queries(paired_rows_, d_, dk);
+    gemm_tile(b, ds).over_queries(paired_rows_, d_, dk);
   }
   MH_INLINE void to_values(const Block& b, const float* p, float* dv) const {
-    engine_tile(b, p).over_queries(paired_given_, d_, dv);
+    gemm_tile(b, p).over_queries(paired_given_, d_, dv);
   }
 
  private:
   MH_INLINE void take_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
     copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
   }
-  MH_INLINE void with_turned(const Block& b, const uint16_t* rows, const uint16_t* turned, float* tile) const {
-    engine_product<false>(engine_, kBlock, b.keys(), d_, {rows, d_}, {turned + b.low * d_, d_}, {tile, row_});
+  MH_INLINE void with_transposed(const Block& b, const uint16_t* rows, const uint16_t* transposed, float* tile) const {
+    gemm_product<false>(gemm_, kBlock, b.keys(), d_, {rows, d_}, {transposed + b.low * d_, d_}, {tile, row_});
   }
-  const Bf16Engine& engine_;
+  const Bf16Gemm& gemm_;
   int64_t d_, keys_, row_;
   float scale_;
-  uint16_t *turned_k_, *turned_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
+  uint16_t *transposed_k_, *transposed_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
   uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // of the block
   uint16_t* rounded_;                                                                     // 64 keys of a tile
 };

@@ -11,8 +11,8 @@ namespace {
 // Three passes over a row, which stays in the second-level cache: maximum (and sum), exponentials, gradient. `kept`
 // takes the exponentials; in fp32 it is the row itself.
 template <bool smooth, class T>
-MH_INLINE void row_of(const CrossEntropy& how, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
-  const int64_t n = how.vocabulary, whole = n - n % lanes;
+MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
+  const int64_t n = params.vocabulary, whole = n - n % lanes;
   float at_target = to_float(x[target]);
 
   Floats top, sums{};
@@ -46,7 +46,7 @@ MH_INLINE void row_of(const CrossEntropy& how, T* x, int64_t target, float* kept
       v = v - maximum;
       exp_negative(v);
       sums += v;
-      if (how.gradient) store(v, kept + i);
+      if (params.gradient) store(v, kept + i);
     }
     exponentials += sum_of(sums);
   }
@@ -62,9 +62,9 @@ MH_INLINE void row_of(const CrossEntropy& how, T* x, int64_t target, float* kept
 
   double log_sum = std::log(exponentials) + maximum;
   result.nll = log_sum - at_target;
-  double e = how.smoothing;
+  double e = params.smoothing;
   result.smoothed = e == 0 ? result.nll : (1 - e) * result.nll + e * (log_sum - total / static_cast<double>(n));
-  if (!how.gradient) return;
+  if (!params.gradient) return;
 
   float inverse = static_cast<float>(1 / exponentials), share = static_cast<float>(e / static_cast<double>(n));
   for (int64_t i = 0; i < whole; i += lanes) {
@@ -82,10 +82,10 @@ MH_INLINE void row_of(const CrossEntropy& how, T* x, int64_t target, float* kept
 }  // namespace
 
 template <Level L, class T>
-void CrossEntropyLoops<L, T>::row(const CrossEntropy& how, T* logits, int64_t target, float* exponentials,
+void CrossEntropyLoops<L, T>::row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials,
                                   CrossEntropyRow& result) {
-  if (how.smoothing == 0) row_of<false>(how, logits, target, exponentials, result);
-  else row_of<true>(how, logits, target, exponentials, result);
+  if (params.smoothing == 0) row_of<false>(params, logits, target, exponentials, result);
+  else row_of<true>(params, logits, target, exponentials, result);
 }
 
 template struct CrossEntropyLoops<kLevel, float>;

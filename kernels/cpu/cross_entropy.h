@@ -13,22 +13,22 @@ namespace mh::kernels {
 // exponentials: scratch (vocabulary) where there is a gradient; of fp32 it is the row itself.
 template <Level, class T>
 struct CrossEntropyLoops {
-  static void row(const CrossEntropy& how, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);
+  static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);
 };
 
 // target in [0, vocabulary). T: float, or uint16_t for bf16.
 template <class T>
-CrossEntropyRow cross_entropy_row(const CrossEntropy& how, T* logits, int64_t target) {
+CrossEntropyRow cross_entropy_row(const CrossEntropy& params, T* logits, int64_t target) {
   CrossEntropyRow result{};
   float* exponentials = nullptr;
   if constexpr (std::is_same_v<T, float>) {
     exponentials = logits;
   } else {
     thread_local std::vector<float> scratch;
-    if (how.gradient) scratch.resize(static_cast<size_t>(how.vocabulary));
+    if (params.gradient) scratch.resize(static_cast<size_t>(params.vocabulary));
     exponentials = scratch.data();
   }
-  at_level([&](auto at) { CrossEntropyLoops<at, T>::row(how, logits, target, exponentials, result); });
+  at_level([&](auto at) { CrossEntropyLoops<at, T>::row(params, logits, target, exponentials, result); });
   return result;
 }
 

@@ -7,13 +7,13 @@
 namespace mh::kernels {
 
 template <Level L, class T>
-void DropoutLoops<L, T>::apply(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count) {
+void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
   float keep[kDropoutGroup];
   for (int64_t done = 0; done < count;) {
     uint64_t position = first + static_cast<uint64_t>(done);
     int64_t skip = static_cast<int64_t>(position % kDropoutGroup);
     int64_t n = std::min<int64_t>(kDropoutGroup - skip, count - done);
-    decide(how, (position - static_cast<uint64_t>(skip)) / 4, keep);
+    decide(params, (position - static_cast<uint64_t>(skip)) / 4, keep);
     if (n == kDropoutGroup) {
       for (int i = 0; i < kDropoutGroup; i += lanes) {
         Floats v, k;

@@ -16,13 +16,13 @@ inline Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t sit
 // T: float, or uint16_t for bf16.
 template <Level, class T>
 struct DropoutLoops {
-  static void apply(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count);
+  static void apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count);
 };
 
 // y[i] = kept(first + i) ? x[i] * scale : 0, for i < count. x and y may be the same.
 template <class T>
-void dropout(const Dropout& how, uint64_t first, const T* x, T* y, int64_t count) {
-  at_level([&](auto at) { DropoutLoops<at, T>::apply(how, first, x, y, count); });
+void dropout(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
+  at_level([&](auto at) { DropoutLoops<at, T>::apply(params, first, x, y, count); });
 }
 
 }  // namespace mh::kernels

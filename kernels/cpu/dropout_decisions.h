@@ -23,14 +23,14 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
 }
 
 // keep[i] = scale or 0 for the kDropoutGroup elements that start at 4 * block.
-MH_INLINE void decide(const Dropout& how, uint64_t block, float* keep) {
-  Words c0, c1, c2 = how.site - Words{}, c3 = how.update - Words{};
+MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
+  Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
     uint64_t b = block + static_cast<uint64_t>(i);
     c0[i] = static_cast<uint32_t>(b);
     c1[i] = static_cast<uint32_t>(b >> 32);
   }
-  uint32_t k0 = how.key[0], k1 = how.key[1];
+  uint32_t k0 = params.key[0], k1 = params.key[1];
   for (int round = 0; round < 10; ++round) {
     Words a_low, a_high, b_low, b_high;
     multiply(0xD2511F53, c0, a_low, a_high);
@@ -48,9 +48,9 @@ MH_INLINE void decide(const Dropout& how, uint64_t block, float* keep) {
   const Words words[4] = {interleave_pairs_low(ab0, cd0), interleave_pairs_high(ab0, cd0),
                           interleave_pairs_low(ab1, cd1), interleave_pairs_high(ab1, cd1)};
   Floats scale;
-  fill(scale, how.scale);
+  fill(scale, params.scale);
   for (int i = 0; i < 4; ++i) {
-    Floats k = (words[i] >> 8) >= how.threshold ? scale : Floats{};
+    Floats k = (words[i] >> 8) >= params.threshold ? scale : Floats{};
     store(k, keep + i * lanes);
   }
 }
@@ -61,10 +61,10 @@ MH_INLINE float kept(float keep, float x) { return keep == 0.0F ? 0.0F : x * kee
 
 // keep[i] = scale or 0 for elements first + i, i < count. Whole groups are written: up to kDropoutGroup numbers before
 // `keep` and after its end are overwritten too.
-MH_INLINE void decide_range(const Dropout& how, uint64_t first, int64_t count, float* keep) {
+MH_INLINE void decide_range(const Dropout& params, uint64_t first, int64_t count, float* keep) {
   const auto skipped = static_cast<int64_t>(first % kDropoutGroup);
   for (int64_t i = -skipped; i < count; i += kDropoutGroup)
-    decide(how, (first + static_cast<uint64_t>(i)) / 4, keep + i);
+    decide(params, (first + static_cast<uint64_t>(i)) / 4, keep + i);
 }
 
 }  // namespace mh::kernels

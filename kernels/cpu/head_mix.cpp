@@ -46,29 +46,29 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
 }  // namespace
 
 template <Level L, class T>
-void HeadMixLoops<L, T>::forward(const HeadMix& how, const float* m, const T* x, T* y, float* scratch) {
-  float *from = scratch, *to = scratch + how.in * width;
-  for (int64_t s = 0; s < how.count; s += width) {
-    const int64_t n = std::min(width, how.count - s);
-    gather(x, how.x_stride, how.in, s, n, from);
-    mix_chunk(how.in, how.out, {m, 1, how.out}, from, n, to);
-    scatter(to, how.out, s, n, y, how.y_stride);
+void HeadMixLoops<L, T>::forward(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
+  float *from = scratch, *to = scratch + params.in * width;
+  for (int64_t s = 0; s < params.count; s += width) {
+    const int64_t n = std::min(width, params.count - s);
+    gather(x, params.x_stride, params.in, s, n, from);
+    mix_chunk(params.in, params.out, {m, 1, params.out}, from, n, to);
+    scatter(to, params.out, s, n, y, params.y_stride);
   }
 }
 
 template <Level L, class T>
-void HeadMixLoops<L, T>::backward(const HeadMix& how, const float* m, const HeadMixGradients<T>& g, float* scratch) {
-  float *left = scratch, *right = scratch + how.in * width;
-  for (int64_t s = 0; s < how.count; s += width) {
-    const int64_t n = std::min(width, how.count - s);
-    gather(g.dy, how.y_stride, how.out, s, n, right);
+void HeadMixLoops<L, T>::backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
+  float *left = scratch, *right = scratch + params.in * width;
+  for (int64_t s = 0; s < params.count; s += width) {
+    const int64_t n = std::min(width, params.count - s);
+    gather(g.dy, params.y_stride, params.out, s, n, right);
     if (g.dm != nullptr) {
-      gather(g.x, how.x_stride, how.in, s, n, left);
-      outer_chunk(how.in, how.out, left, right, n, g.dm);
+      gather(g.x, params.x_stride, params.in, s, n, left);
+      outer_chunk(params.in, params.out, left, right, n, g.dm);
     }
     if (g.dx != nullptr) {
-      mix_chunk(how.out, how.in, {m, how.out, 1}, right, n, left);
-      scatter(left, how.in, s, n, g.dx, g.dx_stride);
+      mix_chunk(params.out, params.in, {m, params.out, 1}, right, n, left);
+      scatter(left, params.in, s, n, g.dx, g.dx_stride);
     }
   }
 }

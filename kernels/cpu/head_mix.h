@@ -31,8 +31,8 @@ struct HeadMixGradients {
 // T: float, or uint16_t for bf16.
 template <Level, class T>
 struct HeadMixLoops {
-  static void forward(const HeadMix& how, const float* m, const T* x, T* y, float* scratch);
-  static void backward(const HeadMix& how, const float* m, const HeadMixGradients<T>& g, float* scratch);
+  static void forward(const HeadMix& params, const float* m, const T* x, T* y, float* scratch);
+  static void backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch);
 };
 
 // Floats, for either function.
@@ -40,13 +40,13 @@ inline int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * k
 
 // m (in, out). y may be x, where the strides are the same.
 template <class T>
-void mix_heads(const HeadMix& how, const float* m, const T* x, T* y, float* scratch) {
-  at_level([&](auto at) { HeadMixLoops<at, T>::forward(how, m, x, y, scratch); });
+void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
+  at_level([&](auto at) { HeadMixLoops<at, T>::forward(params, m, x, y, scratch); });
 }
 
 template <class T>
-void mix_heads_backward(const HeadMix& how, const float* m, const HeadMixGradients<T>& g, float* scratch) {
-  at_level([&](auto at) { HeadMixLoops<at, T>::backward(how, m, g, scratch); });
+void mix_heads_backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
+  at_level([&](auto at) { HeadMixLoops<at, T>::backward(params, m, g, scratch); });
 }
 
 }  // namespace mh::kernels

@@ -1,5 +1,5 @@
 // Linear maps across heads of a stretch of kMixWidth numbers, all heads side by side: what head_mix.h and
-// mixed_attention.h are made of. 8 + 8 heads take 8 KB.
+// head_mixing_attention.h are made of. 8 + 8 heads take 8 KB.
 #pragma once
 
 #include "cpu/head_mix.h"

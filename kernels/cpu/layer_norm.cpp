@@ -31,25 +31,25 @@ MH_INLINE T* row_at(T* x, int64_t at) {
 }
 
 // Returns the decisions of row r; null without dropout.
-MH_INLINE const float* decide_row(const SumNorm& how, int64_t r, float* scratch) {
-  if (how.dropout == nullptr) return nullptr;
+MH_INLINE const float* decide_row(const SumNorm& params, int64_t r, float* scratch) {
+  if (params.dropout == nullptr) return nullptr;
   float* keep = scratch + kDropoutGroup;
-  decide_range(*how.dropout, how.dropout_first + static_cast<uint64_t>(r * how.size), how.size, keep);
+  decide_range(*params.dropout, params.dropout_first + static_cast<uint64_t>(r * params.size), params.size, keep);
   return keep;
 }
 
 }  // namespace
 
 template <Level L, class Y>
-void SumNormLoops<L, Y>::forward(const SumNorm& how, const SumNormTensors& t, int64_t first, int64_t rows,
+void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t, int64_t first, int64_t rows,
                                  float* scratch) {
-  const int64_t size = how.size;
+  const int64_t size = params.size;
   const float* x = t.x + first * size;
   const Y* y = static_cast<const Y*>(t.y) + first * size;
   float *s = row_at(t.sum, first * size), *n = row_at(t.norm, first * size);
   float *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
-    const float* keep = decide_row(how, first + r, scratch);
+    const float* keep = decide_row(params, first + r, scratch);
     float* sums = s != nullptr ? s + r * size : n + r * size;
     Floats sum{};
     for (int64_t i = 0; i < size; i += lanes) {
@@ -76,12 +76,12 @@ void SumNormLoops<L, Y>::forward(const SumNorm& how, const SumNormTensors& t, in
         for (int64_t j = size - i; j < lanes; ++j) a[j] = 0;
       squares += a * a;
     }
-    const float by = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + how.epsilon);
+    const float by = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + params.epsilon);
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, w, b;
       load_some(sums + i, size - i, a);
-      load_some(how.weight + i, size - i, w);
-      load_some(how.bias + i, size - i, b);
+      load_some(params.weight + i, size - i, w);
+      load_some(params.bias + i, size - i, b);
       a = (a - middle) * by * w + b;
       store_some(a, size - i, n + r * size + i);
     }
@@ -91,9 +91,9 @@ void SumNormLoops<L, Y>::forward(const SumNorm& how, const SumNormTensors& t, in
 
 // With s' = (s - mean) * factor and g = weight * dn, the norm gives factor * (g - mean of g - s' * mean of g s').
 template <Level L, class Y>
-void SumNormLoops<L, Y>::backward(const SumNorm& how, const SumNormTensors& t, int64_t first, int64_t rows,
+void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t, int64_t first, int64_t rows,
                                   float* scratch) {
-  const int64_t size = how.size;
+  const int64_t size = params.size;
   const float *dn = row_at(t.dnorm, first * size), *ds = row_at(t.dsum, first * size);
   const float *s = row_at(t.sum, first * size), *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
   float* dx = t.dx + first * size;
@@ -101,7 +101,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& how, const SumNormTensors& t, i
   const int64_t piece = t.piece > 0 ? first / t.piece * size : 0;
   float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
-    const float* keep = decide_row(how, first + r, scratch);
+    const float* keep = decide_row(params, first + r, scratch);
     float of_g = 0, of_gs = 0;  // means
     if (dn != nullptr) {
       Floats g_sum{}, gs_sum{};
@@ -116,7 +116,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& how, const SumNormTensors& t, i
         load_some(dweight + i, size - i, sum);
         sum += g * a;
         store_some(sum, size - i, dweight + i);
-        load_some(how.weight + i, size - i, w);
+        load_some(params.weight + i, size - i, w);
         g = g * w;
         g_sum += g;
         gs_sum += g * a;
@@ -130,7 +130,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& how, const SumNormTensors& t, i
         Floats a, g, w;
         load_some(s + r * size + i, size - i, a);
         load_some(dn + r * size + i, size - i, g);
-        load_some(how.weight + i, size - i, w);
+        load_some(params.weight + i, size - i, w);
         a = (a - mean[r]) * factor[r];
         d += (g * w - of_g - a * of_gs) * factor[r];
       }

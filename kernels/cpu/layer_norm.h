@@ -9,23 +9,23 @@ namespace mh::kernels {
 // Y: the type of y and dy, float, or uint16_t for bf16.
 template <Level, class Y>
 struct SumNormLoops {
-  static void forward(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
-  static void backward(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
+  static void forward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
+  static void backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
 };
 
 // Floats of scratch memory that a call needs.
-inline int64_t sum_norm_scratch(const SumNorm& how) { return how.size + 2 * 64; }  // two groups of decisions
+inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // two groups of decisions
 
 // Rows first … first + rows - 1 of the tensors.
 template <class Y>
-void sum_norm(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
-  at_level([&](auto at) { SumNormLoops<at, Y>::forward(how, x, first, rows, scratch); });
+void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
+  at_level([&](auto at) { SumNormLoops<at, Y>::forward(params, x, first, rows, scratch); });
 }
 
 // The gradients of x and y of these rows, which lie in one piece, to whose dweight and dbias theirs are added.
 template <class Y>
-void sum_norm_backward(const SumNorm& how, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
-  at_level([&](auto at) { SumNormLoops<at, Y>::backward(how, x, first, rows, scratch); });
+void sum_norm_backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
+  at_level([&](auto at) { SumNormLoops<at, Y>::backward(params, x, first, rows, scratch); });
 }
 
 }  // namespace mh::kernels

@@ -61,7 +61,7 @@ int64_t second_level_cache() {
     const int64_t said = 0;
 #endif
     // A larger one is shared by several cores.
-    return said > 0 ? std::min(said, kMostCache) : kUsualCache;
+    return said > 0 ? std::min(said, kMostCache) : kDefaultL2Bytes;
   }();
   return found;
 }

@@ -16,8 +16,8 @@ Level level();       // what is used
 void use_level(Level level);
 
 // Bytes of the second-level cache of one of the processor's cores, by which the kernels cut their tiles: results of two
-// sizes differ by rounding. Where the system does not say, kUsualCache; no more than kMostCache.
-constexpr int64_t kUsualCache = 1 << 20, kMostCache = 4 << 20;
+// sizes differ by rounding. Where the system does not say, kDefaultL2Bytes; no more than kMostCache.
+constexpr int64_t kDefaultL2Bytes = 1 << 20, kMostCache = 4 << 20;
 int64_t second_level_cache();
 void use_second_level_cache(int64_t bytes);  // for tests; 0: the processor's
 

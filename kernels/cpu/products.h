@@ -8,10 +8,10 @@ namespace mh::kernels {
 
 // Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of the registers of AVX-512, 4 x 1
 // half of the registers of AVX2.
-struct Large {
+struct Tile8x2 {
   static constexpr int rows = 8, vectors = 2;
 };
-struct Small {
+struct Tile4x1 {
   static constexpr int rows = 4, vectors = 1;
 };
 

@@ -11,12 +11,13 @@
 namespace mh::kernels {
 
 // The part of a run that a tile reads: `keys` keys from `key` on, and `rows` rows of r from `row` on.
-struct Reach {
+struct DistanceRange {
   int64_t key, keys, row, rows;
 };
 
 // Of m queries from `first` on, which see keys from `low` to width - 1.
-MH_INLINE Reach reach_of(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low, int64_t width) {
+MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low,
+                                       int64_t width) {
   const int64_t skipped = std::max<int64_t>(0, low - run.first);
   const int64_t keys = std::min(width - run.first, run.count) - skipped;
   return {run.first + skipped, keys, run.row + queries - first - m + skipped, keys + m - 1};

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "attention/fused/fused_cpu.h"
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -174,7 +174,7 @@ Kernel kernel_for(const Candidate& c) {
   const MaskForm& mask = c.choice.mask;
   const bool gpu = c.choice.gpu.kernels != nullptr;
   if (c.choice.matrix.defined())
-    return gpu ? Kernel::mixed_gpu : has_mixed_cpu(p.q, p.k, p.v) ? Kernel::mixed_cpu : Kernel::composed;
+    return gpu ? Kernel::mixed_gpu : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu : Kernel::composed;
   // SDPA computes every pass that needs no mask tensor (`whole`): on a GPU none of our kernels is faster.
   const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
   if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;

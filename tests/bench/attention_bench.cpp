@@ -27,7 +27,7 @@
 #include "attention/fused/attention_spec.h"
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/fused_gpu.h"
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 #include "base/error.h"
 #include "fixtures/aten.h"
 #include "fixtures/peak_memory.h"
@@ -104,7 +104,8 @@ Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
 // By our own kernels, of heads that nothing mixes, or of those of a matrix.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                   const attention::AttentionSpec& policy) {
-  if (q.is_cpu()) return m.defined() ? attention::mixed_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
+  if (q.is_cpu())
+    return m.defined() ? attention::head_mixing_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
   if (gpu.kernels == nullptr) throw Error(Exit::usage, "the build lacks kernels for this type or head size");
   return m.defined() ? attention::mixed_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);

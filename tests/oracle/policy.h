@@ -70,7 +70,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
       const int64_t real = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
-      const int64_t first = p.first_seen(t), end = std::max(first, std::min(p.seen(t), real));
+      const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), real));
       const auto row_of_k = [&](int64_t j, int64_t s) { return ((b * c.key_heads + p.key_head(j)) * m + s) * dk; };
       const auto row_of_v = [&](int64_t i, int64_t s) { return ((b * c.value_heads + p.value_head(i)) * m + s) * dv; };
       const auto keep = [&](bool of_first, int64_t h, int64_t s) {

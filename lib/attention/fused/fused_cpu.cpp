@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "attention/fused/autograd.h"
-#include "attention/fused/bf16_engine.h"
+#include "attention/fused/bf16_gemm.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
 #include "cpu/attention.h"
@@ -24,11 +24,11 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
 
 // Calls visit(b * h + head, b, head, scratch) for each head of each row b, in parallel.
 template <class Visit>
-void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t scratch, const Visit& visit) {
+void each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch, const Visit& visit) {
   const int64_t heads = q.size(1);
   at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
     const Scratch memory(scratch);
-    const WithEngine with(engine);
+    const Bf16GemmScope with(engine);
     for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, memory.data());
   });
 }
@@ -36,7 +36,7 @@ void each_head(const at::Tensor& q, const kernels::Bf16Engine* engine, int64_t s
 // Returns the parameters that all heads share.
 kernels::AttentionParams params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
   kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
-  a.bf16 = bf16_engine(x.q.scalar_type());
+  a.bf16 = bf16_gemm(x.q.scalar_type());
   a.l2_bytes = kernels::second_level_cache();
   a.relative = relative.params();
   return a;

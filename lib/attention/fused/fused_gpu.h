@@ -35,7 +35,7 @@ std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, 
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionSpec& spec);
 
-// Returns (B, hv, Tq, dv), stored as (B, Tq, hv, dv), as mixed_cpu(), for q (B, h, Tq, dk), k (B, h, Tk, dk), v
+// Returns (B, hv, Tq, dv), stored as (B, Tq, hv, dv), as head_mixing_cpu(), for q (B, h, Tq, dk), k (B, h, Tk, dk), v
 // (B, hv, Tk, dv) and m (h, hv), (B, h, hv) or (B, Tq, h, hv). Differentiable in all four, in head scales and in
 // relative positions.
 at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

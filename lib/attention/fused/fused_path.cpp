@@ -7,7 +7,7 @@
 #include "attention/fused/attention_spec.h"
 #include "attention/fused/cached_attention.h"
 #include "attention/fused/fused_cpu.h"
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 #include "attention/layer.h"
 #include "nn/aten.h"
 #include "nn/ops.h"
@@ -27,7 +27,7 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
     AttentionSpec spec;
     spec.normaliser = stages_.normaliser->fused();
-    return has_mixed_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, spec, cache) : at::Tensor();
+    return has_head_mixing_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, spec, cache) : at::Tensor();
   }
   return stages_.normaliser->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
              ? cached_attention(c.q, c.k, c.v, cache)
@@ -56,8 +56,8 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   switch (choice.kernel) {
     case Kernel::mixed_gpu:
       return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, spec);
-    case Kernel::mixed_cpu:
-      return mixed_cpu(c.q, c.k, c.v, choice.matrix, spec);
+    case Kernel::head_mixing_cpu:
+      return head_mixing_cpu(c.q, c.k, c.v, choice.matrix, spec);
     case Kernel::fused_gpu:
       return fused_gpu(choice.gpu, c.q, c.k, c.v, spec);
     default:

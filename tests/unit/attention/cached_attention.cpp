@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "oracle/fused_policy.h"
@@ -113,7 +113,7 @@ TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", 
       const std::string fault = fault_of(z, q, k, v, m, policy);
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());
-      RC_ASSERT(at::equal(attention::mixed_cpu(q, k, v, m, policy), z));
+      RC_ASSERT(at::equal(attention::head_mixing_cpu(q, k, v, m, policy), z));
       if (way == 1) {
         const int64_t kept = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
         cache.keep_last(kept);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attention/fused/fused_cpu.h"
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 #include "emulator/host_launcher.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
@@ -108,7 +108,7 @@ void check(const Inputs& x, bool bf16) {
       p.head_scales = t[kScales], p.relative.u = t[kU], p.relative.v = t[kBias], p.relative.r = t[kR];
       if (t[kM].defined())
         return on_gpu ? attention::mixed_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)
-                      : attention::mixed_cpu(t[kQ], t[kK], t[kV], t[kM], p);
+                      : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kM], p);
       return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };
   };

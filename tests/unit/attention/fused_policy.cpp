@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "attention/fused/fused_cpu.h"
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 #include "cpu/level.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
@@ -32,7 +32,7 @@ at::Tensor by_kernel(const Inputs& x, const Tensors& leaves) {
   AttentionSpec policy = x.policy;
   policy.relative.u = leaves[kU], policy.relative.v = leaves[kBias], policy.relative.r = leaves[kR];
   policy.head_scales = leaves[kScales];
-  return leaves[kM].defined() ? attention::mixed_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], policy)
+  return leaves[kM].defined() ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], policy)
                               : attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], policy);
 }
 

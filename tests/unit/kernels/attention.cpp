@@ -20,8 +20,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "cpu/head_mixing_attention.h"
 #include "cpu/level.h"
-#include "cpu/mixed_attention.h"
 #include "oracle/policy.h"
 #include "oracle/tolerance.h"
 
@@ -174,35 +174,36 @@ void mixed_passes(AttentionParams h, int64_t parts, Positions* positions, std::m
   std::vector<float> lse = unwritten(h.in_heads * h.queries);
   RowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), given.read(), dq.write()};
   {
-    std::vector<float> packed = unwritten(mixed_pack_floats(h, false));
+    std::vector<float> packed = unwritten(head_mixing_pack_floats(h, false));
     x.packed = packed.data();
-    side_by_side(heads, [&](int64_t i) { mixed_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
+    side_by_side(heads, [&](int64_t i) { head_mixing_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
     side_by_side(parts, [&](int64_t part) {
-      std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
+      std::vector<float> scratch = unwritten(head_mixing_forward_scratch(h));
       mixed_forward(h, {part, parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.finite());
-  if (mixed_takes_few(h)) {  // the same in steps, between which other threads may have worked
+  if (head_mixing_decodes(h)) {  // the same in steps, between which other threads may have worked
     Tensor<T> again = given;
-    std::vector<float> shared = unwritten(mixed_few_floats(h));
-    side_by_side(h.in_heads, [&](int64_t j) { mixed_few_logits<T>(h, j, q.read(), k.read(), shared.data()); });
-    mixed_few_mix(h, lse.data(), shared.data());
-    side_by_side(h.out_heads, [&](int64_t i) { mixed_few_values<T>(h, i, v.read(), again.write(), shared.data()); });
+    std::vector<float> shared = unwritten(head_mixing_decode_scratch(h));
+    side_by_side(h.in_heads, [&](int64_t j) { head_mixing_decode_logits<T>(h, j, q.read(), k.read(), shared.data()); });
+    head_mixing_decode_mix(h, lse.data(), shared.data());
+    side_by_side(h.out_heads,
+                 [&](int64_t i) { head_mixing_decode_values<T>(h, i, v.read(), again.write(), shared.data()); });
     RC_ASSERT(again.same(out));
   }
   h.gradient = true;
-  std::vector<float> packed = unwritten(mixed_pack_floats(h, true));
+  std::vector<float> packed = unwritten(head_mixing_pack_floats(h, true));
   x.packed = packed.data();
-  side_by_side(heads, [&](int64_t i) { mixed_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
-  const int64_t of_keys = mixed_key_floats(h), of_part = of_keys + mixed_value_floats(h);
+  side_by_side(heads, [&](int64_t i) { head_mixing_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
+  const int64_t of_keys = head_mixing_key_floats(h), of_part = of_keys + head_mixing_value_floats(h);
   std::vector<float> sums = unwritten(parts * of_part);
   // Queries with matrices of their own are each of one part; of one matrix every part has a share.
   std::vector<float> dm = unwritten((by_query ? h.queries : parts) * numbers);
   std::vector<Positions> shares(positions != nullptr ? static_cast<size_t>(parts) : 0,
                                 positions != nullptr ? *positions : Positions{});
   side_by_side(parts, [&](int64_t part) {
-    std::vector<float> scratch = unwritten(mixed_backward_scratch(h));
+    std::vector<float> scratch = unwritten(head_mixing_backward_scratch(h));
     RowTensors<T> of_one = x;
     of_one.dk = sums.data() + part * of_part, of_one.dv = of_one.dk + of_keys;
     of_one.dm = dm.data() + (by_query ? 0 : part * numbers);
@@ -213,7 +214,7 @@ void mixed_passes(AttentionParams h, int64_t parts, Positions* positions, std::m
     mixed_backward(h, {part, parts}, of_one, scratch.data());
   });
   const auto gather = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    mixed_gather(from, parts, of_part, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
+    head_mixing_gather(from, parts, of_part, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
   };
   side_by_side(h.in_heads, [&](int64_t i) { gather(sums.data() + i * (of_keys / h.in_heads), h.key_size, dk, i); });
   side_by_side(h.out_heads, [&](int64_t i) {
@@ -249,21 +250,21 @@ struct Passes {
                  const Tensor<float>& given) {
     const float m = 1;
     h.matrix = &m;
-    std::vector<float> packed = unwritten(mixed_pack_floats(h, true)),
-                       of_forward = unwritten(mixed_pack_floats(h, false)),
-                       sums = unwritten(mixed_key_floats(h) + mixed_value_floats(h)),
-                       scratch = unwritten(std::max(mixed_forward_scratch(h), mixed_backward_scratch(h)));
+    std::vector<float> packed = unwritten(head_mixing_pack_floats(h, true)),
+                       of_forward = unwritten(head_mixing_pack_floats(h, false)),
+                       sums = unwritten(head_mixing_key_floats(h) + head_mixing_value_floats(h)),
+                       scratch = unwritten(std::max(head_mixing_forward_scratch(h), head_mixing_backward_scratch(h)));
     for (int64_t i = 0; i < 2; ++i) {
-      mixed_pack<float>(h, false, i, k.read(), v.read(), of_forward.data());
-      mixed_pack<float>(h, true, i, k.read(), v.read(), packed.data());
+      head_mixing_pack<float>(h, false, i, k.read(), v.read(), of_forward.data());
+      head_mixing_pack<float>(h, true, i, k.read(), v.read(), packed.data());
     }
     RowTensors<float> x{q.read(),    k.read(),   v.read(),     of_forward.data(),
                         out.write(), lse.data(), given.read(), dq.write()};
     mixed_forward(h, {}, x, scratch.data());
-    x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + mixed_key_floats(h), x.dm = &dm;
+    x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(h), x.dm = &dm;
     mixed_backward(h, {}, x, scratch.data());
-    mixed_gather<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
-    mixed_gather<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
+    head_mixing_gather<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
+    head_mixing_gather<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
   }
 
  private:
@@ -295,7 +296,7 @@ TEST_CASE("attention with mixed heads stays within the memory that it says, and 
     if (pick(0, 1) == 1) h.relative = positions.emplace(h, h.in_heads, (h.key_size + 15) / 16 * 16).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     mixed_passes<float>(h, parts, positions ? &*positions : nullptr, random);
-    const Bf16Engine engine{product_by_loops};
+    const Bf16Gemm engine{product_by_loops};
     if (pick(0, 1) == 1) h.bf16 = &engine;
     mixed_passes<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
   }));
@@ -317,7 +318,7 @@ TEST_CASE("plain attention stays within the memory that it says, and writes all 
     if (pick(0, 1) == 1) h.relative = positions.emplace(h, 1, h.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     both_passes<float>(h, positions ? &*positions : nullptr, random);
-    const Bf16Engine engine{product_by_loops};
+    const Bf16Gemm engine{product_by_loops};
     if (level() >= Level::avx512 && pick(0, 1) == 1) h.bf16 = &engine;
     both_passes<uint16_t>(h, positions ? &*positions : nullptr, random);
   }));
@@ -426,7 +427,7 @@ TEST_CASE("keys are cut into spans of several chunks, and nothing changes but th
     Passes whole(queries, keys, size), cut(queries, keys, size);
     h.l2_bytes = 4 << 20, whole.run_mixed(h, q, k, v, given);
     h.l2_bytes = 128 << 10, cut.run_mixed(h, q, k, v, given);
-    CHECK(mixed_attention_rows(h) == 64);
+    CHECK(head_mixing_rows(h) == 64);
     CHECK(whole.out.data != cut.out.data);
     reference::PolicyCase c;
     c.policy = h, c.key_size = c.value_size = size;
@@ -461,7 +462,7 @@ TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]")
   AttentionParams h{};
   h.queries = h.keys = h.max_keys = 1, h.in_heads = h.out_heads = 2, h.key_size = h.value_size = 1;
   h.scale = 1, h.gradient = false;
-  std::vector<float> scratch = unwritten(mixed_forward_scratch(h));
+  std::vector<float> scratch = unwritten(head_mixing_forward_scratch(h));
   h.matrix = m;
   mixed_forward<float>(h, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);

@@ -1,9 +1,9 @@
-// Loops of mixed_attention.cpp: keys and values as products read them.
+// Loops of head_mixing_attention.cpp: keys and values as products read them.
 #pragma once
 
 #include <type_traits>
 
-#include "cpu/mixed/layout.h"
+#include "cpu/head_mixing/layout.h"
 
 namespace mh::kernels {
 
@@ -41,7 +41,7 @@ void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, 
 
 // to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns from `length` on are zero.
 template <class T>
-void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
+void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* block = to + first / chunk * size * chunk + first % chunk;
@@ -60,56 +60,57 @@ void unpack_turned(const T* from, int64_t position, int64_t length, int64_t size
 // Where the parts of packed keys and values are. Float is float or const float.
 template <class Float>
 struct Packed {
-  Float *turned_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
-                                    // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
-  MH_INLINE Packed(const AttentionParams& how, bool backward, Float* packed)
-      : turned_k(packed), keys(packed + (backward ? key_floats(how) : 0)), values(keys + key_floats(how)) {}
+  Float *transposed_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
+                                        // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
+  MH_INLINE Packed(const AttentionParams& params, bool backward, Float* packed)
+      : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
 };
 
 // The same as operands of an engine: a head takes half of its floats.
-void pack_bf16(const AttentionParams& how, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
+void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
                Heads<const uint16_t> v, const Packed<float>& packed) {
   const auto of_head = [&](float* part, int64_t i, int64_t wide) {
     return reinterpret_cast<uint16_t*>(part + i * l.keys() * wide);
   };
-  if (head < how.in_heads) {
-    turn_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size,
-              of_head(packed.turned_k, head, l.dk));
+  if (head < params.in_heads) {
+    transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
+                   of_head(packed.transposed_k, head, l.dk));
     if (backward)
-      pair_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, l.keys(), how.key_size,
+      pair_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
                 of_head(packed.keys, head, l.dk));
     return;
   }
-  head -= how.in_heads;
+  head -= params.in_heads;
   uint16_t* to = of_head(packed.values, head, l.dv);
-  if (backward) turn_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, l.keys(), how.value_size, to);
-  else pair_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, l.keys(), how.value_size, to);
+  if (backward)
+    transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
+  else pair_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
 }
 
 }  // namespace
 
 template <Level L, class T>
-void MixedLoops<L, T>::pack(const AttentionParams& how, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                            float* packed) {
-  if (mixes_few(how)) return;
-  const Layout l(how, {});
-  const Packed<float> to(how, backward, packed);
+void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k,
+                                 Heads<const T> v, float* packed) {
+  if (is_decode(params)) return;
+  const Layout l(params, {});
+  const Packed<float> to(params, backward, packed);
   if constexpr (std::is_same_v<T, uint16_t>)
-    if (uses_engine(how)) return pack_bf16(how, l, backward, head, k, v, to);
-  if (head < how.in_heads) {
-    unpack_turned(k.at(how.key_head(head), 0), k.row_stride, how.keys, how.key_size,
-                  to.turned_k + head * l.chunks * how.key_size * chunk);
+    if (uses_bf16_gemm(params)) return pack_bf16(params, l, backward, head, k, v, to);
+  if (head < params.in_heads) {
+    unpack_transposed(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
+                      to.transposed_k + head * l.chunks * params.key_size * chunk);
     if (backward)
-      unpack_rows(k.at(how.key_head(head), 0), k.row_stride, how.keys, how.key_size, 1.0F, how.keys,
+      unpack_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
                   to.keys + head * l.keys() * l.dk);
     return;
   }
-  head -= how.in_heads;
+  head -= params.in_heads;
   if (backward)
-    unpack_turned(v.at(how.value_head(head), 0), v.row_stride, how.keys, how.value_size,
-                  to.values + head * l.chunks * how.value_size * chunk);
+    unpack_transposed(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
+                      to.values + head * l.chunks * params.value_size * chunk);
   else
-    unpack_rows(v.at(how.value_head(head), 0), v.row_stride, how.keys, how.value_size, 1.0F, how.keys,
+    unpack_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
                 to.values + head * l.keys() * l.dv);
 }
 

@@ -1,5 +1,5 @@
 // Connects the bf16 engine of the kernels with LibTorch's brgemm.
-#include "attention/fused/bf16_engine.h"
+#include "attention/fused/bf16_gemm.h"
 
 #include <ATen/native/CPUBlas.h>
 
@@ -32,14 +32,14 @@ bool is_there() {
 
 }  // namespace
 
-const kernels::Bf16Engine* bf16_engine(at::ScalarType type) {
-  static const kernels::Bf16Engine engine{product};
+const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
+  static const kernels::Bf16Gemm engine{product};
   if (type != at::kBFloat16 || kernels::level() < kernels::Level::avx512_bf16) return nullptr;
   static const bool there = is_there();
   return there ? &engine : nullptr;
 }
 
-WithEngine::~WithEngine() {
+Bf16GemmScope::~Bf16GemmScope() {
   if (used_) at::native::cpublas::brgemm_release();
 }
 

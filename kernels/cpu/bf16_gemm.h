@@ -13,7 +13,7 @@ struct Bf16Product {
   bool add;
 };
 
-struct Bf16Engine {
+struct Bf16Gemm {
   void (*product)(const Bf16Product& sizes, const uint16_t* a, const uint16_t* b, float* c);
 };
 

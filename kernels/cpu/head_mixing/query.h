@@ -1,9 +1,9 @@
-// Loops of mixed_attention.cpp: what happens to the logits of one query, of all heads.
+// Loops of head_mixing_attention.cpp: what happens to the logits of one query, of all heads.
 #pragma once
 
 #include <cmath>
 
-#include "cpu/mixed/products.h"
+#include "cpu/head_mixing/products.h"
 
 namespace mh::kernels {
 
@@ -14,19 +14,19 @@ struct Query {
   int64_t t, begin;      // which query; the span's first key
   int64_t unseen, seen;  // it sees the keys from `unseen` to seen - 1, if any
   int64_t width;         // keys that it has numbers of
-  MH_INLINE Query(const AttentionParams& how, int64_t query, int64_t key, int64_t numbers)
+  MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t numbers)
       : t(query),
         begin(key),
-        unseen(std::max<int64_t>(0, how.first_seen(query) - key)),
-        seen(std::clamp<int64_t>(how.seen(query) - key, 0, numbers)),
+        unseen(std::max<int64_t>(0, params.visible_begin(query) - key)),
+        seen(std::clamp<int64_t>(params.visible_end(query) - key, 0, numbers)),
         width(numbers) {}
 };
 
 // Sets the numbers of one head of one query, of the keys before `first`, to `value`.
 void hide_before(const Layout& l, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
-    n = together(s, first);
-    std::fill_n(x + place_of(l, s), n, value);
+    n = contiguous_keys(s, first);
+    std::fill_n(x + key_offset(l, s), n, value);
   }
 }
 
@@ -59,12 +59,12 @@ bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
 }
 
 // keep (heads, l.decisions()) for the keys of a span that query t sees; a row begins after kDropoutGroup numbers.
-void decide_query(const AttentionParams& how, const Layout& l, const Query& q, float* keep) {
-  const int64_t heads = how.dropout_before_mixing ? how.in_heads : how.out_heads;
+void decide_query(const AttentionParams& params, const Layout& l, const Query& q, float* keep) {
+  const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
-    decide_range(how.dropout,
-                 how.dropout_first +
-                     static_cast<uint64_t>(h * (how.queries * how.dropout_row) + q.t * how.dropout_row + q.begin),
+    decide_range(params.dropout,
+                 params.dropout_first + static_cast<uint64_t>(h * (params.queries * params.dropout_row) +
+                                                              q.t * params.dropout_row + q.begin),
                  q.seen, keep + h * l.decisions() + kDropoutGroup);
 }
 
@@ -103,10 +103,11 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 
 // Replaces the logits of a query by exponentials relative to the running maximum of each head, and updates that maximum
 // and the sum (online softmax, Milakov and Gimelshein 2018).
-void soften_query(const AttentionParams& how, const Layout& l, const Query& q, float* x, float* tops, float* sums) {
-  for (int64_t j = 0; j < how.in_heads; ++j) {
+void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* tops,
+                          float* sums) {
+  for (int64_t j = 0; j < params.in_heads; ++j) {
     float* of_head = x + j * chunk;
-    if (how.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, of_head, nullptr);
+    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, of_head, nullptr);
     const int64_t seen = q.seen > q.unseen ? q.seen : 0;
     if (seen > 0) hide_before(l, q.unseen, -INFINITY, of_head);
     const float before = tops[j];
@@ -129,10 +130,10 @@ struct OfEachHead {
 
 // Replaces the logits x of a query by exp(x - tops), and by zeros in a head whose `tops` is infinite, a fully masked
 // row; adds their sums to `sums` (in).
-void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q, OfEachHead tops, float* x,
+void exponentials_of(const AttentionParams& params, const Layout& l, const Query& q, OfEachHead tops, float* x,
                      float* slopes, float* sums) {
-  const bool sloped = how.normaliser == Normaliser::sigsoftmax;
-  for (int64_t j = 0; j < how.in_heads; ++j) {
+  const bool sloped = params.normaliser == Normaliser::sigsoftmax;
+  for (int64_t j = 0; j < params.in_heads; ++j) {
     float* of_head = x + j * chunk;
     if (sloped) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
     const float top = tops.data[j * tops.stride];
@@ -146,32 +147,32 @@ void exponentials_of(const AttentionParams& how, const Layout& l, const Query& q
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // matrix (in, out) = given, row j times the inverse of sums[j].
-void with_sums(const AttentionParams& how, const float* given, const float* sums, float* matrix) {
-  for (int64_t j = 0; j < how.in_heads; ++j)
-    for (int64_t i = 0; i < how.out_heads; ++i)
-      matrix[j * how.out_heads + i] = given[j * how.out_heads + i] * inverse(sums[j]);
+void with_sums(const AttentionParams& params, const float* given, const float* sums, float* matrix) {
+  for (int64_t j = 0; j < params.in_heads; ++j)
+    for (int64_t i = 0; i < params.out_heads; ++i)
+      matrix[j * params.out_heads + i] = given[j * params.out_heads + i] * inverse(sums[j]);
 }
 
 // Replaces the exponentials of a query (in) by mixed probabilities (out).
-void mix_query(const AttentionParams& how, const Layout& l, const Query& q, const float* matrix, float* x, float* keep,
-               float* mixed) {
-  const bool drops = how.has_dropout();
-  if (drops) decide_query(how, l, q, keep);
+void mix_query(const AttentionParams& params, const Layout& l, const Query& q, const float* matrix, float* x,
+               float* keep, float* mixed) {
+  const bool drops = params.has_dropout();
+  if (drops) decide_query(params, l, q, keep);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float* here = x + c * l.step();
-    if (drops && how.dropout_before_mixing) drop_chunk(l, how.in_heads, c, count, keep, here, here);
-    mix_chunk(how.in_heads, how.out_heads, {matrix, 1, how.out_heads}, here, wide, mixed);
-    copy_chunk(how.out_heads, wide, mixed, here);
-    if (drops && !how.dropout_before_mixing) drop_chunk(l, how.out_heads, c, count, keep, mixed, here);
+    if (drops && params.dropout_before_mixing) drop_chunk(l, params.in_heads, c, count, keep, here, here);
+    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, here, wide, mixed);
+    copy_chunk(params.out_heads, wide, mixed, here);
+    if (drops && !params.dropout_before_mixing) drop_chunk(l, params.out_heads, c, count, keep, mixed, here);
   }
 }
 
 // Replaces the gradients of a query's mixed probabilities after dropout by the gradients before it.
-void undrop_query(const AttentionParams& how, const Layout& l, const Query& q, const float* keep, float* d) {
+void undrop_query(const AttentionParams& params, const Layout& l, const Query& q, const float* keep, float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = d + c * l.step();
-    drop_chunk(l, how.out_heads, c, std::clamp<int64_t>(q.seen - c * chunk, 0, chunk), keep, dy, dy);
+    drop_chunk(l, params.out_heads, c, std::clamp<int64_t>(q.seen - c * chunk, 0, chunk), keep, dy, dy);
   }
 }
 
@@ -187,20 +188,20 @@ struct MixScratch {
 };
 
 // g (in, out) += G[j, i] = Σ_s P_j dP̄_i of a span.
-void weigh_query(const AttentionParams& how, const Layout& l, const Query& q, const OneQuery& of,
+void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
                  const MixScratch& scratch, float* g) {
-  const int64_t numbers = how.in_heads * how.out_heads;
-  const bool drops = how.has_dropout() && how.dropout_before_mixing;
+  const int64_t numbers = params.in_heads * params.out_heads;
+  const bool drops = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.of_lanes, numbers * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     const float* x = of.p + c * l.step();
     if (drops) {
-      copy_chunk(how.in_heads, wide, x, scratch.given);
-      drop_chunk(l, how.in_heads, c, count, of.keep, x, scratch.given);
+      copy_chunk(params.in_heads, wide, x, scratch.given);
+      drop_chunk(l, params.in_heads, c, count, of.keep, x, scratch.given);
       x = scratch.given;
     }
-    outer_chunk(how.in_heads, how.out_heads, x, of.d + c * l.step(), count, scratch.of_lanes);
+    outer_chunk(params.in_heads, params.out_heads, x, of.d + c * l.step(), count, scratch.of_lanes);
   }
   for (int64_t i = 0; i < numbers; ++i) {
     Floats sum;
@@ -211,14 +212,14 @@ void weigh_query(const AttentionParams& how, const Layout& l, const Query& q, co
 
 // Replaces p by mixed probabilities after dropout (out), and d by the gradients of the logits (in), with the sums of p
 // (in) and G over all keys.
-void unmix_query(const AttentionParams& how, const Layout& l, const Query& q, const OneQuery& of,
+void unmix_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
                  const MixScratch& scratch, const float* sums, const float* g) {
-  const int64_t in = how.in_heads, out = how.out_heads;
-  const float* const matrix = how.matrix + q.t * how.matrix_query_stride;
+  const int64_t in = params.in_heads, out = params.out_heads;
+  const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
   const float* const keep = of.keep;
   float *const scaled = scratch.scaled, *const mixed = scratch.mixed;
-  with_sums(how, matrix, sums, scaled);
-  const bool first = how.has_dropout() && how.dropout_before_mixing, behind = how.has_dropout() && !first;
+  with_sums(params, matrix, sums, scaled);
+  const bool first = params.has_dropout() && params.dropout_before_mixing, behind = params.has_dropout() && !first;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float *x = of.p + c * l.step(), *dy = of.d + c * l.step();

@@ -1,6 +1,6 @@
 // The kernel of attention with mixed heads against the equations in double precision: random shapes, masks, matrices
 // and dropouts, forward and every gradient; and layers on both paths.
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -30,7 +30,7 @@ using namespace reference::policy;
 namespace {
 
 at::Tensor by_kernel(const Inputs& x, const Tensors& leaves) {
-  return attention::mixed_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], x.policy);
+  return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], x.policy);
 }
 
 // The result and the gradients of q, k, v and m.

@@ -1,6 +1,6 @@
 // The CPU backend with head mixing: distributes rows and parts of their queries to threads, and sums the gradients of
 // the parts.
-#include "attention/fused/mixed_cpu.h"
+#include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
 
@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "attention/fused/autograd.h"
-#include "attention/fused/bf16_engine.h"
+#include "attention/fused/bf16_gemm.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
-#include "cpu/mixed_attention.h"
+#include "cpu/head_mixing_attention.h"
 
 namespace mh::attention {
 
@@ -41,7 +41,7 @@ class Mixing {
     all_.matrix = matrix_.const_data_ptr<float>();
     all_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     all_.relative = relative_.params();
-    all_.bf16 = bf16_engine(x.q.scalar_type());
+    all_.bf16 = bf16_gemm(x.q.scalar_type());
     all_.l2_bytes = kernels::second_level_cache();
   }
   Mixing(const Mixing&) = delete;
@@ -62,7 +62,7 @@ class Mixing {
 
   // Returns the number of parts that the queries of a row are split into.
   int64_t parts() const {
-    const int64_t at_once = kernels::mixed_attention_rows(all_);
+    const int64_t at_once = kernels::head_mixing_rows(all_);
     return std::clamp<int64_t>((kPieces + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
   }
 
@@ -87,12 +87,12 @@ template <class T>
 void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
   const kernels::AttentionParams& all = mixing.all();
-  const int64_t heads = all.in_heads + all.out_heads, size = kernels::mixed_pack_floats(all, backward);
+  const int64_t heads = all.in_heads + all.out_heads, size = kernels::head_mixing_pack_floats(all, backward);
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
-      kernels::mixed_pack<T>(mixing.of_row(b), backward, i % heads, row_of<const T>(x.k, b), row_of<const T>(x.v, b),
-                             packed.data() + i / heads * size);
+      kernels::head_mixing_pack<T>(mixing.of_row(b), backward, i % heads, row_of<const T>(x.k, b),
+                                   row_of<const T>(x.v, b), packed.data() + i / heads * size);
     }
   });
 }
@@ -105,13 +105,15 @@ void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto row = [&](int64_t b, const Scratch& shared, const auto& each) {
     const kernels::AttentionParams a = mixing.of_row(b);
-    each(a.in_heads,
-         [&](int64_t j) { kernels::mixed_few_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data()); });
-    kernels::mixed_few_mix(a, lse + b * result.lse.stride(0), shared.data());
-    each(a.out_heads,
-         [&](int64_t i) { kernels::mixed_few_values<T>(a, i, values(b), row_of<T>(result.out, b), shared.data()); });
+    each(a.in_heads, [&](int64_t j) {
+      kernels::head_mixing_decode_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data());
+    });
+    kernels::head_mixing_decode_mix(a, lse + b * result.lse.stride(0), shared.data());
+    each(a.out_heads, [&](int64_t i) {
+      kernels::head_mixing_decode_values<T>(a, i, values(b), row_of<T>(result.out, b), shared.data());
+    });
   };
-  const int64_t floats = kernels::mixed_few_floats(mixing.all()), rows = q.size(0);
+  const int64_t floats = kernels::head_mixing_decode_scratch(mixing.all()), rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch shared(floats);
@@ -133,8 +135,8 @@ void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const
 
 template <class T>
 void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result) {
-  const int64_t parts = mixing.parts(), size = kernels::mixed_pack_floats(mixing.all(), false);
-  if (kernels::mixed_takes_few(mixing.all()))
+  const int64_t parts = mixing.parts(), size = kernels::head_mixing_pack_floats(mixing.all(), false);
+  if (kernels::head_mixing_decodes(mixing.all()))
     return few_rows<T>(
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
         mixing, result);
@@ -144,8 +146,8 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
     if (!packed) packed.emplace(rows * size);
     pack_rows<T>(x, mixing, false, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::mixed_forward_scratch(mixing.all()));
-      const WithEngine with(mixing.all().bf16);
+      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing.all()));
+      const Bf16GemmScope with(mixing.all().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts;
         const kernels::RowTensors<T> row{.q = row_of<const T>(x.q, b),
@@ -169,8 +171,8 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
   const Operands& x = saved.x;
   const kernels::AttentionParams& all = mixing.all();
   const int64_t parts = mixing.parts(), h = all.in_heads, hv = all.out_heads, numbers = h * hv;
-  const int64_t of_keys = kernels::mixed_key_floats(all), of_values = kernels::mixed_value_floats(all);
-  const int64_t size = kernels::mixed_pack_floats(all, true), of_part = of_keys + of_values;
+  const int64_t of_keys = kernels::head_mixing_key_floats(all), of_values = kernels::head_mixing_value_floats(all);
+  const int64_t size = kernels::head_mixing_pack_floats(all, true), of_part = of_keys + of_values;
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
@@ -184,8 +186,8 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
     if (!packed) packed.emplace(rows * size), of_parts.emplace(rows * parts * of_part);
     pack_rows<T>(x, mixing, true, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::mixed_backward_scratch(all));
-      const WithEngine with(all.bf16);
+      const Scratch scratch(kernels::head_mixing_backward_scratch(all));
+      const Bf16GemmScope with(all.bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts, part = i % parts, n = b * parts + part;
         const bool by_query = all.matrix_query_stride != 0;
@@ -212,15 +214,15 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
         const kernels::AttentionParams a = mixing.of_row(b);
         const float* from = of_parts->data() + row * parts * of_part;
         const auto gather = [&](const float* of_head, int64_t head_size, const kernels::Heads<T>& to, int64_t to_head) {
-          kernels::mixed_gather(of_head, parts, of_part, a.keys, head_size,
-                                kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
+          kernels::head_mixing_gather(of_head, parts, of_part, a.keys, head_size,
+                                      kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
         };
         if (head < h) {
-          gather(from + head * (kernels::mixed_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
+          gather(from + head * (kernels::head_mixing_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
                  once ? a.key_head(head) : head);
         } else {
           const int64_t of = head - h;
-          gather(from + of_keys + of * (kernels::mixed_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
+          gather(from + of_keys + of * (kernels::head_mixing_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
                  once ? a.value_head(of) : of);
         }
       }
@@ -268,12 +270,12 @@ struct MixingOnCpu {
 
 }  // namespace
 
-bool has_mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+bool has_head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return have_cpu_type(q, k, v) && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
 }
 
-at::Tensor mixed_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                     const AttentionSpec& spec) {
+at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
+                           const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v),
              scaled_matrix(m, spec.head_scales), spec};
   x.spec.head_scales = at::Tensor();

@@ -2,22 +2,22 @@
 // products of pairs of bf16 numbers.
 #pragma once
 
-#include "cpu/bf16_engine.h"
+#include "cpu/bf16_gemm.h"
 #include "nn/aten.h"
 
 namespace mh::attention {
 
 // Returns the engine for tensors of this type on this processor; null if products are computed in fp32.
-const kernels::Bf16Engine* bf16_engine(at::ScalarType type);
+const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
 // Scope guard of a thread that uses an engine: the destructor releases the processor's AMX tiles, which would slow down
 // the code that follows.
-class WithEngine {
+class Bf16GemmScope {
  public:
-  explicit WithEngine(const kernels::Bf16Engine* engine) : used_(engine != nullptr) {}
-  WithEngine(const WithEngine&) = delete;
-  WithEngine& operator=(const WithEngine&) = delete;
-  ~WithEngine();
+  explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : used_(engine != nullptr) {}
+  Bf16GemmScope(const Bf16GemmScope&) = delete;
+  Bf16GemmScope& operator=(const Bf16GemmScope&) = delete;
+  ~Bf16GemmScope();
 
  private:
   bool used_;

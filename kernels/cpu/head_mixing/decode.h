@@ -1,0 +1,129 @@
+// Loops of head_mixing_attention.cpp: few queries, as decoding has them.
+#pragma once
+
+#include "cpu/head_mixing/query.h"
+
+namespace mh::kernels {
+
+namespace {
+
+// The keys or values of head h that a query sees, from position 0 to seen - 1.
+template <class T>
+struct SeenRows {
+  const Heads<const T>& of;
+  int64_t h, seen;
+  MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
+  // Rows of a cache lie apart, each beyond what the processor foresees.
+  MH_INLINE void fetch_ahead(int64_t t, int64_t first, int64_t size) const {
+    if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
+  }
+};
+
+// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on.
+template <int vectors, class T>
+void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64_t first, int64_t size, T* out) {
+  Floats sum[vectors];
+  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  for (int64_t s = 0; s < v.seen; ++s) {
+    const float weight = x[key_offset(l, s)];
+    const T* value = v.at(s) + first;
+    v.fetch_ahead(s, first, vectors * lanes);
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      load_part(value + i * lanes, size - first - i * lanes, b);
+      sum[i] += weight * b;
+    }
+  }
+  for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
+}
+
+// The memory that the three steps share: the numbers of every query, then the scratch for mixing one query. Keys and
+// values are not unpacked for kMaxDecodeQueries queries or fewer.
+struct DecodeScratch {
+  Layout l;
+  float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
+  float *tops, *sums;               // (in)
+  MH_INLINE DecodeScratch(const AttentionParams& params, float* shared)
+      : l(decode_layout(params)),
+        queries(shared),
+        mixed(queries + params.queries * l.query()),
+        matrix(mixed + l.heads * chunk),
+        tops(matrix + padded(params.in_heads * params.out_heads)),
+        sums(tops + params.in_heads) {}
+  MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
+};
+
+// x = or += the products of one query's `size` numbers from column `first` on, in `vectors` vectors, with keys.
+template <int vectors, class T>
+void decode_products(const Layout& l, const T* q, float scale, int64_t size, const SeenRows<T>& k, int64_t first,
+                     float* x) {
+  Floats row[vectors];
+  for (int i = 0; i < vectors; ++i) {
+    load_part(q + i * lanes, size - i * lanes, row[i]);
+    row[i] = row[i] * scale;
+  }
+  const bool whole = size == vectors * lanes;
+  for (int64_t s = 0; s < k.seen; ++s) {
+    const T* key = k.at(s) + first;
+    k.fetch_ahead(s, first, size);
+    Floats sum{};
+    for (int i = 0; i < vectors; ++i) {
+      Floats b;
+      if (whole) load(key + i * lanes, b);
+      else load_part(key + i * lanes, size - i * lanes, b);
+      sum += row[i] * b;
+    }
+    float& to = x[key_offset(l, s)];
+    to = (first > 0 ? to : 0) + sum_of(sum);
+  }
+}
+
+}  // namespace
+
+// Logits of head j.
+template <Level L, class T>
+void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, Heads<const T> q, Heads<const T> k,
+                                          float* shared) {
+  const DecodeScratch scratch(params, shared);
+  for (int64_t t = 0; t < params.queries; ++t)
+    for (int64_t first = 0; first < params.key_size; first += 4 * lanes) {
+      const int64_t size = std::min<int64_t>(params.key_size - first, 4 * lanes);
+      const auto products = size > 2 * lanes ? decode_products<4, T>
+                            : size > lanes   ? decode_products<2, T>
+                                             : decode_products<1, T>;
+      products(scratch.l, q.at(j, t) + first, params.scale, size,
+               SeenRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.query(t) + j * chunk);
+    }
+}
+
+template <Level L, class T>
+void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse, float* shared) {
+  const DecodeScratch scratch(params, shared);
+  for (int64_t t = 0; t < params.queries; ++t) {
+    const Query q(params, t, 0, params.visible_end(t));
+    std::fill_n(scratch.tops, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
+    online_softmax_query(params, scratch.l, q, scratch.query(t), scratch.tops, scratch.sums);
+    for (int64_t j = 0; j < params.in_heads; ++j)
+      lse[j * params.queries + t] = log_sum(scratch.tops[j], scratch.sums[j]);
+    with_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
+    mix_query(params, scratch.l, q, scratch.matrix, scratch.query(t), nullptr, scratch.mixed);
+  }
+}
+
+// Values of head i.
+template <Level L, class T>
+void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
+                                          float* shared) {
+  const DecodeScratch scratch(params, shared);
+  for (int64_t t = 0; t < params.queries; ++t) {
+    const float* x = scratch.query(t) + i * chunk;
+    const SeenRows<T> values{v, params.value_head(i), params.visible_end(t)};
+    int64_t c = 0;
+    for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
+      weighed_values<4>(scratch.l, x, values, c, params.value_size, out.at(i, t));
+    for (; c < params.value_size; c += lanes)
+      weighed_values<1>(scratch.l, x, values, c, params.value_size, out.at(i, t));
+  }
+}
+
+}  // namespace mh::kernels

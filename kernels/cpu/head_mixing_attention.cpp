@@ -1,0 +1,11 @@
+#include "cpu/head_mixing_attention.h"
+
+#include "cpu/head_mixing/passes.h"
+#include "cpu/head_mixing/decode.h"
+
+namespace mh::kernels {
+
+template struct HeadMixingLoops<kLevel, float>;
+template struct HeadMixingLoops<kLevel, uint16_t>;
+
+}  // namespace mh::kernels

@@ -1,0 +1,36 @@
+#include "cpu/head_mixing/layout.h"
+
+namespace mh::kernels {
+
+int64_t head_mixing_rows(const AttentionParams& params) { return tile_size(params).rows; }
+
+int64_t head_mixing_key_floats(const AttentionParams& params) { return key_floats(params); }
+int64_t head_mixing_value_floats(const AttentionParams& params) { return value_floats(params); }
+
+int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward) {
+  return is_decode(params) ? 0 : (backward ? 2 : 1) * head_mixing_key_floats(params) + head_mixing_value_floats(params);
+}
+
+int64_t head_mixing_forward_scratch(const AttentionParams& params) {
+  if (is_decode(params)) return head_mixing_decode_scratch(params);
+  const Layout l(params, tile_size(params));
+  return l.tile() + params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv + l.heads * chunk +
+         padded(params.in_heads * params.out_heads) + 2 * l.rows * params.in_heads + padded(params.in_heads) +
+         decisions_scratch(params, l) + positions_scratch(params, l);
+}
+int64_t head_mixing_backward_scratch(const AttentionParams& params) {
+  const Layout l(params, tile_size(params));
+  return 2 * l.tile() + 3 * params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv +
+         params.in_heads * params.out_heads * lanes + l.rows * params.in_heads * params.out_heads +
+         2 * l.heads * chunk + l.rows * params.in_heads + padded(params.in_heads * params.out_heads) +
+         padded(params.in_heads) + decisions_scratch(params, l) + l.query() + positions_scratch(params, l);
+}
+
+bool head_mixing_decodes(const AttentionParams& params) { return is_decode(params); }
+int64_t head_mixing_decode_scratch(const AttentionParams& params) {
+  const Layout l = decode_layout(params);
+  return params.queries * l.query() + l.heads * chunk + padded(params.in_heads * params.out_heads) +
+         2 * params.in_heads;
+}
+
+}  // namespace mh::kernels
