@@ -116,7 +116,7 @@ def main():
     # The check must find each kind of fault: a page less, a stage twice, other options, a path and a tensor that are not there.
     name = "mixhead"
     for broken in ({**texts, name: ""}, {**texts, "twice": texts[name]}, {**texts, name: texts[name].replace('"all"', '"some"')},
-                   {**texts, name: texts[name].replace("mixed_attention.h", "no.h")},
+                   {**texts, name: texts[name].replace("head_mixing_attention.h", "no.h")},
                    {**texts, name: texts[name].replace("`.mixer.matrix`", "`.mixer.other`")}):
         if len(faults_of(broken, stages, tensors)) <= len(faults):
             faults.append("method_pages.py: expected a fault in a broken page; found none")
